@@ -1,0 +1,19 @@
+//! Raw Linux system calls for the fault path.
+//!
+//! Nothing here allocates, touches thread-local storage, sets `errno` or takes a lock, so every
+//! function may be called in a signal handler at any instruction of the program. That is why
+//! this crate exists beside `libc`: the libc wrappers set `errno`, are cancellation points, and are
+//! the very functions that the preload library replaces.
+#![cfg_attr(not(test), no_std)]
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod call;
+pub mod nr;
+pub mod os;
+pub mod signal;
+pub mod uffd;
+
+pub use call::{Errno, Result, ret, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5, syscall6};
+
+/// Bytes in a page, the unit of state.
+pub const PAGE_BYTES: usize = 4096;

@@ -1,0 +1,238 @@
+//! Memory, file, process and clock calls.
+use crate::call::*;
+use crate::nr;
+
+/// `PROT_NONE`: no access.
+pub const PROT_NONE: usize = 0;
+/// `PROT_READ`.
+pub const PROT_READ: usize = 1;
+/// `PROT_WRITE`.
+pub const PROT_WRITE: usize = 2;
+/// `PROT_EXEC`.
+pub const PROT_EXEC: usize = 4;
+/// `MAP_SHARED`.
+pub const MAP_SHARED: usize = 0x01;
+/// `MAP_PRIVATE`.
+pub const MAP_PRIVATE: usize = 0x02;
+/// `MAP_TYPE`: the bits that hold the sharing kind.
+pub const MAP_TYPE: usize = 0x0f;
+/// `MAP_FIXED`.
+pub const MAP_FIXED: usize = 0x10;
+/// `MAP_ANONYMOUS`.
+pub const MAP_ANONYMOUS: usize = 0x20;
+/// `MAP_32BIT`.
+pub const MAP_32BIT: usize = 0x40;
+/// `MAP_GROWSDOWN`.
+pub const MAP_GROWSDOWN: usize = 0x100;
+/// `MAP_LOCKED`.
+pub const MAP_LOCKED: usize = 0x2000;
+/// `MAP_NORESERVE`.
+pub const MAP_NORESERVE: usize = 0x4000;
+/// `MAP_POPULATE`.
+pub const MAP_POPULATE: usize = 0x8000;
+/// `MAP_STACK`.
+pub const MAP_STACK: usize = 0x20000;
+/// `MAP_HUGETLB`.
+pub const MAP_HUGETLB: usize = 0x40000;
+/// `MAP_FIXED_NOREPLACE`.
+pub const MAP_FIXED_NOREPLACE: usize = 0x100000;
+
+/// `MADV_DONTNEED`.
+pub const MADV_DONTNEED: usize = 4;
+/// `MADV_WILLNEED`.
+pub const MADV_WILLNEED: usize = 3;
+/// `MADV_FREE`.
+pub const MADV_FREE: usize = 8;
+/// `MADV_NOHUGEPAGE`.
+pub const MADV_NOHUGEPAGE: usize = 15;
+/// `MADV_DONTDUMP`.
+pub const MADV_DONTDUMP: usize = 16;
+/// `MADV_COLD`.
+pub const MADV_COLD: usize = 20;
+/// `MADV_PAGEOUT`.
+pub const MADV_PAGEOUT: usize = 21;
+
+/// Maps memory.
+///
+/// # Safety
+/// With `MAP_FIXED`, nothing that Rust still uses may lie in the range.
+pub unsafe fn mmap(addr: usize, len: usize, prot: usize, flags: usize, fd: i32, offset: usize) -> Result<usize> {
+    // SAFETY: the caller vouches for the range.
+    ret(unsafe { syscall6(nr::MMAP, addr, len, prot, flags, fd as usize, offset) })
+}
+
+/// Maps fresh anonymous private memory without reserving commit charge, at a place of the kernel's choice.
+pub fn mmap_anonymous(len: usize) -> Result<usize> {
+    // SAFETY: no address given, so nothing is replaced.
+    unsafe { mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) }
+}
+
+/// Unmaps a range.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn munmap(addr: usize, len: usize) -> Result<()> {
+    // SAFETY: the caller vouches for the range.
+    ret(unsafe { syscall2(nr::MUNMAP, addr, len) }).map(drop)
+}
+
+/// Changes the protection of a range.
+///
+/// # Safety
+/// What Rust still reads or writes there must stay readable or writable.
+pub unsafe fn mprotect(addr: usize, len: usize, prot: usize) -> Result<()> {
+    // SAFETY: the caller vouches for the range.
+    ret(unsafe { syscall3(nr::MPROTECT, addr, len, prot) }).map(drop)
+}
+
+/// Advises the kernel; `MADV_DONTNEED` drops content.
+///
+/// # Safety
+/// Content that an advice drops must not be needed by Rust.
+pub unsafe fn madvise(addr: usize, len: usize, advice: usize) -> Result<()> {
+    // SAFETY: the caller vouches for the range.
+    ret(unsafe { syscall3(nr::MADVISE, addr, len, advice) }).map(drop)
+}
+
+/// Opens a file. `path` must end with a NUL byte.
+pub fn open(path: &[u8], flags: usize, mode: usize) -> Result<i32> {
+    assert!(path.last() == Some(&0), "path must be NUL-terminated");
+    const AT_FDCWD: usize = -100isize as usize;
+    // SAFETY: the path is NUL-terminated and lives through the call.
+    ret(unsafe { syscall4(nr::OPENAT, AT_FDCWD, path.as_ptr() as usize, flags, mode) }).map(|fd| fd as i32)
+}
+/// `O_RDONLY`.
+pub const O_RDONLY: usize = 0;
+/// `O_RDWR`.
+pub const O_RDWR: usize = 2;
+/// `O_CLOEXEC`.
+pub const O_CLOEXEC: usize = 0o2000000;
+/// `O_TMPFILE` with its directory bit.
+pub const O_TMPFILE: usize = 0o20200000;
+
+/// Closes a descriptor that this crate's callers own.
+pub fn close(fd: i32) -> Result<()> {
+    // SAFETY: closing touches no memory.
+    ret(unsafe { syscall1(nr::CLOSE, fd as usize) }).map(drop)
+}
+
+/// Reads up to `buf.len()` bytes.
+pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
+    // SAFETY: the buffer is exclusively ours for its length.
+    ret(unsafe { syscall3(nr::READ, fd as usize, buf.as_mut_ptr() as usize, buf.len()) })
+}
+
+/// Writes up to `buf.len()` bytes.
+pub fn write(fd: i32, buf: &[u8]) -> Result<usize> {
+    // SAFETY: the buffer is readable for its length.
+    ret(unsafe { syscall3(nr::WRITE, fd as usize, buf.as_ptr() as usize, buf.len()) })
+}
+
+/// Reads at an offset.
+pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: the buffer is exclusively ours for its length.
+    ret(unsafe { syscall4(nr::PREAD64, fd as usize, buf.as_mut_ptr() as usize, buf.len(), offset as usize) })
+}
+
+/// Writes at an offset.
+pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
+    // SAFETY: the buffer is readable for its length.
+    ret(unsafe { syscall4(nr::PWRITE64, fd as usize, buf.as_ptr() as usize, buf.len(), offset as usize) })
+}
+
+/// Frees a range of a file (`FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`).
+pub fn punch_hole(fd: i32, offset: u64, len: u64) -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall4(nr::FALLOCATE, fd as usize, 3, offset as usize, len as usize) }).map(drop)
+}
+
+/// `fcntl` with an integer argument.
+pub fn fcntl(fd: i32, cmd: usize, arg: usize) -> Result<usize> {
+    // SAFETY: only integer commands are used by this crate's callers.
+    ret(unsafe { syscall3(nr::FCNTL, fd as usize, cmd, arg) })
+}
+/// `F_DUPFD`.
+pub const F_DUPFD: usize = 0;
+/// `F_DUPFD_CLOEXEC`.
+pub const F_DUPFD_CLOEXEC: usize = 1030;
+
+/// Creates an anonymous memory file. `name` must end with a NUL byte; `flags` as `memfd_create`.
+pub fn memfd_create(name: &[u8], flags: usize) -> Result<i32> {
+    assert!(name.last() == Some(&0), "name must be NUL-terminated");
+    // SAFETY: the name is NUL-terminated and lives through the call.
+    ret(unsafe { syscall2(nr::MEMFD_CREATE, name.as_ptr() as usize, flags) }).map(|fd| fd as i32)
+}
+
+/// Sets a file's length.
+pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall2(nr::FTRUNCATE, fd as usize, len as usize) }).map(drop)
+}
+
+/// Fills `buf` with random bytes from the kernel.
+pub fn getrandom(buf: &mut [u8]) -> Result<usize> {
+    // SAFETY: the buffer is exclusively ours for its length.
+    ret(unsafe { syscall3(nr::GETRANDOM, buf.as_mut_ptr() as usize, buf.len(), 0) })
+}
+
+/// The process id.
+pub fn getpid() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { syscall0(nr::GETPID) as i32 }
+}
+
+/// The thread id.
+pub fn gettid() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { syscall0(nr::GETTID) as i32 }
+}
+
+/// Sends a signal to a process; signal 0 only asks whether it exists.
+pub fn kill(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall2(nr::KILL, pid as usize, signal as usize) }).map(drop)
+}
+
+/// Sends a signal to a thread.
+pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall3(nr::TGKILL, pid as usize, tid as usize, signal as usize) }).map(drop)
+}
+
+/// Gives up the processor once.
+pub fn sched_yield() {
+    // SAFETY: touches no memory.
+    unsafe { syscall0(nr::SCHED_YIELD) };
+}
+
+/// Ends the process at once.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe { syscall1(nr::EXIT_GROUP, status as usize) };
+    }
+}
+
+/// Nanoseconds on the monotonic clock.
+pub fn monotonic_ns() -> u64 {
+    let mut ts = [0i64; 2];
+    // SAFETY: `ts` has the layout of `struct timespec`.
+    unsafe { syscall2(nr::CLOCK_GETTIME, 1, ts.as_mut_ptr() as usize) };
+    ts[0] as u64 * 1_000_000_000 + ts[1] as u64
+}
+
+/// Waits while `*word == expected`, at most `timeout_ns`. Works across processes when the word lies in a
+/// shared mapping and `shared` is set.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: u64, shared: bool) -> Result<()> {
+    let ts = [(timeout_ns / 1_000_000_000) as i64, (timeout_ns % 1_000_000_000) as i64];
+    let op = if shared { 0 } else { 128 };
+    // SAFETY: the word and the timeout live through the call.
+    ret(unsafe { syscall4(nr::FUTEX, word.as_ptr() as usize, op, expected as usize, ts.as_ptr() as usize) }).map(drop)
+}
+
+/// Wakes up to `count` waiters of `word`.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32, count: usize, shared: bool) {
+    let op = if shared { 1 } else { 129 };
+    // SAFETY: the word lives through the call.
+    unsafe { syscall3(nr::FUTEX, word.as_ptr() as usize, op, count) };
+}

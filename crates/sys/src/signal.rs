@@ -1,0 +1,131 @@
+//! Signals at the level of the kernel's own structures.
+use crate::call::*;
+use crate::nr;
+
+/// `SIGBUS`.
+pub const SIGBUS: i32 = 7;
+/// `SIGSEGV`.
+pub const SIGSEGV: i32 = 11;
+/// `SIGSYS`.
+pub const SIGSYS: i32 = 31;
+/// `SIG_DFL`.
+pub const SIG_DFL: usize = 0;
+/// `SIG_IGN`.
+pub const SIG_IGN: usize = 1;
+/// `SA_SIGINFO`.
+pub const SA_SIGINFO: u64 = 4;
+/// `SA_ONSTACK`.
+pub const SA_ONSTACK: u64 = 0x0800_0000;
+/// `SA_RESTORER`.
+pub const SA_RESTORER: u64 = 0x0400_0000;
+/// `SA_NODEFER`.
+pub const SA_NODEFER: u64 = 0x4000_0000;
+/// `SA_RESETHAND`.
+pub const SA_RESETHAND: u64 = 0x8000_0000;
+
+/// The kernel's `struct sigaction` of x86-64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelSigaction {
+    /// Handler address, `SIG_DFL` or `SIG_IGN`.
+    pub handler: usize,
+    /// `SA_*` bits.
+    pub flags: u64,
+    /// Address of the code that calls `rt_sigreturn`.
+    pub restorer: usize,
+    /// Signals blocked while the handler runs.
+    pub mask: u64,
+}
+
+/// The bit of a signal in a 64-bit mask.
+pub const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Sets and reads a disposition.
+///
+/// # Safety
+/// A new handler must be async-signal-safe code that lives as long as it is installed.
+pub unsafe fn sigaction(signal: i32, new: Option<&KernelSigaction>, old: Option<&mut KernelSigaction>) -> Result<()> {
+    let new = new.map_or(0, |p| p as *const _ as usize);
+    let old = old.map_or(0, |p| p as *mut _ as usize);
+    // SAFETY: both pointers are null or point to whole structures.
+    ret(unsafe { syscall4(nr::RT_SIGACTION, signal as usize, new, old, 8) }).map(drop)
+}
+
+/// Replaces the calling thread's signal mask and returns the old one.
+pub fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: both point to 8 bytes; how = SIG_SETMASK.
+    unsafe { syscall4(nr::RT_SIGPROCMASK, 2, &raw const mask as usize, &raw mut old as usize, 8) };
+    old
+}
+
+/// `stack_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stack {
+    /// Lowest address.
+    pub sp: usize,
+    /// `SS_ONSTACK`, `SS_DISABLE`.
+    pub flags: i32,
+    /// Bytes.
+    pub size: usize,
+}
+
+/// Sets and reads the alternate stack.
+///
+/// # Safety
+/// The new stack must live until it is replaced.
+pub unsafe fn sigaltstack(new: Option<&Stack>, old: Option<&mut Stack>) -> Result<()> {
+    let new = new.map_or(0, |p| p as *const _ as usize);
+    let old = old.map_or(0, |p| p as *mut _ as usize);
+    // SAFETY: both pointers are null or point to whole structures.
+    ret(unsafe { syscall2(nr::SIGALTSTACK, new, old) }).map(drop)
+}
+
+/// Registers as the kernel lays them out in `mcontext_t.gregs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Gregs {
+    pub r8: u64, pub r9: u64, pub r10: u64, pub r11: u64, pub r12: u64, pub r13: u64, pub r14: u64, pub r15: u64,
+    pub rdi: u64, pub rsi: u64, pub rbp: u64, pub rbx: u64, pub rdx: u64, pub rax: u64, pub rcx: u64, pub rsp: u64,
+    pub rip: u64, pub eflags: u64, pub csgsfs: u64, pub err: u64, pub trapno: u64, pub oldmask: u64, pub cr2: u64,
+}
+
+/// The head of the kernel's `ucontext_t`, up to the signal mask.
+#[repr(C)]
+pub struct Ucontext {
+    /// `uc_flags`.
+    pub flags: u64,
+    /// `uc_link`.
+    pub link: usize,
+    /// `uc_stack`.
+    pub stack: Stack,
+    /// General registers.
+    pub gregs: Gregs,
+    /// Pointer to the floating-point state.
+    pub fpstate: usize,
+    reserved: [u64; 8],
+    /// The mask that returning from the handler restores.
+    pub sigmask: u64,
+}
+
+/// The parts of `siginfo_t` that synchronous signals fill in.
+#[repr(C)]
+pub struct Siginfo {
+    /// Signal number.
+    pub signo: i32,
+    /// Error number.
+    pub errno: i32,
+    /// What raised it.
+    pub code: i32,
+    pad: i32,
+    /// Faulting address (SIGBUS, SIGSEGV), or address of the trapped call (SIGSYS).
+    pub addr: usize,
+    /// Number of the trapped call (SIGSYS).
+    pub syscall: i32,
+    /// Architecture of the trapped call (SIGSYS).
+    pub arch: u32,
+}
