@@ -45,3 +45,25 @@ pub trait Store: Sync {
     /// Moves data to a lower tier or compacts until about `bytes` of memory are given back. Returns what it gave back.
     fn shrink(&self, bytes: u64, worker: &mut Self::Worker) -> u64;
 }
+
+impl<S: Store> Store for &S {
+    type Worker = S::Worker;
+    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut Self::Worker) -> Result<(), StoreError> {
+        S::put_page(self, slot, page, worker)
+    }
+    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Self::Worker) -> Result<(), StoreError> {
+        S::put_folio(self, first, folio, worker)
+    }
+    fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Self::Worker) -> Result<(), StoreError> {
+        S::get(self, first, out, worker)
+    }
+    fn free(&self, slot: SlotId) {
+        S::free(self, slot);
+    }
+    fn memory_bytes(&self) -> u64 {
+        S::memory_bytes(self)
+    }
+    fn shrink(&self, bytes: u64, worker: &mut Self::Worker) -> u64 {
+        S::shrink(self, bytes, worker)
+    }
+}

@@ -1,1 +1,969 @@
+//! Stores for evicted pages: plain RAM, compressed RAM and an encrypted, unlinked file, as the tiers of one
+//! [`Tiers`].
+//!
+//! Everything here may run in a signal handler: no allocation after [`Tiers::init`], no locks but short
+//! spinlocks, raw system calls only. Slots are spread over [`SHARDS`] shards by cluster (512 slots); a shard's
+//! lock covers its slots' records and its part of every pool. Files are never read or written under a lock.
+//!
+//! ```text
+//! put: compress ──► first tier with room ──► no room: free spans, compact, spill the oldest span to the file
+//! get: record of the slot (under the shard's lock) ──► copy out, unlock, decode
+//! ```
 #![cfg_attr(not(test), no_std)]
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod compress;
+mod file;
+mod lock;
+mod pool;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use compress::{Algorithm, CHUNK_BYTES, CHUNK_PAGES, Worker};
+use compress::{Codec, Compressor, UNIT_BYTES, decode};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+pub use file::{FileIo, LiveIo, MAX_USERS, SEGMENT_BYTES};
+use file::{FileTier, UNIT_HEADER_BYTES, UnitId};
+use lock::{Guard, SpinLock};
+use outswap_core::store::{Folio, Page, Store, StoreError};
+use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_sys::{Errno, os};
+use pool::{Header, Limits, NoRoom, Object, Pool, PoolShard, SpanRef};
+pub use stats::StoreStats;
+use stats::{add, sub};
+
+/// Shards of slots, records and pools.
+pub const SHARDS: usize = 8;
+/// log2 of the slots of a cluster, which lie in one shard.
+const CLUSTER_ORDER: u32 = 9;
+/// Most tiers of one store.
+pub const MAX_TIERS: usize = 4;
+/// Most slots of one store (256 GiB).
+pub const MAX_SLOTS: u32 = 1 << 26;
+/// Records in a page of the record table.
+const RECORDS_PER_PAGE: usize = PAGE_BYTES / 16;
+/// Virtual size of a pool beyond what it may hold: spans of all classes and shards that are hardly begun.
+const POOL_SLACK_BYTES: u64 = 256 << 20;
+
+/// What a tier is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TierKind {
+    /// Pages in RAM as they are.
+    Ram,
+    /// Compressed pages in RAM.
+    Compressed(Algorithm),
+    /// An encrypted, unlinked file. At most one tier is a file, and nothing is moved further down from it.
+    File,
+}
+
+/// One tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierConfig {
+    /// What it is made of.
+    pub kind: TierKind,
+    /// The most it may hold, 0 for no limit: memory really held for RAM, bytes of whole segments in use by the
+    /// process and its forks for a file (which therefore needs [`SEGMENT_BYTES`] at least).
+    pub max_bytes: u64,
+}
+
+/// What a store is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// Tiers from the fastest on, at most [`MAX_TIERS`].
+    pub tiers: &'a [TierConfig],
+    /// Slots, from 0 on; at most [`MAX_SLOTS`].
+    pub slots: u32,
+    /// Directory of the file, with or without a NUL byte at its end. The file is opened on first use.
+    pub directory: &'a [u8],
+    /// The file's descriptor is moved to this number or above.
+    pub min_fd: i32,
+}
+
+/// Why a store could not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitError {
+    /// No tiers, too many, two files, or no slots.
+    Config,
+    /// The system refused memory or randomness, or the directory's name is empty or too long.
+    System(Errno),
+}
+
+/// A slot's record: where its content is.
+///
+/// `place`: bits 0-2 tier + 1 (0: holds nothing). In RAM: bits 8-39 the object. In the file: bit 3 chunk,
+/// bits 4-5 page of the chunk, bits 6-7 codec, bits 8-22 length, bits 24-63 offset / 16; then `nonce` is the unit's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+struct Record {
+    place: u64,
+    nonce: u64,
+}
+
+const INDEX_BITS: u64 = 3 << 4;
+
+impl Record {
+    fn ram(tier: usize, object: Object) -> Record {
+        Record { place: (tier as u64 + 1) | (object.0 as u64) << 8, nonce: 0 }
+    }
+    fn file(tier: usize, id: UnitId, index: usize, offset: u64, nonce: u64) -> Record {
+        let place = (tier as u64 + 1)
+            | (id.chunk as u64) << 3
+            | (index as u64) << 4
+            | (id.codec as u64) << 6
+            | (id.len as u64) << 8
+            | (offset / file::UNIT_ALIGN as u64) << 24;
+        Record { place, nonce }
+    }
+    fn tier(self) -> Option<usize> {
+        (self.place as usize & 7).checked_sub(1)
+    }
+    fn object(self) -> Object {
+        Object((self.place >> 8) as u32)
+    }
+    fn index(self) -> usize {
+        (self.place >> 4) as usize & 3
+    }
+    fn unit(self, slot: u32) -> UnitId {
+        UnitId {
+            slot: slot - self.index() as u32,
+            len: (self.place >> 8) as u16 & 0x7fff,
+            chunk: self.place >> 3 & 1 != 0,
+            codec: Codec::from_bits(self.place >> 6),
+        }
+    }
+    fn offset(self) -> u64 {
+        (self.place >> 24) * file::UNIT_ALIGN as u64
+    }
+    fn segment(self) -> u32 {
+        (self.offset() / SEGMENT_BYTES as u64) as u32
+    }
+    /// A page's part of its unit's bytes in the file.
+    fn share_bytes(self) -> u64 {
+        let id = self.unit(3);
+        (id.stored_bytes() / id.pages() as usize) as u64
+    }
+    /// Whether two slots `apart` pages apart are of the same unit in the file.
+    fn same_unit(self, other: Record, apart: usize) -> bool {
+        (self.place ^ other.place) & !INDEX_BITS == 0
+            && self.nonce == other.nonce
+            && self.index() + apart == other.index()
+    }
+}
+
+/// What a shard's lock covers, besides its slots' records.
+struct Shard {
+    pools: [PoolShard; MAX_TIERS],
+}
+
+/// A tier as it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    None,
+    Ram,
+    Compressed(Compressor),
+    File,
+}
+
+/// The tiers of a swap specification, as one store.
+pub struct Tiers<I: FileIo = LiveIo> {
+    tiers: [Tier; MAX_TIERS],
+    /// The last RAM tier and the file: what spills where.
+    last_ram: Option<usize>,
+    file_tier: Option<usize>,
+    slots: u32,
+    records: usize,
+    /// One byte for each page of the record table: touched.
+    record_pages: usize,
+    touched_record_pages: AtomicU64,
+    cleaning_buffer: SpinLock<usize>,
+    cleaning_used: AtomicU32,
+    shards: [SpinLock<Shard>; SHARDS],
+    pools: [Pool; MAX_TIERS],
+    limits: Limits,
+    file: FileTier,
+    stats: StoreStats,
+    regions: [(usize, usize); 16],
+    io: I,
+}
+
+/// What a fork needs to be told to both sides, see [`Tiers::fork_prepare`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForkTicket {
+    child: u32,
+    parent_pid: i32,
+}
+
+impl ForkTicket {
+    /// Whether the tree has so many processes that what the child shares will never be freed.
+    pub fn is_pinned(self) -> bool {
+        self.child as usize == MAX_USERS
+    }
+}
+
+/// Regions mapped for one store, to be unmapped when making it fails.
+struct Regions([(usize, usize); 16], usize);
+
+impl Regions {
+    fn map(&mut self, bytes: usize, shared: bool) -> Result<usize, Errno> {
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let at = if shared {
+            let flags = os::MAP_SHARED | os::MAP_ANONYMOUS | os::MAP_NORESERVE;
+            // SAFETY: no address given, so nothing is replaced.
+            unsafe { os::mmap(0, bytes, os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? }
+        } else {
+            os::mmap_anonymous(bytes)?
+        };
+        // What is swapped out is not for core dumps, least of all the key; failing is harmless.
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(at, bytes, os::MADV_DONTDUMP) };
+        if !shared {
+            // A huge page would be held for one touched byte, uncounted.
+            // SAFETY: an advice that drops nothing.
+            let _ = unsafe { os::madvise(at, bytes, os::MADV_NOHUGEPAGE) };
+        }
+        self.0[self.1] = (at, bytes);
+        self.1 += 1;
+        Ok(at)
+    }
+
+    fn unmap(&self) {
+        for &(at, bytes) in &self.0[..self.1] {
+            // SAFETY: the store that was to use the regions does not exist (any more).
+            let _ = unsafe { os::munmap(at, bytes) };
+        }
+    }
+}
+
+/// The process's limit of address space, if it has one.
+fn address_space_limit_bytes() -> Option<u64> {
+    const RLIMIT_AS: usize = 9;
+    let mut limit = [u64::MAX; 2];
+    // SAFETY: `limit` has the layout of `struct rlimit64`.
+    unsafe { outswap_sys::syscall4(outswap_sys::nr::PRLIMIT64, 0, RLIMIT_AS, 0, limit.as_mut_ptr() as usize) };
+    (limit[0] != u64::MAX).then_some(limit[0])
+}
+
+impl Tiers<LiveIo> {
+    /// Makes a store that lives until the process ends, in memory of its own.
+    pub fn init(config: &Config<'_>) -> Result<&'static Tiers<LiveIo>, InitError> {
+        Tiers::init_with(config, LiveIo)
+    }
+}
+
+impl<I: FileIo> Tiers<I> {
+    /// As [`Tiers::init`], with the file reached through `io`.
+    pub fn init_with(config: &Config<'_>, io: I) -> Result<&'static Tiers<I>, InitError> {
+        let mut regions = Regions([(0, 0); 16], 0);
+        // SAFETY: nobody has seen the store yet, so on failure nobody uses its regions.
+        match Self::make(config, io, &mut regions) {
+            Ok(tiers) => Ok(tiers),
+            Err(e) => {
+                regions.unmap();
+                Err(e)
+            }
+        }
+    }
+
+    fn make(config: &Config<'_>, io: I, regions: &mut Regions) -> Result<&'static Tiers<I>, InitError> {
+        let files = config.tiers.iter().filter(|t| t.kind == TierKind::File).count();
+        if config.tiers.is_empty() || config.tiers.len() > MAX_TIERS || files > 1 || config.slots == 0 {
+            return Err(InitError::Config);
+        }
+        let slots = config.slots.min(MAX_SLOTS);
+        let at = regions.map(size_of::<Self>(), false).map_err(InitError::System)? as *mut Self;
+        // SAFETY: fresh zeroed memory of the right size, page-aligned. All-zero is a valid value of every field
+        // but the enums, the options and `io`, which are written here before a reference is made.
+        let this = unsafe {
+            (&raw mut (*at).io).write(io);
+            (&raw mut (*at).tiers).write([Tier::None; MAX_TIERS]);
+            (&raw mut (*at).last_ram).write(None);
+            (&raw mut (*at).file_tier).write(None);
+            FileTier::zero_to_valid(&raw mut (*at).file);
+            &mut *at
+        };
+        this.limits.limit_bytes.store(u64::MAX, Relaxed);
+        this.slots = slots;
+        let table = slots as usize * size_of::<Record>();
+        this.records = regions.map(table, false).map_err(InitError::System)?;
+        this.record_pages = regions.map(table.div_ceil(PAGE_BYTES), false).map_err(InitError::System)?;
+
+        let limit_bytes = address_space_limit_bytes();
+        for (i, tier) in config.tiers.iter().enumerate() {
+            this.tiers[i] = match tier.kind {
+                TierKind::Ram => Tier::Ram,
+                TierKind::Compressed(algorithm) => Tier::Compressed(Compressor::new(algorithm)),
+                TierKind::File => Tier::File,
+            };
+            if tier.kind == TierKind::File {
+                this.file_tier = Some(i);
+                this.make_file(config, tier, regions)?;
+                continue;
+            }
+            this.last_ram = Some(i);
+            let max = if tier.max_bytes == 0 { u64::MAX } else { tier.max_bytes };
+            let all = slots as u64 * PAGE_BYTES as u64;
+            // Object numbers have 32 bits of 64 bytes.
+            let want = (max.min(all + all / 16).saturating_add(POOL_SLACK_BYTES)).min(256 << 30);
+            // The program needs its share of a limited address space.
+            let mut bytes = limit_bytes.map_or(want, |limit| want.min(limit / 4)) as usize;
+            loop {
+                bytes = (bytes / pool::SPAN_BYTES).max(1) * pool::SPAN_BYTES;
+                match regions.map(bytes, false) {
+                    Ok(base) => {
+                        let spans = regions.map(pool::table_bytes(bytes), false).map_err(InitError::System)?;
+                        this.pools[i].set(base, bytes, spans, max);
+                        break;
+                    }
+                    Err(e) if bytes <= 16 * pool::SPAN_BYTES => return Err(InitError::System(e)),
+                    Err(_) => bytes /= 2,
+                }
+            }
+        }
+        this.regions = regions.0;
+        Ok(this)
+    }
+
+    fn make_file(&mut self, config: &Config<'_>, tier: &TierConfig, regions: &mut Regions) -> Result<(), InitError> {
+        let all = self.slots as u64 * PAGE_BYTES as u64;
+        // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
+        let bytes = if tier.max_bytes == 0 { 2 * all + (1 << 30) } else { tier.max_bytes };
+        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << 22) as usize;
+        let (shared, usage) = file::table_bytes(segments);
+        let mut map = |bytes, shared| regions.map(bytes, shared).map_err(InitError::System);
+        let shared = map(shared, true)?;
+        let usage = map(usage, false)?;
+        let buffers = map(file::BUFFERS * SEGMENT_BYTES, false)?;
+        *self.cleaning_buffer.lock() = map(SEGMENT_BYTES, false)?;
+        let (max, fd) = (tier.max_bytes, config.min_fd);
+        self.file.set(shared, usage, buffers, segments as u32, max, fd, config.directory).map_err(InitError::System)
+    }
+
+    /// Unmaps the store and closes its file.
+    ///
+    /// # Safety
+    /// Nothing may use the store any more, in any thread.
+    pub unsafe fn destroy(&'static self) {
+        if self.file_tier.is_some() {
+            self.file.release_process(&self.io);
+        }
+        if let Some(fd) = self.file.fd() {
+            let _ = os::close(fd);
+        }
+        let count = self.regions.iter().take_while(|r| r.1 > 0).count();
+        let regions = Regions(self.regions, count);
+        // SAFETY: the store is never used again, so its `io` may be dropped here.
+        unsafe { core::ptr::drop_in_place((&raw const self.io).cast_mut()) };
+        regions.unmap();
+    }
+
+    // ---- what the engine reads and sets ----
+
+    /// Counters and gauges. The pool gauges are brought up to date by this call.
+    pub fn stats(&self) -> &StoreStats {
+        self.stats.pool_bytes.store(self.limits.held_bytes.load(Relaxed), Relaxed);
+        self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
+        &self.stats
+    }
+
+    /// How many slots can be used; fewer than asked for only beyond [`MAX_SLOTS`].
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Sets how much memory all RAM tiers together may hold. A put that would exceed it first spills older
+    /// units; a limit below what is held now is reached by [`Store::shrink`].
+    pub fn set_memory_limit_bytes(&self, bytes: u64) {
+        self.limits.limit_bytes.store(bytes, Relaxed);
+    }
+
+    /// The file's descriptor once it is open, so that the engine can guard it against the program.
+    pub fn file_descriptor(&self) -> Option<i32> {
+        self.file_tier.and(self.file.fd())
+    }
+
+    /// Bytes of segments in use in the file by all processes that share it.
+    pub fn file_segment_bytes(&self) -> u64 {
+        if self.file_tier.is_some() { self.file.segment_bytes() } else { 0 }
+    }
+
+    /// Whether reading `slot` needs no file (see "synchronous store").
+    pub fn is_synchronous(&self, slot: SlotId) -> bool {
+        let shard = self.lock(slot.0);
+        self.record(&shard, slot.0).tier() != self.file_tier || self.file_tier.is_none()
+    }
+
+    // ---- fork and exit ----
+
+    /// In the parent before a fork, while no other call is in progress anywhere in the process.
+    pub fn fork_prepare(&self) -> ForkTicket {
+        let child = if self.file_tier.is_some() { self.file.fork_prepare(&self.io, &self.stats) } else { 0 };
+        ForkTicket { child, parent_pid: os::getpid() }
+    }
+
+    /// In the parent after the fork; `child_pid` is what fork returned (not positive: it failed).
+    pub fn fork_parent(&self, ticket: ForkTicket, child_pid: i32) {
+        if self.file_tier.is_some() {
+            self.file.fork_parent(&self.io, ticket.child, child_pid);
+        }
+    }
+
+    /// In the child, before any other use of the store.
+    pub fn fork_child(&self, ticket: ForkTicket) {
+        if self.file_tier.is_some() {
+            self.file.fork_child(&self.io, ticket.child, ticket.parent_pid);
+        }
+    }
+
+    /// At exit: gives up this process's part of the shared file. The store must not be used afterwards.
+    pub fn release_process(&self) {
+        if self.file_tier.is_some() {
+            self.file.release_process(&self.io);
+        }
+    }
+
+    // ---- records ----
+
+    fn lock(&self, slot: u32) -> Guard<'_, Shard> {
+        self.shards[(slot >> CLUSTER_ORDER) as usize % SHARDS].lock()
+    }
+
+    fn record(&self, _shard: &Guard<'_, Shard>, slot: u32) -> Record {
+        debug_assert!(slot < self.slots);
+        // SAFETY: the table has a record for each slot, and the shard's lock is held.
+        unsafe { (self.records as *const Record).add(slot as usize).read() }
+    }
+
+    fn set_record(&self, _shard: &Guard<'_, Shard>, slot: u32, record: Record) {
+        debug_assert!(slot < self.slots);
+        let page = slot as usize / RECORDS_PER_PAGE;
+        // SAFETY: one byte for each page of the table; the shard's lock is held.
+        unsafe {
+            let touched = &*((self.record_pages + page) as *const AtomicU8);
+            if touched.load(Relaxed) == 0 {
+                touched.store(1, Relaxed);
+                self.touched_record_pages.fetch_add(1, Relaxed);
+            }
+            (self.records as *mut Record).add(slot as usize).write(record);
+        }
+    }
+
+    fn in_range(&self, first: SlotId, pages: usize) -> bool {
+        first.0 as usize + pages <= self.slots as usize
+    }
+
+    // ---- putting ----
+
+    fn insert(&self, tier: usize, first: u32, pages: usize, codec: Codec, payload: &[u8]) -> Result<(), NoRoom> {
+        let mut shard = self.lock(first);
+        let live = (1u8 << pages) - 1;
+        let header = Header { slot: first, live, chunk: pages > 1, len: payload.len() as u16, codec };
+        let object = self.pools[tier].insert(&mut shard.pools[tier], header, payload, &self.limits)?;
+        for i in 0..pages as u32 {
+            self.set_record(&shard, first + i, Record::ram(tier, object));
+        }
+        add(&self.stats.pages_out_ram, pages as u64);
+        Ok(())
+    }
+
+    /// Stores a unit of RAM, making room where this is the last RAM tier. `payload` is `None` for what the
+    /// worker has packed.
+    fn put_ram(
+        &self,
+        tier: usize,
+        first: u32,
+        pages: usize,
+        packed: Option<usize>,
+        raw: &[u8],
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        let Some(len) = packed else {
+            // Raw chunks are stored by page: the largest object is smaller than a chunk, and any page of it
+            // can then be freed alone.
+            for (i, page) in raw.chunks_exact(PAGE_BYTES).enumerate() {
+                while self.insert(tier, first + i as u32, 1, Codec::Raw, page).is_err() {
+                    if Some(tier) != self.last_ram || !self.make_room(worker) {
+                        (0..i as u32).for_each(|j| self.free(SlotId(first + j)));
+                        return Err(StoreError::Full);
+                    }
+                }
+            }
+            return Ok(());
+        };
+        let codec = match self.tiers[tier] {
+            Tier::Compressed(compressor) => compressor.codec,
+            _ => return Err(StoreError::Full),
+        };
+        if self.insert(tier, first, pages, codec, &worker.packed[..len]).is_ok() {
+            return Ok(());
+        }
+        if Some(tier) != self.last_ram {
+            return Err(StoreError::Full);
+        }
+        // Making room uses the worker's buffer, so the unit is packed again afterwards, which is seldom.
+        loop {
+            if !self.make_room(worker) {
+                return Err(StoreError::Full);
+            }
+            let Tier::Compressed(compressor) = self.tiers[tier] else { return Err(StoreError::Full) };
+            let len = compressor.compress(raw, worker).ok_or(StoreError::Full)?;
+            if self.insert(tier, first, pages, codec, &worker.packed[..len]).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Seals a unit and appends it to the file. `packed` as in `put_ram`.
+    fn put_file(
+        &self,
+        tier: usize,
+        first: u32,
+        pages: usize,
+        packed: Option<(Codec, usize)>,
+        raw: &[u8],
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        let (codec, len) = packed.unwrap_or((Codec::Raw, raw.len()));
+        let id = UnitId { slot: first, len: len as u16, chunk: pages > 1, codec };
+        let Worker { packed: buffer, sealed, .. } = worker;
+        let payload = if packed.is_some() { &buffer[..len] } else { raw };
+        let (stored, nonce) = self.file.seal(id, payload, sealed).ok_or(StoreError::Full)?;
+        let offset = self.append(sealed, stored, pages as u32)?;
+        let shard = self.lock(first);
+        let mut bytes = 0;
+        for i in 0..pages {
+            let record = Record::file(tier, id, i, offset, nonce);
+            bytes += record.share_bytes();
+            self.set_record(&shard, first + i as u32, record);
+        }
+        drop(shard);
+        add(&self.stats.file_live_bytes, bytes);
+        add(&self.stats.pages_out_file, pages as u64);
+        Ok(())
+    }
+
+    /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
+    fn append(&self, sealed: &[u8; UNIT_BYTES], stored: usize, pages: u32) -> Result<u64, StoreError> {
+        let done = self.file.append(&self.io, &sealed[..stored], pages, false, &self.stats);
+        if done.is_ok() {
+            if self.file.wants_cleaning(self.stats.file_live_bytes.load(Relaxed)) {
+                self.clean();
+            }
+            return done;
+        }
+        if self.clean() { self.file.append(&self.io, &sealed[..stored], pages, false, &self.stats) } else { done }
+    }
+
+    fn put_unit(&self, first: u32, raw: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
+        let pages = raw.len() / PAGE_BYTES;
+        // The compressor whose result stands in the worker, and that result.
+        let mut packed: Option<(Compressor, Option<usize>)> = None;
+        // Set once a unit that does not compress has been passed on to the file; then it may be kept raw.
+        for skip_incompressible in [self.file_tier.is_some(), false] {
+            for (i, &tier) in self.tiers.iter().enumerate() {
+                let result = match tier {
+                    Tier::None => continue,
+                    Tier::Ram => {
+                        let result = self.put_ram(i, first, pages, None, raw, worker);
+                        if result.is_err() {
+                            // Making room uses the worker's buffer.
+                            packed = None;
+                        }
+                        result
+                    }
+                    Tier::Compressed(compressor) => {
+                        let len = match packed {
+                            Some((by, len)) if by == compressor => len,
+                            _ => {
+                                let len = compressor.compress(raw, worker);
+                                add(&self.stats.compress_in_total, raw.len() as u64);
+                                add(&self.stats.compress_out_total, len.unwrap_or(raw.len()) as u64);
+                                if len.is_none() {
+                                    add(&self.stats.raw_units, 1);
+                                }
+                                packed = Some((compressor, len));
+                                len
+                            }
+                        };
+                        if len.is_none() && skip_incompressible {
+                            continue;
+                        }
+                        let result = self.put_ram(i, first, pages, len, raw, worker);
+                        if result.is_err() && Some(i) == self.last_ram {
+                            packed = None;
+                        }
+                        result
+                    }
+                    Tier::File => {
+                        let done = packed.and_then(|(by, len)| len.map(|len| (by.codec, len)));
+                        self.put_file(i, first, pages, done, raw, worker)
+                    }
+                };
+                if result.is_ok() {
+                    return Ok(());
+                }
+            }
+            if !skip_incompressible || packed.is_none_or(|(_, len)| len.is_some()) {
+                break;
+            }
+        }
+        Err(StoreError::Full)
+    }
+
+    // ---- making room ----
+
+    fn release(&self, tier: usize, span: Option<SpanRef>) {
+        if let Some(span) = span {
+            self.pools[tier].release(span, &self.limits);
+        }
+    }
+
+    fn ram_tiers(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..MAX_TIERS).filter(|&i| matches!(self.tiers[i], Tier::Ram | Tier::Compressed(_)))
+    }
+
+    /// Gives back pool memory, or moves something down. False where nothing could be done.
+    fn make_room(&self, worker: &mut Worker) -> bool {
+        self.discard_cached() > 0 || self.compact() || self.spill(worker) == Ok(true)
+    }
+
+    fn discard_cached(&self) -> u64 {
+        self.ram_tiers().map(|t| self.pools[t].discard_cached(&self.limits)).sum()
+    }
+
+    /// Empties one sparse span, where the pools' utilisation promises any.
+    fn compact(&self) -> bool {
+        for tier in self.ram_tiers() {
+            let pool = &self.pools[tier];
+            if pool.used_bytes() * 8 > pool.held_bytes() * 7 {
+                continue;
+            }
+            for shard in &self.shards {
+                let mut shard = shard.lock();
+                let mut part = shard.pools[tier];
+                let span = pool.compact(&mut part, |header, object| {
+                    for i in 0..4 {
+                        if header.live >> i & 1 != 0 {
+                            self.set_record(&shard, header.slot + i, Record::ram(tier, object));
+                        }
+                    }
+                    add(&self.stats.compacted_objects, 1);
+                });
+                shard.pools[tier] = part;
+                drop(shard);
+                if span.is_some() {
+                    self.release(tier, span);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Moves the oldest span of the last RAM tier that has any to the file. `Ok(false)`: there is nothing to move.
+    fn spill(&self, worker: &mut Worker) -> Result<bool, StoreError> {
+        let Some(file) = self.file_tier else { return Ok(false) };
+        let mut busy = false;
+        let mut oldest: Option<(u64, usize, usize)> = None;
+        for tier in self.ram_tiers().filter(|&t| t < file) {
+            for (i, shard) in self.shards.iter().enumerate() {
+                let shard = shard.lock();
+                let part = &shard.pools[tier];
+                if part.spilling {
+                    busy = true;
+                } else if let Some(birth) = self.pools[tier].oldest_birth(part)
+                    && oldest.is_none_or(|(least, ..)| birth < least)
+                {
+                    oldest = Some((birth, tier, i));
+                }
+            }
+        }
+        let Some((_, tier, index)) = oldest else {
+            if busy {
+                // Another thread is spilling what there is; it will be done, or fail, soon.
+                os::sched_yield();
+            }
+            return Ok(busy);
+        };
+        let pool = &self.pools[tier];
+        let Some(span) = pool.drain_begin(&mut self.shards[index].lock().pools[tier]) else { return Ok(true) };
+        let result = self.spill_span(file, tier, index, span, worker);
+        let empty = pool.drain_end(&mut self.shards[index].lock().pools[tier], span);
+        self.release(tier, empty);
+        result.map(|()| true)
+    }
+
+    fn spill_span(
+        &self,
+        file: usize,
+        tier: usize,
+        index: usize,
+        span: SpanRef,
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        let pool = &self.pools[tier];
+        let mut from = 0;
+        loop {
+            let (object, header) = {
+                let _shard = self.shards[index].lock();
+                let Some((i, object)) = pool.next_live(span, from) else { return Ok(()) };
+                from = i + 1;
+                let header = pool.header(object);
+                worker.packed[..header.len as usize].copy_from_slice(pool.payload(object, header));
+                (object, header)
+            };
+            let id = UnitId { slot: header.slot, len: header.len, chunk: header.chunk, codec: header.codec };
+            let Worker { packed, sealed, .. } = worker;
+            let (stored, nonce) = self.file.seal(id, &packed[..header.len as usize], sealed).ok_or(StoreError::Full)?;
+            let offset = self.append(sealed, stored, id.pages())?;
+            let mut bytes = 0;
+            let mut moved = 0;
+            {
+                let mut shard = self.shards[index].lock();
+                // A draining span takes nothing new and is not compacted: a live object here is the one copied.
+                if let Some(header) = pool.still_live(object, id.slot) {
+                    for i in 0..id.pages() {
+                        if header.live >> i & 1 != 0 {
+                            let record = Record::file(file, id, i as usize, offset, nonce);
+                            self.set_record(&shard, id.slot + i, record);
+                            bytes += record.share_bytes();
+                            moved += 1;
+                        }
+                    }
+                    let none = pool.remove(&mut shard.pools[tier], object);
+                    debug_assert!(none.is_none(), "a draining span is its spiller's");
+                }
+            }
+            add(&self.stats.file_live_bytes, bytes);
+            add(&self.stats.pages_out_file, moved as u64);
+            let segment = (offset / SEGMENT_BYTES as u64) as u32;
+            self.file.release_slots(&self.io, segment, id.pages() - moved);
+        }
+    }
+
+    /// Moves what is live in the sparsest segment into the open one. Sealed units move as they are: their seal
+    /// is bound to the slot, not to the place.
+    fn clean(&self) -> bool {
+        // One cleaner at a time; the one that cleans also comes here through `append`.
+        let Some(buffer) = self.cleaning_buffer.try_lock() else { return false };
+        let Some(segment) = self.file.sparsest() else { return false };
+        self.cleaning_used.store(1, Relaxed);
+        // SAFETY: a region of this size, used under its lock only.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(*buffer as *mut u8, SEGMENT_BYTES) };
+        let base = segment as u64 * SEGMENT_BYTES as u64;
+        if self.read_segment(base, bytes).is_err() {
+            return false;
+        }
+        let (mut at, mut any) = (0, false);
+        while let Some(id) = UnitId::parse(&bytes[at..]) {
+            let stored = id.stored_bytes();
+            if at + stored > SEGMENT_BYTES || id.slot as usize + id.pages() as usize > self.slots as usize {
+                break;
+            }
+            any |= match self.move_unit(id, base + at as u64, &bytes[at..at + stored]) {
+                Ok(moved) => moved,
+                Err(_) => return any,
+            };
+            at += stored;
+        }
+        any
+    }
+
+    fn read_segment(&self, base: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        // The last segment of a file may end before its full size: what is missing reads as no unit.
+        bytes.fill(0);
+        let Some(fd) = self.file.fd() else { return Err(StoreError::Io) };
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.io.pread(fd, &mut bytes[done..], base + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::EINTR) => {}
+                Err(_) => return Err(StoreError::Io),
+            }
+        }
+        add(&self.stats.file_read_total, done as u64);
+        Ok(())
+    }
+
+    fn move_unit(&self, id: UnitId, from: u64, stored: &[u8]) -> Result<bool, StoreError> {
+        let holds = |record: Record, slot: u32| {
+            record.tier() == self.file_tier
+                && record.offset() == from
+                && slot - id.slot == record.index() as u32
+                && record.unit(slot) == id
+        };
+        let nonce = {
+            let shard = self.lock(id.slot);
+            let mut of_unit = (0..id.pages()).map(|i| (self.record(&shard, id.slot + i), id.slot + i));
+            match of_unit.find(|&(record, slot)| holds(record, slot)) {
+                Some((record, _)) => record.nonce,
+                None => return Ok(false),
+            }
+        };
+        let offset = self.file.append(&self.io, stored, id.pages(), true, &self.stats)?;
+        let mut moved = 0;
+        {
+            let shard = self.lock(id.slot);
+            for i in 0..id.pages() {
+                let record = self.record(&shard, id.slot + i);
+                // The nonce tells this unit from a later one in the same place.
+                if holds(record, id.slot + i) && record.nonce == nonce && record.index() == i as usize {
+                    let file = self.file_tier.unwrap_or(0);
+                    self.set_record(&shard, id.slot + i, Record::file(file, id, i as usize, offset, nonce));
+                    moved += 1;
+                }
+            }
+        }
+        let segment = |offset: u64| (offset / SEGMENT_BYTES as u64) as u32;
+        self.file.release_slots(&self.io, segment(offset), id.pages() - moved);
+        self.file.release_slots(&self.io, segment(from), moved);
+        add(&self.stats.file_moved_units, (moved > 0) as u64);
+        Ok(moved > 0)
+    }
+
+    // ---- getting ----
+
+    /// Reads what one unit has of `out`, from `slot` on. Returns the pages read.
+    fn get_unit(&self, slot: u32, out: &mut [u8], worker: &mut Worker) -> Result<usize, StoreError> {
+        let want = out.len() / PAGE_BYTES;
+        loop {
+            let shard = self.lock(slot);
+            let record = self.record(&shard, slot);
+            let Some(tier) = record.tier() else { return Err(StoreError::Corrupt) };
+            // Slots of a unit are freed one by one and used again alone: each page's own record counts.
+            if Some(tier) != self.file_tier {
+                let pool = &self.pools[tier];
+                let header = pool.header(record.object());
+                let skip = (slot - header.slot) as usize;
+                let size = if header.chunk { CHUNK_PAGES } else { 1 };
+                let most = want.min(size - skip.min(size - 1));
+                let run = (1..most).find(|&i| self.record(&shard, slot + i as u32) != record).unwrap_or(most);
+                let out = &mut out[..run * PAGE_BYTES];
+                let payload = pool.payload(record.object(), header);
+                if header.codec == Codec::Raw {
+                    out.copy_from_slice(&payload[..PAGE_BYTES]);
+                } else {
+                    worker.packed[..payload.len()].copy_from_slice(payload);
+                    drop(shard);
+                    let (len, unit) = (header.len as usize, size * PAGE_BYTES);
+                    decode(header.codec, 0, len, unit, skip * PAGE_BYTES, out, worker).map_err(|()| self.corrupt())?;
+                }
+                add(&self.stats.pages_in_ram, run as u64);
+                return Ok(run);
+            }
+            let id = record.unit(slot);
+            let skip = record.index();
+            let most = want.min(id.pages() as usize - skip);
+            let run = (1..most).find(|&i| !record.same_unit(self.record(&shard, slot + i as u32), i)).unwrap_or(most);
+            drop(shard);
+            let read = self.file.read(&self.io, id, record.nonce, record.offset(), &mut worker.packed, &self.stats);
+            if read.is_err() && self.record(&self.lock(slot), slot) != record {
+                // The cleaner moved the unit meanwhile.
+                continue;
+            }
+            read.inspect_err(|&e| {
+                if e == StoreError::Corrupt {
+                    self.corrupt();
+                }
+            })?;
+            let out = &mut out[..run * PAGE_BYTES];
+            let unit = id.pages() as usize * PAGE_BYTES;
+            decode(id.codec, UNIT_HEADER_BYTES, id.len as usize, unit, skip * PAGE_BYTES, out, worker)
+                .map_err(|()| self.corrupt())?;
+            add(&self.stats.pages_in_file, run as u64);
+            return Ok(run);
+        }
+    }
+
+    fn corrupt(&self) -> StoreError {
+        add(&self.stats.corruptions, 1);
+        StoreError::Corrupt
+    }
+}
+
+impl<I: FileIo> Store for Tiers<I> {
+    type Worker = Worker;
+
+    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut Worker) -> Result<(), StoreError> {
+        let result = if self.in_range(slot, 1) { self.put_unit(slot.0, page, worker) } else { Err(StoreError::Full) };
+        if result.is_err() {
+            add(&self.stats.full, 1);
+        }
+        result
+    }
+
+    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Worker) -> Result<(), StoreError> {
+        if !self.in_range(first, FOLIO_PAGES) || first.0 as usize % FOLIO_PAGES != 0 {
+            return Err(StoreError::Full);
+        }
+        for (i, chunk) in folio.chunks_exact(CHUNK_BYTES).enumerate() {
+            if let Err(e) = self.put_unit(first.0 + (i * CHUNK_PAGES) as u32, chunk, worker) {
+                (0..i * CHUNK_PAGES).for_each(|j| self.free(first.plus(j)));
+                add(&self.stats.full, 1);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Worker) -> Result<(), StoreError> {
+        if !self.in_range(first, out.len() / PAGE_BYTES) {
+            return Err(StoreError::Corrupt);
+        }
+        let mut done = 0;
+        while done < out.len() {
+            let slot = first.0 + (done / PAGE_BYTES) as u32;
+            done += self.get_unit(slot, &mut out[done..], worker)? * PAGE_BYTES;
+        }
+        Ok(())
+    }
+
+    fn free(&self, slot: SlotId) {
+        if !self.in_range(slot, 1) {
+            return;
+        }
+        let mut shard = self.lock(slot.0);
+        let record = self.record(&shard, slot.0);
+        let Some(tier) = record.tier() else { return };
+        self.set_record(&shard, slot.0, Record::default());
+        if Some(tier) == self.file_tier {
+            drop(shard);
+            sub(&self.stats.file_live_bytes, record.share_bytes());
+            self.file.release_slots(&self.io, record.segment(), 1);
+            return;
+        }
+        let (pool, object) = (&self.pools[tier], record.object());
+        let mut header = pool.header(object);
+        header.live &= !(1 << (slot.0 - header.slot));
+        if header.live != 0 {
+            pool.set_header(object, header);
+            return;
+        }
+        let span = pool.remove(&mut shard.pools[tier], object);
+        drop(shard);
+        self.release(tier, span);
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let tables = size_of::<Self>().next_multiple_of(PAGE_BYTES) as u64
+            + self.touched_record_pages.load(Relaxed) * PAGE_BYTES as u64
+            + self.ram_tiers().map(|t| self.pools[t].touched_table_bytes()).sum::<u64>();
+        let file = match self.file_tier {
+            Some(_) => self.file.touched_bytes() + self.cleaning_used.load(Relaxed) as u64 * SEGMENT_BYTES as u64,
+            None => 0,
+        };
+        self.limits.held_bytes.load(Relaxed) + tables + file
+    }
+
+    fn shrink(&self, bytes: u64, worker: &mut Worker) -> u64 {
+        let mut done = self.discard_cached();
+        while done < bytes {
+            if !self.compact() && self.spill(worker) != Ok(true) {
+                break;
+            }
+            done += self.discard_cached();
+        }
+        done
+    }
+}

@@ -1,0 +1,108 @@
+//! Outswap against the kernel's own swap, and against no limit at all.
+//!
+//! Every measured program runs in a process of its own: this same binary as a worker. The benchmark shares no code with
+//! Outswap and drives it as a user would, through `outswap run`.
+mod content;
+mod overhead;
+mod process;
+mod random;
+mod report;
+mod rig;
+mod stats;
+mod touch;
+mod units;
+mod worker;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::process::Failure;
+use crate::units::Bytes;
+use crate::worker::Workload;
+
+/// Measures Outswap against the kernel's own swap, and against no limit at all.
+#[derive(Parser)]
+#[command(name = "outswap-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Touch a large working set: alone, under kernel swap on zram, and under Outswap
+    Touch(touch::Args),
+    /// Run a program whose budget is above its need: plainly and under Outswap
+    NoPressure(overhead::PressureArgs),
+    /// Start a small program: plainly and under Outswap
+    Startup(overhead::StartupArgs),
+    #[command(hide = true)]
+    TouchWorker {
+        #[arg(value_enum)]
+        workload: Workload,
+        size: Bytes,
+        threads: usize,
+    },
+    #[command(hide = true)]
+    MixedWorker { size: Bytes },
+    #[command(hide = true)]
+    Guardian { disk: Bytes, limit: Bytes },
+}
+
+/// Which `outswap` is measured, and how.
+#[derive(clap::Args)]
+struct Outswap {
+    /// The `outswap` program [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    outswap: Option<PathBuf>,
+    /// A further argument for `outswap run`; may be repeated
+    #[arg(long = "outswap-arg", value_name = "ARG", allow_hyphen_values = true)]
+    outswap_args: Vec<String>,
+}
+
+impl Outswap {
+    fn find(&self) -> Result<PathBuf, String> {
+        let path = match &self.outswap {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()
+                .map_err(|error| error.to_string())?
+                .with_file_name("outswap"),
+        };
+        if path.is_file() {
+            Ok(path)
+        } else {
+            Err("no `outswap` beside this program (name one with --outswap)".into())
+        }
+    }
+}
+
+/// Says a line to the user, who may have closed standard error.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "outswap-bench: {line}");
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Task::Touch(args) => touch::main(&args),
+        Task::NoPressure(args) => overhead::pressure_main(&args),
+        Task::Startup(args) => overhead::startup_main(&args),
+        Task::TouchWorker {
+            workload,
+            size,
+            threads,
+        } => return worker::touch_main(workload, size, threads),
+        Task::MixedWorker { size } => return worker::mixed_main(size),
+        Task::Guardian { disk, limit } => return rig::guardian_main(disk, limit),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Interrupted(signal)) => process::die_by(signal),
+        Err(Failure::Failed(reason)) => {
+            say(&reason);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The programs that are measured: they run in a process of their own, alone, under kernel swap or under Outswap.
+//!
+//! The working set is one private anonymous mapping, made through the C library as any program would. Each thread
+//! owns an equal, contiguous share of it and never touches another's, so the workloads need no locks and every page's
+//! content is known to its owner.
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use crate::content::{Content, Mismatch, PAGE_WORDS, Page};
+use crate::random::{Random, Scatter, Zipf};
+use crate::units::{Bytes, PAGE_BYTES, PageNo};
+
+/// Exponent of the Zipf workload.
+const ZIPF_EXPONENT: f64 = 1.2;
+/// Accesses of the random workloads, per page of the share.
+const RANDOM_PASSES: usize = 2;
+/// Passes of the sequential workload.
+const SEQUENTIAL_PASSES: usize = 2;
+/// Random write passes of the mixed worker: with everything in memory, one pass is over in no time.
+const MIXED_PASSES: usize = 64;
+/// Allocations that the mixed worker makes.
+const MIXED_ALLOCATIONS: usize = 8_000_000;
+/// Allocations that the mixed worker holds at a time.
+const MIXED_LIVE: usize = 4096;
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Workload {
+    /// The first write of every page, in order.
+    Fill,
+    /// Reading every page in order, twice.
+    Seq,
+    /// Reading pages chosen uniformly, two per page of the working set.
+    RandRead,
+    /// Writing a word of pages chosen uniformly, two per page of the working set.
+    RandWrite,
+    /// Reading pages chosen by a Zipf law of exponent 1.2, the frequent ones scattered over the working set.
+    Zipf,
+}
+
+impl Workload {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Fill => "fill",
+            Workload::Seq => "seq",
+            Workload::RandRead => "rand-read",
+            Workload::RandWrite => "rand-write",
+            Workload::Zipf => "zipf",
+        }
+    }
+}
+
+/// One thread's part of the working set.
+struct Share {
+    first: u32,
+    pages: &'static mut [Page],
+    /// Version of each page, modulo 256: small beside the pages themselves.
+    versions: Vec<u8>,
+    random: Random,
+}
+
+/// A phase of work on a share: gives the number of page accesses.
+type Work = fn(&mut Share, &Content) -> Result<u64, Mismatch>;
+
+impl Share {
+    fn page(&self, index: usize) -> PageNo {
+        PageNo(self.first + index as u32)
+    }
+
+    fn fill(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        for (index, page) in self.pages.iter_mut().enumerate() {
+            content.write(PageNo(self.first + index as u32), 0, page);
+        }
+        Ok(self.pages.len() as u64)
+    }
+
+    /// Reads one word of a page, another one at each access.
+    #[inline]
+    fn read(&self, content: &Content, index: usize, word: u64) -> Result<(), Mismatch> {
+        let word = word as usize % PAGE_WORDS;
+        content.check_word(
+            self.page(index),
+            self.versions[index],
+            word,
+            self.pages[index][word],
+        )
+    }
+
+    fn sequential(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        for _ in 0..SEQUENTIAL_PASSES {
+            for index in 0..self.pages.len() {
+                let word = self.random.next();
+                self.read(content, index, word)?;
+            }
+        }
+        Ok((self.pages.len() * SEQUENTIAL_PASSES) as u64)
+    }
+
+    fn random_read(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        let accesses = self.pages.len() * RANDOM_PASSES;
+        for _ in 0..accesses {
+            let index = self.random.below(self.pages.len());
+            let word = self.random.next();
+            self.read(content, index, word)?;
+        }
+        Ok(accesses as u64)
+    }
+
+    fn random_write(&mut self, passes: usize) -> u64 {
+        let accesses = self.pages.len() * passes;
+        for _ in 0..accesses {
+            let index = self.random.below(self.pages.len());
+            let version = self.versions[index].wrapping_add(1);
+            self.versions[index] = version;
+            self.pages[index][0] = Content::version_word(self.page(index), version);
+        }
+        accesses as u64
+    }
+
+    fn zipf(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        let accesses = self.pages.len() * RANDOM_PASSES;
+        let (zipf, scatter) = (
+            Zipf::new(self.pages.len(), ZIPF_EXPONENT),
+            Scatter::new(self.pages.len()),
+        );
+        for _ in 0..accesses {
+            let index = scatter.apply(zipf.sample(&mut self.random));
+            let word = self.random.next();
+            self.read(content, index, word)?;
+        }
+        Ok(accesses as u64)
+    }
+
+    fn verify(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        for (index, page) in self.pages.iter().enumerate() {
+            content.check(self.page(index), self.versions[index], page)?;
+        }
+        Ok(self.pages.len() as u64)
+    }
+}
+
+/// The working set: zeroed memory from `mmap`, never given back before the process ends.
+fn map(pages: usize) -> io::Result<&'static mut [Page]> {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses disturbs nothing.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            pages * PAGE_BYTES,
+            protection,
+            flags,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping is that long, page-aligned, zeroed (a valid `Page`), ours alone, and never unmapped.
+    Ok(unsafe { std::slice::from_raw_parts_mut(base.cast::<Page>(), pages) })
+}
+
+/// Cuts the working set into one share a thread.
+fn split(pages: &'static mut [Page], threads: usize) -> Vec<Share> {
+    let total = pages.len();
+    let mut rest = pages;
+    (0..threads)
+        .map(|thread| {
+            let first = total * thread / threads;
+            let (head, tail) =
+                std::mem::take(&mut rest).split_at_mut(total * (thread + 1) / threads - first);
+            rest = tail;
+            Share {
+                first: first as u32,
+                versions: vec![0; head.len()],
+                pages: head,
+                random: Random::new(first as u64),
+            }
+        })
+        .collect()
+}
+
+/// Does `work` on all shares at once. Gives the time from the first thread's start to the last one's end, and the
+/// accesses of all.
+fn together(
+    shares: &mut [Share],
+    content: &Content,
+    work: Work,
+) -> Result<(Duration, u64), Mismatch> {
+    let barrier = &Barrier::new(shares.len());
+    let run = |share: &mut Share| {
+        barrier.wait();
+        let start = Instant::now();
+        work(share, content).map(|accesses| (start, Instant::now(), accesses))
+    };
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = shares
+            .iter_mut()
+            .map(|share| scope.spawn(move || run(share)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a panic aborts the process"))
+            .collect()
+    });
+    let ended = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let start = ended
+        .iter()
+        .map(|t| t.0)
+        .min()
+        .expect("there is at least one share");
+    let end = ended
+        .iter()
+        .map(|t| t.1)
+        .max()
+        .expect("there is at least one share");
+    Ok((end - start, ended.iter().map(|t| t.2).sum()))
+}
+
+/// Highest resident memory of this process so far, or 0 where `/proc` does not tell.
+fn peak_rss() -> Bytes {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    Bytes(kib.unwrap_or(0) * 1024)
+}
+
+/// Ends this process when its parent does: under Outswap the parent is not the bench, which could not reach it.
+fn end_with_parent() {
+    // SAFETY: plain values; affects this process only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+fn touch(workload: Workload, size: Bytes, threads: usize) -> Result<serde_json::Value, String> {
+    if size.pages() < threads || threads == 0 || size.pages() > u32::MAX as usize {
+        return Err(format!("{size} cannot be shared by {threads} threads"));
+    }
+    let wrong = |mismatch: Mismatch| format!("content is wrong: {mismatch}");
+    let content = Content::new();
+    let pages = map(size.pages()).map_err(|error| format!("mmap of {size}: {error}"))?;
+    let mut shares = split(pages, threads);
+    let filled = together(&mut shares, &content, Share::fill).map_err(wrong)?;
+    let timed: Option<Work> = match workload {
+        Workload::Fill => None,
+        Workload::Seq => Some(Share::sequential),
+        Workload::RandRead => Some(Share::random_read),
+        Workload::RandWrite => Some(|share, _| Ok(share.random_write(RANDOM_PASSES))),
+        Workload::Zipf => Some(Share::zipf),
+    };
+    let (elapsed, accesses) = match timed {
+        None => filled,
+        Some(work) => together(&mut shares, &content, work).map_err(wrong)?,
+    };
+    together(&mut shares, &content, Share::verify).map_err(wrong)?;
+    Ok(json!({
+        "elapsed_ns": elapsed.as_nanos() as u64,
+        "accesses": accesses,
+        "peak_rss_bytes": peak_rss().0,
+    }))
+}
+
+/// Allocates, stamps, checks and frees many small blocks.
+fn allocate(count: usize) -> Result<(), String> {
+    let mut random = Random::new(3);
+    let mut live: Vec<Vec<u8>> = vec![Vec::new(); MIXED_LIVE];
+    for n in 0..count {
+        let size = 16 + random.below(1024);
+        let mut block = Vec::with_capacity(size);
+        block.resize(size, n as u8);
+        let old = std::mem::replace(
+            &mut live[random.below(MIXED_LIVE)],
+            std::hint::black_box(block),
+        );
+        if old.first() != old.last() {
+            return Err("content is wrong: a small block changed while it was held".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
+    let wrong = |mismatch: Mismatch| format!("content is wrong: {mismatch}");
+    let content = Content::new();
+    let pages = map(size.pages().max(1)).map_err(|error| format!("mmap of {size}: {error}"))?;
+    let mut shares = split(pages, 1);
+    let (fill, _) = together(&mut shares, &content, Share::fill).map_err(wrong)?;
+    let write: Work = |share, _| Ok(share.random_write(MIXED_PASSES));
+    let (write, _) = together(&mut shares, &content, write).map_err(wrong)?;
+    let start = Instant::now();
+    allocate(MIXED_ALLOCATIONS)?;
+    let malloc = start.elapsed();
+    together(&mut shares, &content, Share::verify).map_err(wrong)?;
+    Ok(json!({
+        "fill_ns": fill.as_nanos() as u64,
+        "rand_write_ns": write.as_nanos() as u64,
+        "malloc_ns": malloc.as_nanos() as u64,
+        "peak_rss_bytes": peak_rss().0,
+    }))
+}
+
+fn finish(result: Result<serde_json::Value, String>) -> ExitCode {
+    match result
+        .and_then(|value| writeln!(io::stdout(), "{value}").map_err(|error| error.to_string()))
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::say(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `touch-worker`: one timed workload; prints one line of JSON.
+pub fn touch_main(workload: Workload, size: Bytes, threads: usize) -> ExitCode {
+    end_with_parent();
+    finish(touch(workload, size, threads))
+}
+
+/// `mixed-worker`: fill, random writes and small allocations; prints one line of JSON.
+pub fn mixed_main(size: Bytes) -> ExitCode {
+    end_with_parent();
+    finish(mixed(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKLOADS: [Workload; 5] = [
+        Workload::Fill,
+        Workload::Seq,
+        Workload::RandRead,
+        Workload::RandWrite,
+        Workload::Zipf,
+    ];
+
+    #[test]
+    fn every_workload_ends_with_right_content_and_counts_its_accesses() {
+        for workload in WORKLOADS {
+            for threads in [1, 2, 3] {
+                let result =
+                    touch(workload, Bytes(1 << 20), threads).expect("nothing disturbs the memory");
+                let passes = if workload == Workload::Fill { 1 } else { 2 };
+                assert_eq!(result["accesses"], 256 * passes, "{workload:?}");
+                assert!(result["elapsed_ns"].as_u64() > Some(0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_behind_the_workers_back_is_a_mismatch() {
+        let content = Content::new();
+        let mut share = split(vec![[0; PAGE_WORDS]; 8].leak(), 1)
+            .pop()
+            .expect("one share was asked for");
+        assert_eq!(share.fill(&content), Ok(8));
+        share.random_write(2);
+        assert_eq!(share.verify(&content), Ok(8));
+        share.pages[5][300] ^= 1 << 9;
+        let mismatch = share.verify(&content).unwrap_err();
+        assert_eq!((mismatch.page, mismatch.word), (PageNo(5), 300));
+        share.pages[5][300] ^= 1 << 9;
+        // A write that was lost: the page is as it was one version before.
+        let before = share.versions[2].wrapping_sub(1);
+        share.pages[2][0] = Content::version_word(PageNo(2), before);
+        assert_eq!(share.verify(&content).unwrap_err().page, PageNo(2));
+    }
+
+    #[test]
+    fn shares_cover_the_working_set_once() {
+        let shares = split(vec![[0; PAGE_WORDS]; 10].leak(), 4);
+        let ranges: Vec<_> = shares.iter().map(|s| (s.first, s.pages.len())).collect();
+        assert_eq!(ranges, [(0, 2), (2, 3), (5, 2), (7, 3)]);
+    }
+
+    #[test]
+    fn more_threads_than_pages_are_refused() {
+        assert!(touch(Workload::Fill, Bytes(4096), 2).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! The machine is as before, however a benchmark with kernel swap ends.
+//!
+//! Needs root, zram and a memory cgroup; where the benchmark says that it cannot have them, so does this test, and it
+//! stops there.
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outswap-bench"));
+    command.args([
+        "touch",
+        "--only=kernel",
+        "--size=64M",
+        "--resident=16M",
+        "--threads=1",
+        "--workloads=rand-write",
+    ]);
+    command
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// What is swapped out to this device; none where it is not swapped to.
+fn used_kib(device: &str) -> Option<u64> {
+    let swaps = fs::read_to_string("/proc/swaps").expect("every Linux has /proc/swaps");
+    let line = swaps
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|line| line[0] == device)?;
+    Some(line[3].parse().expect("a number of KiB"))
+}
+
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill(pid: u32, signal: i32) {
+    // SAFETY: a process that this test started, directly or not, and that has not been waited for.
+    let sent = unsafe { libc::kill(pid as libc::pid_t, signal) };
+    assert_eq!(sent, 0, "kill {pid}");
+}
+
+/// A benchmark whose worker runs now, in more memory than it may have.
+struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    device: String,
+    cgroup: PathBuf,
+    guardian: u32,
+    worker: u32,
+}
+
+impl Running {
+    /// None, with the reason, where this machine has no root, zram or memory cgroup for us.
+    fn start() -> Result<Running, String> {
+        let mut child = bench(&["--allow-other-swap", "--runs=100000"])
+            .spawn()
+            .expect("the benchmark was built");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("standard error is text");
+        let Some(rest) = line.strip_prefix("outswap-bench: kernel swap on ") else {
+            child.wait().expect("it is our child");
+            return Err(line.trim().to_owned());
+        };
+        let (device, rest) = rest
+            .split_once(", memory cgroup ")
+            .expect("the line names the group");
+        let (cgroup, guardian) = rest
+            .trim()
+            .split_once(", guardian ")
+            .expect("the line names the guardian");
+        let cgroup = PathBuf::from(cgroup);
+        let worker = || {
+            let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+            procs.lines().next().and_then(|pid| pid.parse().ok())
+        };
+        assert!(used_kib(device).is_some());
+        eventually("a worker runs in the group", || worker().is_some());
+        eventually("pages are in swap", || used_kib(device) > Some(4096));
+        Ok(Running {
+            worker: worker().unwrap_or(0),
+            device: device.to_owned(),
+            guardian: guardian.parse().expect("a process id"),
+            cgroup,
+            child,
+            stderr,
+        })
+    }
+
+    fn assert_gone(mut self) {
+        eventually("the benchmark ends", || {
+            self.child.try_wait().expect("it is our child").is_some()
+        });
+        eventually("swap is off", || used_kib(&self.device).is_none());
+        eventually("the device is gone", || {
+            !Path::new(&self.device.replace("/dev/", "/sys/block/")).exists()
+        });
+        eventually("the group is gone", || !self.cgroup.exists());
+        eventually("the worker is gone", || {
+            !Path::new(&format!("/proc/{}", self.worker)).exists()
+        });
+        let rest: Vec<String> = self
+            .stderr
+            .by_ref()
+            .lines()
+            .map(|line| line.expect("standard error is text"))
+            .collect();
+        assert!(
+            !rest
+                .iter()
+                .any(|line| line.contains("could not be taken down")),
+            "{rest:?}"
+        );
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that fails half-way must not leave the benchmark running; one that has ended cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn nothing_of_kernel_swap_is_left_however_the_benchmark_ends() {
+    let running = match Running::start() {
+        Ok(running) => running,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    // While it runs, a second one sees the first one's swap and refuses to start.
+    let second = bench(&[]).output().expect("the benchmark was built");
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("other swap is on"));
+
+    kill(running.child.id(), libc::SIGKILL);
+    running.assert_gone();
+
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        let running = Running::start().expect("it could be started before");
+        kill(running.child.id(), signal);
+        running.assert_gone();
+    }
+
+    // The guardian is killed: the benchmark does its work.
+    let running = Running::start().expect("it could be started before");
+    kill(running.guardian, libc::SIGKILL);
+    kill(running.child.id(), libc::SIGTERM);
+    running.assert_gone();
+
+    // A normal end: its line on standard error names what must be gone.
+    let output = bench(&["--allow-other-swap", "--runs=1"])
+        .output()
+        .expect("the benchmark was built");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let (_, rest) = stderr
+        .split_once("kernel swap on ")
+        .expect("it says where it swaps to");
+    let (device, rest) = rest
+        .split_once(", memory cgroup ")
+        .expect("the line names the group");
+    let (cgroup, _) = rest.split_once(',').expect("the line names the guardian");
+    assert_eq!(used_kib(device), None);
+    assert!(!Path::new(&device.replace("/dev/", "/sys/block/")).exists());
+    assert!(!Path::new(cgroup).exists());
+}

@@ -1,0 +1,437 @@
+//! The command line. Every flag is also an `OUTSWAP_*` variable; the flag wins, and an empty variable is none.
+use crate::limits::{self, Machine};
+use crate::spec::{self, TierSpec};
+use crate::{Failure, size};
+use clap::{Arg, ArgMatches, Command};
+use outswap_engine::control::{MAX_TIERS, source};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The smallest budget: below it the engine's tables and staging windows leave no room for the program.
+pub const MIN_RAM_BYTES: u64 = 16 << 20;
+/// The smallest limit of resident pages: a few staging windows for each thread that faults.
+pub const MIN_RESIDENT_BYTES: u64 = 4 << 20;
+/// Share of a limit or of the free memory that `--ram auto` takes.
+const AUTO_PERCENT: u64 = 90;
+
+/// What the command line says.
+#[derive(Debug)]
+pub enum Parsed {
+    /// `outswap run`.
+    Run(Box<RunOptions>),
+    /// `outswap doctor`.
+    Doctor(DoctorOptions),
+    /// Help or version, for standard output.
+    Text(String),
+}
+
+/// Where the budget came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RamSource {
+    /// Said by the user.
+    Given,
+    /// From a container's limit.
+    Container,
+    /// From the memory that was available.
+    Available,
+    /// There is none: `--resident` alone was given.
+    Unlimited,
+}
+
+impl RamSource {
+    /// Its name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            RamSource::Given => "given",
+            RamSource::Container => "container",
+            RamSource::Available => "available",
+            RamSource::Unlimited => "none",
+        }
+    }
+}
+
+/// Options of `outswap run`.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// Budget, 0 for none.
+    pub ram_bytes: u64,
+    /// Where it came from.
+    pub ram_source: RamSource,
+    /// Limit of resident pages, 0 for none.
+    pub resident_bytes: u64,
+    /// Tiers.
+    pub tiers: Vec<TierSpec>,
+    /// Directory of the swap file, absolute where it exists.
+    pub swap_dir: PathBuf,
+    /// One of `source`'s numbers.
+    pub fault_source: u32,
+    /// The program keeps its own allocator.
+    pub keep_malloc: bool,
+    /// Exec'd children are not managed.
+    pub no_follow: bool,
+    /// Where statistics go.
+    pub stats: Option<PathBuf>,
+    /// Statistics for people.
+    pub summary: bool,
+    /// No warnings.
+    pub quiet: bool,
+    /// Run what cannot be managed.
+    pub allow_unmanaged: bool,
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+}
+
+/// Options of `outswap doctor`.
+#[derive(Debug)]
+pub struct DoctorOptions {
+    /// JSON instead of a table.
+    pub json: bool,
+    /// Directory of the swap file.
+    pub swap_dir: PathBuf,
+}
+
+/// Names of fault sources, by number.
+pub const SOURCES: [(&str, u32); 4] =
+    [("auto", source::AUTO), ("move", source::MOVE), ("copy", source::COPY), ("mprotect", source::MPROTECT)];
+
+/// A fault source's name.
+pub fn source_name(number: u32) -> Option<&'static str> {
+    SOURCES.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
+}
+
+const AFTER_HELP: &str = "\
+Sizes are binary: 512M, 1.5G, 25% (of the machine's memory).
+Tiers: ram[:MAX], compressed[:lz4|zstd[:LEVEL]][:MAX], file[:MAX].
+Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
+Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
+
+fn value(name: &'static str, value_name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value_name).help(help).value_parser(clap::value_parser!(OsString))
+}
+
+/// A switch; `=false` turns off what a variable turned on.
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    value(name, "BOOL", help)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .hide_possible_values(true)
+}
+
+fn command() -> Command {
+    let run = Command::new("run")
+        .about("Runs a program in less memory than it needs")
+        .override_usage("outswap run [OPTIONS] [--] PROGRAM [ARGS]...")
+        .after_help(AFTER_HELP)
+        .arg(value(
+            "ram",
+            "SIZE|N%|auto",
+            "Bounds the anonymous memory of the program and all its children together \
+             [default: auto, 90 % of the container's limit or of the memory available]",
+        ))
+        .arg(value("resident", "SIZE", "Bounds resident pages alone, the compressed pool not counted"))
+        .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
+        .arg(value("swap-dir", "DIR", "Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
+        .arg(value("fault-source", "auto|move|copy|mprotect", "How faults arrive [default: auto, the best that works]"))
+        .arg(value("malloc", "mimalloc|keep", "The program's allocator [default: mimalloc]"))
+        .arg(switch("no-follow", "Leaves programs that the program starts alone"))
+        .arg(value("stats", "FILE", "Writes statistics as JSON at exit"))
+        .arg(switch("summary", "Prints statistics on standard error at exit"))
+        .arg(switch("quiet", "Gives no warnings"))
+        .arg(switch("allow-unmanaged", "Runs programs that cannot be managed, without Outswap"))
+        .arg(
+            Arg::new("command")
+                .value_names(["PROGRAM", "ARGS"])
+                .help("The program and its arguments")
+                .num_args(1..)
+                .required(true)
+                .trailing_var_arg(true)
+                .value_parser(clap::value_parser!(OsString)),
+        );
+    let doctor = Command::new("doctor")
+        .about("Says what this host allows, and how to get what is missing")
+        .arg(switch("json", "Prints JSON"))
+        .arg(value("swap-dir", "DIR", "Directory of the swap file [default: $TMPDIR, else /var/tmp]"));
+    Command::new("outswap")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Swap that belongs to one program")
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(run)
+        .subcommand(doctor)
+}
+
+/// Reads the command line (with the program's name first).
+pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, Failure> {
+    let matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+            let text = error.render().to_string();
+            if matches!(error.kind(), DisplayHelp | DisplayVersion) {
+                return Ok(Parsed::Text(text));
+            }
+            let line: Vec<&str> = text.lines().take_while(|l| !l.is_empty()).map(str::trim).collect();
+            let line = line.join(" ");
+            let line = line.strip_prefix("error: ").unwrap_or(&line);
+            return Err(Failure::ours(format!("{line} (outswap --help and outswap run --help say more)")));
+        }
+    };
+    let environment = |name: &str| std::env::var_os(name);
+    match matches.subcommand() {
+        Some(("run", matches)) => {
+            let given = Given { matches, environment: &environment };
+            let machine = limits::machine().map_err(Failure::ours)?;
+            run_options(&given, machine).map(|o| Parsed::Run(Box::new(o))).map_err(Failure::ours)
+        }
+        Some((_, matches)) => {
+            let given = Given { matches, environment: &environment };
+            let json = given.switch("json").map_err(Failure::ours)?;
+            Ok(Parsed::Doctor(DoctorOptions { json, swap_dir: given.swap_dir() }))
+        }
+        None => Err(Failure::ours("a command is missing: outswap run, outswap doctor")),
+    }
+}
+
+/// Flags over variables.
+struct Given<'a> {
+    matches: &'a ArgMatches,
+    environment: &'a dyn Fn(&str) -> Option<OsString>,
+}
+
+impl Given<'_> {
+    /// The value of a flag or its variable, with the name of the one it came from.
+    fn value(&self, name: &str) -> Option<(String, OsString)> {
+        if let Some(value) = self.matches.get_one::<OsString>(name) {
+            return Some((format!("--{name}"), value.clone()));
+        }
+        let variable = format!("OUTSWAP_{}", name.replace('-', "_").to_ascii_uppercase());
+        let value = (self.environment)(&variable).filter(|v| !v.is_empty())?;
+        Some((variable, value))
+    }
+
+    /// A value that is read by `parse`, whose complaint gets the flag's name in front.
+    fn read<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        let Some((from, value)) = self.value(name) else {
+            return Ok(None);
+        };
+        let text = value.to_str().ok_or_else(|| format!("{from}: the value is not text"))?;
+        parse(text).map(Some).map_err(|e| format!("{from}: {e}"))
+    }
+
+    fn switch(&self, name: &str) -> Result<bool, String> {
+        let read = self.read(name, |text| match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => Ok(true),
+            "0" | "false" | "no" | "off" => Ok(false),
+            _ => Err(format!("'{text}' is neither true nor false")),
+        });
+        Ok(read?.unwrap_or(false))
+    }
+
+    fn swap_dir(&self) -> PathBuf {
+        let temporary = || (self.environment)("TMPDIR").filter(|v| !v.is_empty());
+        let directory = self.value("swap-dir").map(|(_, v)| v).or_else(temporary).unwrap_or("/var/tmp".into());
+        let directory = PathBuf::from(directory);
+        // The program may change its directory before the file is made.
+        directory.canonicalize().unwrap_or(directory)
+    }
+}
+
+fn at_least(bytes: u64, least: u64, text: &str) -> Result<u64, String> {
+    if bytes < least {
+        return Err(format!("'{text}' is too small: at least {} are needed", size::show(least)));
+    }
+    Ok(bytes)
+}
+
+/// The budget that `auto` stands for.
+pub fn auto_ram(machine: Machine) -> (u64, RamSource) {
+    let (limit_bytes, from) = match limits::container(machine.total_bytes) {
+        Some(limit) => (limit.bytes, RamSource::Container),
+        None => (machine.available_bytes, RamSource::Available),
+    };
+    ((limit_bytes / 100).saturating_mul(AUTO_PERCENT), from)
+}
+
+fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
+    let total = machine.total_bytes;
+    let resident = given.read("resident", |t| at_least(size::parse(t, total)?, MIN_RESIDENT_BYTES, t))?;
+    let ram = given.read("ram", |text| {
+        if text == "auto" {
+            return Ok(None);
+        }
+        at_least(size::parse(text, total)?, MIN_RAM_BYTES, text).map(Some)
+    })?;
+    let (ram_bytes, ram_source) = match ram {
+        Some(Some(bytes)) => (bytes, RamSource::Given),
+        None if resident.is_some() => (0, RamSource::Unlimited),
+        _ => {
+            let (bytes, from) = auto_ram(machine);
+            if bytes < MIN_RAM_BYTES {
+                let have = size::show(bytes);
+                return Err(format!("--ram auto finds only {have}, and {} are needed", size::show(MIN_RAM_BYTES)));
+            }
+            (bytes, from)
+        }
+    };
+    let tiers = given.read("swap", |t| spec::parse(t, total))?;
+    let tiers = tiers.map_or_else(|| spec::parse(spec::DEFAULT, total), Ok)?;
+    debug_assert!(tiers.len() <= MAX_TIERS);
+    let fault_source = given.read("fault-source", |text| {
+        let found = SOURCES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+        found.ok_or_else(|| format!("'{text}' is not a fault source (auto, move, copy, mprotect)"))
+    })?;
+    let keep_malloc = given.read("malloc", |text| match text {
+        "mimalloc" => Ok(false),
+        "keep" => Ok(true),
+        _ => Err(format!("'{text}' is not an allocator (mimalloc, keep)")),
+    })?;
+    let command: Vec<OsString> =
+        given.matches.get_many::<OsString>("command").map(|c| c.cloned().collect()).unwrap_or_default();
+    if command.iter().any(|word| word.as_bytes().contains(&0)) {
+        return Err("an argument has a NUL byte in it".into());
+    }
+    Ok(RunOptions {
+        ram_bytes,
+        ram_source,
+        resident_bytes: resident.unwrap_or(0),
+        tiers,
+        swap_dir: given.swap_dir(),
+        fault_source: fault_source.unwrap_or(source::AUTO),
+        keep_malloc: keep_malloc.unwrap_or(false),
+        no_follow: given.switch("no-follow")?,
+        stats: given.value("stats").map(|(_, v)| v.into()),
+        summary: given.switch("summary")?,
+        quiet: given.switch("quiet")?,
+        allow_unmanaged: given.switch("allow-unmanaged")?,
+        command,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const MACHINE: Machine = Machine { total_bytes: 8 << 30, available_bytes: 4 << 30 };
+
+    fn options(words: &[&str], variables: &[(&str, &str)]) -> Result<RunOptions, String> {
+        let line = ["outswap", "run"].iter().chain(words);
+        let matches = command().try_get_matches_from(line).map_err(|e| e.to_string())?;
+        let (_, matches) = matches.subcommand().ok_or("no subcommand")?;
+        let environment = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(*v));
+        run_options(&Given { matches, environment: &environment }, MACHINE)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn defaults() {
+        let o = options(&["true"], &[]).expect("fine");
+        assert!(o.ram_bytes >= MIN_RAM_BYTES && o.ram_source != RamSource::Given);
+        assert_eq!((o.resident_bytes, o.fault_source, o.keep_malloc), (0, source::AUTO, false));
+        assert_eq!(o.tiers, spec::parse("compressed,file", 0).expect("fine"));
+        assert_eq!(o.swap_dir, PathBuf::from("/var/tmp").canonicalize().unwrap_or("/var/tmp".into()));
+        assert!(!o.no_follow && !o.summary && !o.quiet && !o.allow_unmanaged && o.stats.is_none());
+    }
+
+    #[test]
+    fn every_flag_and_its_variable() {
+        let words = [
+            "--ram",
+            "25%",
+            "--resident=64M",
+            "--swap",
+            "ram:1G",
+            "--swap-dir",
+            "/",
+            "--fault-source",
+            "copy",
+            "--malloc",
+            "keep",
+            "--no-follow",
+            "--stats",
+            "s.json",
+            "--summary",
+            "--quiet",
+            "--allow-unmanaged",
+            "--",
+            "-prog",
+            "-x",
+        ];
+        let variables = [
+            ("OUTSWAP_RAM", "25%"),
+            ("OUTSWAP_RESIDENT", "64M"),
+            ("OUTSWAP_SWAP", "ram:1G"),
+            ("OUTSWAP_SWAP_DIR", "/"),
+            ("OUTSWAP_FAULT_SOURCE", "copy"),
+            ("OUTSWAP_MALLOC", "keep"),
+            ("OUTSWAP_NO_FOLLOW", "1"),
+            ("OUTSWAP_STATS", "s.json"),
+            ("OUTSWAP_SUMMARY", "yes"),
+            ("OUTSWAP_QUIET", "on"),
+            ("OUTSWAP_ALLOW_UNMANAGED", "TRUE"),
+        ];
+        let by_flag = options(&words, &[]).expect("fine");
+        let by_variable = options(&["--", "-prog", "-x"], &variables).expect("fine");
+        assert_eq!(format!("{by_flag:?}"), format!("{by_variable:?}"));
+        assert_eq!((by_flag.ram_bytes, by_flag.ram_source), (2 << 30, RamSource::Given));
+        assert_eq!(by_flag.resident_bytes, 64 << 20);
+        assert_eq!(by_flag.command, ["-prog", "-x"]);
+        assert!(
+            by_flag.keep_malloc && by_flag.no_follow && by_flag.allow_unmanaged && by_flag.quiet && by_flag.summary
+        );
+    }
+
+    #[test]
+    fn the_flag_wins_over_the_variable() {
+        let o = options(&["--ram", "1G", "--quiet=false", "p"], &[("OUTSWAP_RAM", "junk"), ("OUTSWAP_QUIET", "1")]);
+        let o = o.expect("the variable is not looked at");
+        assert_eq!((o.ram_bytes, o.quiet), (1 << 30, false));
+        let o = options(&["p"], &[("OUTSWAP_RAM", ""), ("TMPDIR", "/")]).expect("empty is none");
+        assert!(o.ram_source != RamSource::Given);
+        assert_eq!(o.swap_dir, PathBuf::from("/"));
+    }
+
+    #[test]
+    fn what_follows_the_program_is_the_programs() {
+        let o = options(&["--quiet", "ls", "--ram", "x", "--help", "--", "-l"], &[]).expect("fine");
+        assert!(o.quiet);
+        assert_eq!(o.command, ["ls", "--ram", "x", "--help", "--", "-l"]);
+    }
+
+    #[test]
+    fn resident_alone_means_no_budget() {
+        let o = options(&["--resident", "64M", "p"], &[]).expect("fine");
+        assert_eq!((o.ram_bytes, o.ram_source, o.resident_bytes), (0, RamSource::Unlimited, 64 << 20));
+        let o = options(&["--resident", "64M", "--ram", "auto", "p"], &[]).expect("fine");
+        assert!(o.ram_bytes > 0 && o.resident_bytes == 64 << 20);
+    }
+
+    #[test]
+    fn says_which_flag_or_variable_is_wrong() {
+        for (words, variables, want) in [
+            (&["--ram", "lots", "p"][..], &[][..], "--ram: 'lots' is not a size"),
+            (&["--ram", "1M", "p"], &[], "--ram: '1M' is too small"),
+            (&["--resident", "1M", "p"], &[], "--resident: '1M' is too small"),
+            (&["p"], &[("OUTSWAP_RAM", "5X")], "OUTSWAP_RAM: '5X' is not a size"),
+            (&["--swap", "disk", "p"], &[], "--swap: 'disk' is not a tier"),
+            (&["--fault-source", "magic", "p"], &[], "--fault-source: 'magic'"),
+            (&["--malloc", "glibc", "p"], &[], "--malloc: 'glibc'"),
+            (&["p"], &[("OUTSWAP_QUIET", "maybe")], "OUTSWAP_QUIET: 'maybe'"),
+        ] {
+            let error = options(words, variables).expect_err(want);
+            assert!(error.starts_with(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_fail_in_one_line() {
+        for words in [&["outswap"][..], &["outswap", "run"], &["outswap", "run", "--foo", "p"], &["outswap", "fly"]] {
+            let failure = parse(words.iter().map(OsString::from).collect()).expect_err("wrong");
+            assert_eq!((failure.status, failure.text.lines().count()), (crate::EXIT_OURS, 1), "{failure:?}");
+        }
+    }
+}

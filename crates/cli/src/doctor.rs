@@ -1,0 +1,349 @@
+//! `outswap doctor`: what this host allows, proved by doing it, and how to get what is missing.
+use crate::args::{self, DoctorOptions, MIN_RAM_BYTES};
+use crate::probe::{self, Probe};
+use crate::{EXIT_OURS, Failure, libraries, limits, run, size};
+use outswap_engine::control::source;
+use outswap_sys::Errno;
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Name and version of the JSON that `--json` prints (`docs/cli.md`).
+const SCHEMA: &str = "outswap.doctor/1";
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// Works, but less well, or under a condition.
+    Limited,
+    /// Not to be had here.
+    Missing,
+    /// For knowledge; nothing depends on it.
+    Info,
+}
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    value: String,
+    fix: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    outswap_version: &'static str,
+    works: bool,
+    fault_source: Option<&'static str>,
+    sources: Vec<Probe>,
+    checks: Vec<Check>,
+}
+
+/// Runs all checks and prints them; 0 where at least one fault source works.
+pub fn doctor(options: &DoctorOptions) -> Result<i32, Failure> {
+    let sources: Vec<Probe> = [source::MOVE, source::COPY, source::MPROTECT].map(probe::probe).into();
+    let fault_source = sources.iter().find(|p| p.works).map(|p| p.source);
+    let report = Report {
+        schema: SCHEMA,
+        outswap_version: env!("CARGO_PKG_VERSION"),
+        works: fault_source.is_some(),
+        fault_source,
+        checks: checks(options, &sources).map_err(Failure::ours)?,
+        sources,
+    };
+    let text = if options.json {
+        serde_json::to_string_pretty(&report).map_err(|e| Failure::ours(e.to_string()))? + "\n"
+    } else {
+        table(&report)
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|e| Failure::ours(format!("standard output: {e}")))?;
+    Ok(if report.works { 0 } else { EXIT_OURS })
+}
+
+struct Checks(Vec<Check>);
+impl Checks {
+    fn add(&mut self, name: &'static str, state: State, value: impl Into<String>, fix: Option<&str>) {
+        self.0.push(Check { name, state, value: value.into(), fix: fix.map(Into::into) });
+    }
+}
+
+fn proc_value(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+/// What to do where a system call is refused.
+fn call_fix(call: &str, error: Errno, status: &str) -> String {
+    let filtered = status.lines().any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2"));
+    match error {
+        Errno::EPERM | Errno::EACCES | Errno::ENOSYS if filtered => format!(
+            "a seccomp filter is in force: allow the call {call} in its profile \
+             (docker run --security-opt seccomp=PROFILE.json, or seccomp=unconfined; \
+             Kubernetes: securityContext.seccompProfile)"
+        ),
+        Errno::ENOSYS => format!("the kernel was built without {call} (CONFIG_{})", call.to_ascii_uppercase()),
+        Errno::EINVAL => {
+            format!("this kernel's {call} lacks a feature: Linux 6.8 or later has all of them")
+        }
+        _ => format!("{call} is refused by a security module or sandbox: allow it there"),
+    }
+}
+
+fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, String> {
+    use State::*;
+    let mut out = Checks(Vec::new());
+    let status = proc_value("/proc/self/status").unwrap_or_default();
+    let works = |number: u32| sources.iter().any(|p| p.works && Some(p.source) == args::source_name(number));
+
+    let release = proc_value("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match version(&release) {
+        v if v >= (6, 8) => out.add("kernel", Ok, release, None),
+        v if v >= (5, 11) => {
+            out.add(
+                "kernel",
+                Limited,
+                release,
+                Some("Linux 6.8 or later brings UFFDIO_MOVE, the fastest fault source"),
+            );
+        }
+        _ => out.add("kernel", Limited, release, Some("Linux 5.11 or later brings userfaultfd without privilege")),
+    }
+
+    let opens = probe::userfaultfd(probe::COPY_FEATURES);
+    match opens {
+        Result::Ok(()) => out.add("userfaultfd", Ok, "opens without privilege (user mode only)", None),
+        Err(e) => out.add("userfaultfd", Missing, format!("{e:?}"), Some(&call_fix("userfaultfd", e, &status))),
+    }
+    match (opens, probe::userfaultfd(probe::MOVE_FEATURES), works(source::MOVE)) {
+        (_, Result::Ok(()), true) => out.add("uffdio_move", Ok, "pages are moved, not copied", None),
+        (_, Result::Ok(()), false) => {
+            let fix = "run with --fault-source copy, and report this kernel: it offers UFFDIO_MOVE but fails the test";
+            out.add("uffdio_move", Limited, "offered, but it fails the test above", Some(fix));
+        }
+        (Result::Ok(()), Err(e), _) => {
+            let fix = call_fix("userfaultfd", e, &status);
+            out.add("uffdio_move", Limited, format!("{e:?}; pages are copied instead"), Some(&fix));
+        }
+        (Err(_), Err(_), _) => out.add("uffdio_move", Missing, "needs userfaultfd", Some("as for userfaultfd")),
+    }
+    let value = match probe::privileged_userfaultfd() {
+        Result::Ok(()) => "allowed (not needed)".to_string(),
+        Err(e) => format!("{e:?} (not needed)"),
+    };
+    out.add("userfaultfd_privileged", Info, value, None);
+    let value = proc_value("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or("absent".into());
+    out.add("vm.unprivileged_userfaultfd", Info, format!("{value} (any value will do)"), None);
+    let value = match std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd") {
+        Result::Ok(_) => "opens (not needed)".to_string(),
+        Err(e) => format!("{} (not needed)", e.kind()),
+    };
+    out.add("dev_userfaultfd", Info, value, None);
+    let value = match probe::io_uring() {
+        Result::Ok(()) => "allowed (not needed)".to_string(),
+        Err(e) => format!("{e:?} (not needed)"),
+    };
+    out.add("io_uring", Info, value, None);
+
+    match probe::seccomp() {
+        Result::Ok(value) => out.add("seccomp", Ok, value, None),
+        Err(e) => {
+            let fix = "without it only libc's calls are assisted, and a program that makes system calls by itself may \
+                       see EFAULT: allow prctl(PR_SET_NO_NEW_PRIVS) and seccomp in the sandbox";
+            out.add("seccomp", Limited, e, Some(fix));
+        }
+    }
+    if works(source::MPROTECT) {
+        out.add("proc_self_mem", Ok, "reads and writes through protection", None);
+    } else {
+        let why = sources.iter().find_map(|p| p.error.clone().filter(|_| p.source == "mprotect")).unwrap_or_default();
+        let fix = "only the fault source mprotect needs it: mount /proc in the sandbox, and boot without \
+                   proc_mem.force_override=never";
+        let state = if works(source::MOVE) || works(source::COPY) { Limited } else { Missing };
+        out.add("proc_self_mem", state, why, Some(fix));
+    }
+
+    memory_checks(&mut out, sources)?;
+    swap_dir_check(&mut out, options);
+    match libraries::directory().and_then(|d| libraries::preload(&d, true)) {
+        Result::Ok(value) => out.add("libraries", Ok, value, None),
+        Err(e) => out.add("libraries", Missing, "not found", Some(&e)),
+    }
+    Result::Ok(out.0)
+}
+
+fn memory_checks(out: &mut Checks, sources: &[Probe]) -> Result<(), String> {
+    use State::*;
+    let machine = limits::machine()?;
+    let value = format!("{} of {} available", size::show(machine.available_bytes), size::show(machine.total_bytes));
+    out.add("memory", Info, value, None);
+    let value = match limits::container(machine.total_bytes) {
+        Some(limit) => format!("{} ({})", size::show(limit.bytes), limit.file.display()),
+        None => "none".into(),
+    };
+    out.add("container_memory_limit", Info, value, None);
+    let (auto_bytes, from) = args::auto_ram(machine);
+    let value = format!("{} (from: {})", size::show(auto_bytes), from.name());
+    if auto_bytes >= MIN_RAM_BYTES {
+        out.add("ram_auto", Ok, value, None);
+    } else {
+        let fix = format!("give --ram yourself, at least {}", size::show(MIN_RAM_BYTES));
+        out.add("ram_auto", Limited, value, Some(&fix));
+    }
+
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` has room for the answer.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    if limit.rlim_cur == libc::RLIM_INFINITY {
+        out.add("address_space_limit", Ok, "none", None);
+    } else {
+        let fix = "the managed range is reserved at once, and needs address space, not memory: ulimit -v unlimited \
+                   (or RLIMIT_AS of the service manager or batch system)";
+        out.add("address_space_limit", Limited, size::show(limit.rlim_cur), Some(fix));
+    }
+    let value = proc_value("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+    match value.as_str() {
+        "2" => {
+            let fix = "strict accounting counts reserved ranges as memory: sysctl vm.overcommit_memory=0";
+            out.add("vm.overcommit_memory", Limited, value, Some(fix));
+        }
+        _ => out.add("vm.overcommit_memory", Ok, value, None),
+    }
+    let value = proc_value("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let enough = value.parse::<u64>().is_ok_and(|n| n >= 65530);
+    if enough || sources.iter().any(|p| p.works && p.source != "mprotect") {
+        out.add("vm.max_map_count", Ok, value, None);
+    } else {
+        let fix = "the fault source mprotect splits mappings: sysctl vm.max_map_count=1048576";
+        out.add("vm.max_map_count", Limited, value, Some(fix));
+    }
+    Result::Ok(())
+}
+
+fn swap_dir_check(out: &mut Checks, options: &DoctorOptions) {
+    let directory = &options.swap_dir;
+    match run::try_swap_dir(directory) {
+        Ok(()) => {
+            let free = free_bytes(directory);
+            let value = format!("{}: {} free", directory.display(), size::show(free));
+            if is_memory(directory) {
+                let fix = "this file system lies in memory, so a file there saves none: --swap-dir on a disk";
+                out.add("swap_dir", State::Limited, value, Some(fix));
+            } else if free < 1 << 30 {
+                let fix = "there is little room: --swap-dir DIR with more";
+                out.add("swap_dir", State::Limited, value, Some(fix));
+            } else {
+                out.add("swap_dir", State::Ok, value, None);
+            }
+        }
+        Err(e) => {
+            let fix = "--swap-dir DIR (or OUTSWAP_SWAP_DIR) that can be written, or --swap compressed";
+            out.add("swap_dir", State::Missing, e, Some(fix));
+        }
+    }
+}
+
+/// Major and minor version out of a release name.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+fn c_path(directory: &std::path::Path) -> std::ffi::CString {
+    std::ffi::CString::new(directory.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+fn free_bytes(directory: &std::path::Path) -> u64 {
+    // SAFETY: the path is NUL-terminated, `info` has room for the answer, and all zeros is a valid value of it.
+    unsafe {
+        let mut info: libc::statvfs = std::mem::zeroed();
+        if libc::statvfs(c_path(directory).as_ptr(), &mut info) != 0 {
+            return 0;
+        }
+        info.f_bavail.saturating_mul(info.f_frsize)
+    }
+}
+
+fn is_memory(directory: &std::path::Path) -> bool {
+    const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+    // SAFETY: as in `free_bytes`.
+    unsafe {
+        let mut info: libc::statfs = std::mem::zeroed();
+        libc::statfs(c_path(directory).as_ptr(), &mut info) == 0
+            && [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&info.f_type)
+    }
+}
+
+fn table(report: &Report) -> String {
+    let mut lines = vec![format!("outswap {}", report.outswap_version), String::new()];
+    lines
+        .push(format!("Fault sources: {} pages filled, taken out, faulted back in, every byte compared", probe::PAGES));
+    for p in &report.sources {
+        let what = match &p.error {
+            None => format!("works    {} faults, {:.1} us each", p.faults, p.page_ns as f64 / 1000.0),
+            Some(error) => format!("missing  {error}"),
+        };
+        lines.push(format!("  {:<28}{what}", p.source));
+    }
+    lines.push(match report.fault_source {
+        Some(name) => format!("  {:<28}{name}", "will be used"),
+        None => "  none works: programs cannot be managed here".into(),
+    });
+    lines.extend([String::new(), "This host".into()]);
+    for c in &report.checks {
+        let state = match c.state {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Missing => "missing",
+            State::Info => "-",
+        };
+        lines.push(format!("  {:<28}{state:<9}{}", c.name, c.value));
+    }
+    let fixes: Vec<_> = report.checks.iter().filter_map(|c| Some((c.name, c.fix.as_ref()?))).collect();
+    if !fixes.is_empty() {
+        lines.extend([String::new(), "To fix".into()]);
+        lines.extend(fixes.iter().map(|(name, fix)| format!("  {name}: {fix}")));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_releases() {
+        assert_eq!(version("6.18.44-fc-v657"), (6, 18));
+        assert_eq!(version("5.11-rc1"), (5, 11));
+        assert!(version("6.8.0-41-generic") >= (6, 8) && version("5.10.0") < (5, 11));
+        assert_eq!(version(""), (0, 0));
+    }
+
+    #[test]
+    fn fixes_name_what_is_in_the_way() {
+        let filtered = "Name:\tx\nSeccomp:\t2\n";
+        assert!(call_fix("userfaultfd", Errno::EPERM, filtered).contains("docker run --security-opt"));
+        assert!(call_fix("userfaultfd", Errno::ENOSYS, filtered).contains("seccomp filter"));
+        assert!(call_fix("userfaultfd", Errno::ENOSYS, "Seccomp:\t0\n").contains("CONFIG_USERFAULTFD"));
+        assert!(call_fix("userfaultfd", Errno::EINVAL, filtered).contains("6.8"));
+        assert!(call_fix("userfaultfd", Errno::EPERM, "").contains("security module"));
+    }
+
+    #[test]
+    fn the_table_says_all_that_is_to_fix() {
+        let check = |name, state, fix: Option<&str>| Check { name, state, value: "v".into(), fix: fix.map(Into::into) };
+        let report = Report {
+            schema: SCHEMA,
+            outswap_version: "0",
+            works: false,
+            fault_source: None,
+            sources: vec![Probe { source: "move", works: false, faults: 0, page_ns: 0, error: Some("EPERM".into()) }],
+            checks: vec![check("a", State::Ok, None), check("b", State::Missing, Some("do this"))],
+        };
+        let text = table(&report);
+        assert!(text.contains("none works") && text.contains("missing  EPERM") && text.contains("  b: do this\n"));
+        assert!(!text.contains("  a: "));
+    }
+}

@@ -1,0 +1,165 @@
+//! How much memory there is: the machine's, and what the container allows.
+use std::path::{Path, PathBuf};
+
+/// The tightest memory limit of the control groups this process is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerLimit {
+    /// The limit.
+    pub bytes: u64,
+    /// The file that says so.
+    pub file: PathBuf,
+}
+
+/// The machine's memory, and what of it can be had without swapping.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// `MemTotal`.
+    pub total_bytes: u64,
+    /// `MemAvailable`.
+    pub available_bytes: u64,
+}
+
+/// Reads `/proc/meminfo`.
+pub fn machine() -> Result<Machine, String> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|e| format!("/proc/meminfo: {e}"))?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+        line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    match (field("MemTotal"), field("MemAvailable")) {
+        (Some(total_bytes), Some(available_bytes)) => Ok(Machine { total_bytes, available_bytes }),
+        _ => Err("/proc/meminfo does not say how much memory there is".into()),
+    }
+}
+
+/// The tightest limit that applies to this process: of its own groups and all their visible ancestors, version 1
+/// and version 2. A limit that is not below the machine's memory is none.
+pub fn container(total_bytes: u64) -> Option<ContainerLimit> {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let groups = read(Path::new("/proc/self/cgroup"))?;
+    let mounts = read(Path::new("/proc/self/mountinfo"))?;
+    tightest(&groups, &mounts, total_bytes, read)
+}
+
+fn tightest(
+    groups: &str,
+    mounts: &str,
+    total_bytes: u64,
+    read: impl Fn(&Path) -> Option<String>,
+) -> Option<ContainerLimit> {
+    let mut best: Option<ContainerLimit> = None;
+    for mount in mounts.lines().filter_map(Mount::parse) {
+        let file_name = if mount.version_2 { "memory.max" } else { "memory.limit_in_bytes" };
+        let own = groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            let ours =
+                if mount.version_2 { controllers.is_empty() } else { controllers.split(',').any(|c| c == "memory") };
+            ours.then_some(path)
+        });
+        // A group outside what is mounted here (another cgroup namespace) is seen as the mount's own top.
+        let below = own.and_then(|path| Path::new(path).strip_prefix(&mount.root).ok()).unwrap_or(Path::new(""));
+        for group in below.ancestors() {
+            let file = mount.point.join(group).join(file_name);
+            let Some(bytes) = read(&file).and_then(|text| text.trim().parse::<u64>().ok()) else {
+                continue;
+            };
+            if bytes < total_bytes && best.as_ref().is_none_or(|b| bytes < b.bytes) {
+                best = Some(ContainerLimit { bytes, file });
+            }
+        }
+    }
+    best
+}
+
+struct Mount {
+    root: PathBuf,
+    point: PathBuf,
+    version_2: bool,
+}
+
+impl Mount {
+    /// Reads a line of `mountinfo`; `None` for what is no control group file system with memory in it.
+    fn parse(line: &str) -> Option<Mount> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut right = right.split(' ');
+        let kind = right.next()?;
+        let version_2 = match kind {
+            "cgroup2" => true,
+            "cgroup" if right.nth(1)?.split(',').any(|o| o == "memory") => false,
+            _ => return None,
+        };
+        let mut left = left.split(' ').skip(3);
+        Some(Mount { root: unescape(left.next()?), point: unescape(left.next()?), version_2 })
+    }
+}
+
+/// Spaces and the like are octal in `mountinfo`.
+fn unescape(text: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let octal = bytes.get(i + 1..i + 4).filter(|o| bytes[i] == b'\\' && o.iter().all(|d| (b'0'..b'8').contains(d)));
+        if let Some(o) = octal {
+            out.push(o.iter().fold(0u8, |n, d| n.wrapping_mul(8).wrapping_add(d - b'0')));
+            i += 4;
+        } else {
+            out.push(bytes[i]);
+            i += 1;
+        }
+    }
+    std::ffi::OsString::from_vec(out).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const GIB: u64 = 1 << 30;
+
+    fn tree<'a>(files: &'a [(&str, &str)]) -> impl Fn(&Path) -> Option<String> + 'a {
+        move |path| files.iter().find(|(p, _)| Path::new(p) == path).map(|(_, text)| text.to_string())
+    }
+
+    #[test]
+    fn takes_the_tightest_of_all_ancestors() {
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        let files = [
+            ("/sys/fs/cgroup/a/b/c/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "3221225472\n"),
+            ("/sys/fs/cgroup/a/memory.max", "2147483648\n"),
+        ];
+        let limit = tightest("0::/a/b/c\n", mounts, 8 * GIB, tree(&files)).expect("a limit is set");
+        assert_eq!(limit, ContainerLimit { bytes: 2 * GIB, file: "/sys/fs/cgroup/a/memory.max".into() });
+        assert_eq!(tightest("0::/a/b/c\n", mounts, GIB, tree(&files)), None, "limits above the machine are none");
+    }
+
+    #[test]
+    fn version_1_in_a_container_without_its_own_namespace() {
+        let mounts = "700 690 0:33 /docker/f00 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
+                      701 690 0:34 /docker/f00 /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
+        let files = [
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"),
+            ("/sys/fs/cgroup/cpu/memory.limit_in_bytes", "4096\n"),
+        ];
+        let groups = "5:cpu:/docker/f00\n4:memory:/docker/f00\n0::/docker/f00\n";
+        assert_eq!(tightest(groups, mounts, 8 * GIB, tree(&files)).map(|l| l.bytes), Some(GIB));
+        assert_eq!(tightest("4:memory:/../x\n", mounts, 8 * GIB, tree(&files)).map(|l| l.bytes), Some(GIB));
+    }
+
+    #[test]
+    fn unlimited_version_1_is_no_limit() {
+        let mounts = "1 2 0:3 / /cg\\040m rw - cgroup cgroup rw,memory\n";
+        let files = [("/cg m/memory.limit_in_bytes", "9223372036854771712\n")];
+        assert_eq!(tightest("4:memory:/\n", mounts, 8 * GIB, tree(&files)), None);
+        let files = [("/cg m/memory.limit_in_bytes", "65536\n")];
+        assert_eq!(tightest("4:memory:/\n", mounts, 8 * GIB, tree(&files)).map(|l| l.bytes), Some(65536));
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let machine = machine().expect("proc is mounted where tests run");
+        assert!(machine.total_bytes >= machine.available_bytes && machine.available_bytes > 0);
+    }
+}

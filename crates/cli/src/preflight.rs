@@ -1,0 +1,326 @@
+//! Looks at the program before it starts: is it there, can it be executed, can it be managed.
+use crate::elf::{self, Elf};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Interpreters of interpreters that the kernel follows.
+const MAX_INTERPRETERS: usize = 4;
+
+/// A program that can be executed.
+#[derive(Debug)]
+pub struct Program {
+    /// The file to execute.
+    pub path: PathBuf,
+    /// Neither ELF nor a `#!` script, but text: the kernel may refuse it, and then a shell runs it, as `execvp` does.
+    pub maybe_shell: bool,
+    /// Why it cannot be managed, and what to do about it; `None` where it can.
+    pub refusal: Option<String>,
+}
+
+/// Finds and examines the program `name`. `search` is the value of `PATH`.
+pub fn examine(name: &OsStr, search: Option<&OsStr>) -> Result<Program, Failure> {
+    let path = find(name, search)?;
+    let mut program = Program { path: path.clone(), maybe_shell: false, refusal: None };
+    let mut file_path = path;
+    for depth in 0.. {
+        let file = match File::open(&file_path) {
+            Ok(file) => file,
+            // A file may be executable and not readable: nothing to examine then.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => return Ok(program),
+            Err(e) => return Err(cannot_execute(&file_path, &e.to_string())),
+        };
+        let meta = file.metadata().map_err(|e| cannot_execute(&file_path, &e.to_string()))?;
+        let subject = file_path.display();
+        match elf::read(&file) {
+            Ok(Some(elf)) => {
+                program.refusal = privileges(&file_path, &meta)
+                    .or_else(|| kind(&elf, &file_path))
+                    .map(|why| format!("{subject} {why}"));
+                return Ok(program);
+            }
+            Ok(None) => {}
+            Err(e) if e.kind() == ErrorKind::InvalidData => {
+                return Err(cannot_execute(&file_path, &format!("not a whole ELF file: {e}")));
+            }
+            Err(e) => return Err(cannot_execute(&file_path, &e.to_string())),
+        }
+        let mut head = [0u8; 256];
+        let have = file.read_at(&mut head, 0).map_err(|e| cannot_execute(&file_path, &e.to_string()))?;
+        let Some(interpreter) = interpreter(&head[..have]) else {
+            program.maybe_shell = depth == 0 && !first_line(&head[..have]).contains(&0);
+            return Ok(program);
+        };
+        if depth == MAX_INTERPRETERS {
+            return Err(cannot_execute(&program.path, "too many interpreters of interpreters"));
+        }
+        executable(&interpreter).map_err(|e| {
+            let (status, why) = if e == ErrorKind::NotFound {
+                (EXIT_NOT_FOUND, "is not there")
+            } else {
+                (EXIT_CANNOT_EXECUTE, "cannot be executed")
+            };
+            Failure { status, text: format!("{subject}: its interpreter {} {why}", interpreter.display()) }
+        })?;
+        file_path = interpreter;
+    }
+    unreachable!("the loop returns at the latest at MAX_INTERPRETERS")
+}
+
+fn cannot_execute(path: &Path, why: &str) -> Failure {
+    Failure { status: EXIT_CANNOT_EXECUTE, text: format!("cannot execute {}: {why}", path.display()) }
+}
+
+/// Resolves a name through `PATH`, as `execvp` and the shells do.
+fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Failure> {
+    let not_found = || Failure { status: EXIT_NOT_FOUND, text: format!("{}: not found", Path::new(name).display()) };
+    if name.is_empty() {
+        return Err(not_found());
+    }
+    let denied = |path: &Path| {
+        let why = if path.is_dir() { "it is a directory" } else { "permission denied" };
+        cannot_execute(path, why)
+    };
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match executable(&path) {
+            Ok(()) => Ok(path),
+            Err(ErrorKind::NotFound) => Err(not_found()),
+            Err(_) => Err(denied(&path)),
+        };
+    }
+    let mut refused = None;
+    for directory in search.unwrap_or(OsStr::new("/bin:/usr/bin")).as_bytes().split(|&b| b == b':') {
+        let path = Path::new(OsStr::from_bytes(if directory.is_empty() { b"." } else { directory })).join(name);
+        match executable(&path) {
+            Ok(()) => return Ok(path),
+            Err(ErrorKind::NotFound) => {}
+            // A directory that may not be searched says nothing about the file; shells pass over it, too.
+            Err(_) if std::fs::metadata(&path).is_err() => {}
+            Err(_) => refused = refused.or(Some(path)),
+        }
+    }
+    Err(refused.map_or_else(not_found, |path| denied(&path)))
+}
+
+/// Whether a path is a regular file this process may execute.
+fn executable(path: &Path) -> Result<(), ErrorKind> {
+    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        _ => ErrorKind::NotFound,
+    })?;
+    let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| ErrorKind::NotFound)?;
+    // SAFETY: the path is NUL-terminated and lives through the call.
+    let allowed = unsafe { libc::faccessat(libc::AT_FDCWD, c_path.as_ptr(), libc::X_OK, libc::AT_EACCESS) } == 0;
+    if meta.is_file() && allowed { Ok(()) } else { Err(ErrorKind::PermissionDenied) }
+}
+
+fn first_line(head: &[u8]) -> &[u8] {
+    head.split(|&b| b == b'\n').next().unwrap_or_default()
+}
+
+/// The interpreter a script names.
+fn interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = first_line(head).strip_prefix(b"#!")?;
+    let word = line.split(|b| b" \t".contains(b)).find(|w| !w.is_empty())?;
+    Some(OsString::from_vec(word.to_vec()).into())
+}
+
+/// Why the kind of program cannot be managed.
+fn kind(elf: &Elf, path: &Path) -> Option<String> {
+    if !elf.native {
+        return Some(match (elf.machine, elf.wide) {
+            (3, _) | (elf::X86_64, false) => {
+                "is a 32-bit program, and Outswap manages 64-bit ones: use a 64-bit build".into()
+            }
+            (machine, _) => {
+                format!("is built for another processor (ELF machine {machine}), not for x86-64")
+            }
+        });
+    }
+    if elf.go {
+        let how = if elf.loader.is_some() { "dynamically linked" } else { "static" };
+        return Some(format!(
+            "is a {how} Go program, whose runtime makes system calls and handles signals by itself, past any library: \
+             use GOMEMLIMIT"
+        ));
+    }
+    let Some(loader) = &elf.loader else {
+        // The loader itself has no loader, and obeys LD_PRELOAD all the same.
+        let name = path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
+        if name.is_some_and(|n| n.starts_with("ld-linux-") || n.starts_with("ld-2.")) {
+            return None;
+        }
+        return Some(
+            "is statically linked, so no library can be loaded into it: use a dynamically linked build".into(),
+        );
+    };
+    let name = loader.rsplit('/').next().unwrap_or_default();
+    if name.starts_with("ld-musl") {
+        return Some("is linked with musl, and Outswap needs glibc: use a build for glibc".into());
+    }
+    if name.starts_with("linker") {
+        return Some("is linked with Android's libc, and Outswap needs glibc: use a build for glibc".into());
+    }
+    None
+}
+
+/// Why the kernel would start the program with privileges of its own, and so ignore `LD_PRELOAD`.
+fn privileges(path: &Path, meta: &Metadata) -> Option<String> {
+    // SAFETY: these calls take no pointers and cannot fail.
+    let (uid, gid, no_new) =
+        unsafe { (libc::getuid(), libc::getgid(), libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) };
+    let set_uid = meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid;
+    let set_gid = meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == (libc::S_ISGID | libc::S_IXGRP) && meta.gid() != gid;
+    let what = if set_uid {
+        "is set-uid"
+    } else if set_gid {
+        "is set-gid"
+    } else if uid != 0 && has_capabilities(path) {
+        "has file capabilities"
+    } else {
+        return None;
+    };
+    if no_new || on_nosuid(path) {
+        return None;
+    }
+    Some(format!("{what}, and the system loads no library of ours into such a program: use a copy without that"))
+}
+
+fn c_path(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    c_path(path).is_some_and(|path| {
+        // SAFETY: both strings are NUL-terminated; a null buffer of size 0 only asks for the length.
+        unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+    })
+}
+
+fn on_nosuid(path: &Path) -> bool {
+    c_path(path).is_some_and(|path| {
+        let mut info = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+        // SAFETY: the path is NUL-terminated, and `info` has room for the answer; all zeros is a valid value of it.
+        unsafe {
+            libc::statvfs(path.as_ptr(), info.as_mut_ptr()) == 0 && info.assume_init().f_flag & libc::ST_NOSUID != 0
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::tests::{Make, make};
+    use std::os::unix::fs::PermissionsExt;
+
+    struct Dir(PathBuf);
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = std::env::temp_dir().join(format!("outswap-preflight-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&dir);
+            std::fs::create_dir_all(&dir).expect("the temporary directory is writable");
+            Dir(dir)
+        }
+        fn put(&self, name: &str, bytes: &[u8], mode: u32) -> PathBuf {
+            let path = self.0.join(name);
+            std::fs::write(&path, bytes).expect("writable");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our file");
+            path
+        }
+    }
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn look(path: &Path) -> Result<Program, Failure> {
+        examine(path.as_os_str(), None)
+    }
+    fn refusal(path: &Path) -> String {
+        look(path).expect("found").refusal.expect("refused")
+    }
+
+    #[test]
+    fn refuses_what_no_library_can_enter() {
+        let dir = Dir::new("kinds");
+        let glibc = Some("/lib64/ld-linux-x86-64.so.2");
+        let fine = dir.put("fine", &make(&Make { loader: glibc, ..Make::default() }), 0o755);
+        assert_eq!(look(&fine).expect("found").refusal, None);
+        let bare = make(&Make::default());
+        assert!(refusal(&dir.put("static", &bare, 0o755)).contains("statically linked"));
+        let go = Make { section: Some(".go.buildinfo"), ..Make::default() };
+        assert!(refusal(&dir.put("go", &make(&go), 0o755)).contains("static Go"));
+        let go = make(&Make { loader: glibc, ..go });
+        assert!(refusal(&dir.put("dgo", &go, 0o755)).contains("dynamically linked Go"));
+        let musl = make(&Make { loader: Some("/lib/ld-musl-x86_64.so.1"), ..Make::default() });
+        assert!(refusal(&dir.put("musl", &musl, 0o755)).contains("musl"));
+        let mut arm = bare.clone();
+        arm[0x12] = 183;
+        assert!(refusal(&dir.put("arm", &arm, 0o755)).contains("another processor"));
+        let mut narrow = bare;
+        (narrow[4], narrow[0x12]) = (1, 3);
+        assert!(refusal(&dir.put("narrow", &narrow, 0o755)).contains("32-bit"));
+    }
+
+    #[test]
+    fn follows_interpreters() {
+        let dir = Dir::new("scripts");
+        let quiet = dir.put("static", &make(&Make::default()), 0o755);
+        let mut last = dir.put("s1", format!("#! {}  -x\n", quiet.display()).as_bytes(), 0o755);
+        assert!(refusal(&last).contains("static is statically linked"));
+        for level in 2..=4 {
+            last = dir.put(&format!("s{level}"), format!("#!{}\n", last.display()).as_bytes(), 0o755);
+        }
+        assert!(refusal(&last).contains("statically"));
+        last = dir.put("s5", format!("#!{}\n", last.display()).as_bytes(), 0o755);
+        assert_eq!(look(&last).expect_err("too deep").status, EXIT_CANNOT_EXECUTE);
+        let lost = dir.put("lost", b"#!/nonexistent/sh\n", 0o755);
+        assert_eq!(look(&lost).expect_err("no interpreter").status, EXIT_NOT_FOUND);
+        let blocked = dir.put("blocked", format!("#!{}\n", dir.put("text", b"x", 0o644).display()).as_bytes(), 0o755);
+        assert_eq!(look(&blocked).expect_err("no permission").status, EXIT_CANNOT_EXECUTE);
+        let plain = look(&dir.put("plain", b"echo hello\n", 0o755)).expect("found");
+        assert!(plain.maybe_shell && plain.refusal.is_none());
+        assert!(!look(&dir.put("junk", b"\x01\0\x02\n", 0o755)).expect("found").maybe_shell);
+        let cut = dir.put("cut", b"\x7fELF\x02\x01\x01", 0o755);
+        assert_eq!(look(&cut).expect_err("broken").status, EXIT_CANNOT_EXECUTE);
+    }
+
+    #[test]
+    fn searches_as_execvp_does() {
+        let dir = Dir::new("path");
+        let (one, two) = (Dir::new("path1"), Dir::new("path2"));
+        one.put("prog", b"#!/bin/sh\n", 0o644);
+        let path = OsString::from(format!("{}:/nonexistent:{}", one.0.display(), two.0.display()));
+        let find = |name: &str| find(OsStr::new(name), Some(&path));
+        assert_eq!(find("prog").expect_err("not executable").status, EXIT_CANNOT_EXECUTE);
+        let good = two.put("prog", b"#!/bin/sh\n", 0o755);
+        assert_eq!(find("prog").expect("in the second directory"), good);
+        assert_eq!(find("other").expect_err("nowhere").status, EXIT_NOT_FOUND);
+        assert_eq!(find("").expect_err("no name").status, EXIT_NOT_FOUND);
+        assert_eq!(find(&dir.0.display().to_string()).expect_err("directory").status, EXIT_CANNOT_EXECUTE);
+    }
+
+    #[test]
+    fn set_uid_programs_of_others_are_refused() {
+        let dir = Dir::new("setuid");
+        let bytes = make(&Make { loader: Some("/lib64/ld-linux-x86-64.so.2"), ..Make::default() });
+        let path = dir.put("own", &bytes, 0o4755);
+        assert_eq!(look(&path).expect("found").refusal, None, "set-uid to ourselves changes nothing");
+        let other = c_path(&path).expect("no NUL in it");
+        // SAFETY: the path is NUL-terminated.
+        if unsafe { libc::chown(other.as_ptr(), 12345, 12345) } != 0 {
+            return; // Only root can give a file away; the rest is for root.
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("root may");
+        // SAFETY: takes no pointers.
+        let no_new = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 };
+        let refused = look(&path).expect("found").refusal.is_some_and(|r| r.contains("set-uid"));
+        assert_eq!(refused, !no_new && !on_nosuid(&path));
+    }
+}

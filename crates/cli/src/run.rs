@@ -1,0 +1,179 @@
+//! `outswap run`.
+use crate::args::RunOptions;
+use crate::preflight::{self, Program};
+use crate::spawn::{self, SpawnError};
+use crate::stats::Collector;
+use crate::supervise::{self, Signals};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, say};
+use outswap_engine::control::{self, Control, tier};
+use std::ffi::{CString, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Messages that begin so are printed under `--quiet` too.
+const ERROR_HEAD: &[u8] = b"error";
+
+/// Runs the program and gives the exit status to end with.
+pub fn run(options: RunOptions) -> Result<i32, Failure> {
+    let name = options.command.first().ok_or_else(|| Failure::ours("no program was named"))?;
+    let program = preflight::examine(name, std::env::var_os("PATH").as_deref())?;
+    let managed = program.refusal.is_none();
+    let warn = |text: &str| {
+        if !options.quiet {
+            say(&format!("warning: {text}"));
+        }
+    };
+    match &program.refusal {
+        Some(why) if !options.allow_unmanaged => {
+            return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap")));
+        }
+        Some(why) => warn(&format!("{why}; it runs unmanaged")),
+        None if options.tiers.iter().any(|t| t.kind == tier::FILE) => {
+            try_swap_dir(&options.swap_dir).map_err(Failure::ours)?;
+        }
+        None => {}
+    }
+    let preload = if managed {
+        let directory = libraries::directory().map_err(Failure::ours)?;
+        Some(libraries::preload(&directory, !options.keep_malloc).map_err(Failure::ours)?)
+    } else {
+        None
+    };
+    let block = block::make(&options, preload.as_deref()).map_err(Failure::ours)?;
+    let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
+    let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
+    let mut collector = Collector::new(block.control);
+
+    let environment = environment(block.fd.zip(preload.as_deref()));
+    let pid = start(&program, &options, &environment, &signals)?;
+    let print = || print_messages(block.control, options.quiet);
+    let end = supervise::supervise(pid, &signals, || {
+        print();
+        collector.tick();
+    });
+    collector.tick();
+    print();
+    if managed && collector.processes_started() == 0 {
+        warn("the program ran unmanaged: it did not load Outswap's library");
+    }
+    if stats_file.is_some() || options.summary {
+        let stats = collector.finish(&options, managed, end);
+        if options.summary {
+            stats.summary().iter().for_each(|line| say(line));
+        }
+        if let Some(mut file) = stats_file {
+            // A pipe or terminal cannot be cut to length and needs no cutting.
+            let _ = file.set_len(0);
+            let text = serde_json::to_string_pretty(&stats).map_err(std::io::Error::from);
+            if let Err(e) = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes())) {
+                say(&format!("cannot write the statistics: {e}"));
+            }
+        }
+    }
+    Ok(supervise::end_like(end))
+}
+
+fn start(program: &Program, options: &RunOptions, envp: &[CString], signals: &Signals) -> Result<i32, Failure> {
+    // Neither the command line nor the environment can hold a NUL byte, so nothing is lost here.
+    let c_string = |text: &OsStr| CString::new(text.as_bytes()).unwrap_or_default();
+    let argv: Vec<CString> = options.command.iter().map(|word| c_string(word)).collect();
+    let path = c_string(program.path.as_os_str());
+    let mut result = spawn::spawn(&path, &argv, envp, signals);
+    let no_exec_format = |e: &std::io::Error| e.raw_os_error() == Some(libc::ENOEXEC);
+    if program.maybe_shell && matches!(&result, Err(SpawnError::Exec(e)) if no_exec_format(e)) {
+        let shell = c"/bin/sh";
+        let words = [shell.to_owned(), path].into_iter().chain(argv.into_iter().skip(1));
+        result = spawn::spawn(shell, &words.collect::<Vec<_>>(), envp, signals);
+    }
+    result.map_err(|error| match error {
+        SpawnError::Clone(e) => Failure::ours(format!("cannot start a process: {e}")),
+        SpawnError::Exec(e) => {
+            let missing = e.raw_os_error() == Some(libc::ENOENT);
+            let status = if missing { EXIT_NOT_FOUND } else { EXIT_CANNOT_EXECUTE };
+            let hint = if missing { " (it, its loader or its interpreter)" } else { "" };
+            Failure { status, text: format!("cannot execute {}: {e}{hint}", program.path.display()) }
+        }
+    })
+}
+
+/// Our environment, with what managed programs need.
+fn environment(managed: Option<(i32, &str)>) -> Vec<CString> {
+    let mut list = Vec::new();
+    let mut preload_before = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        if managed.is_some() && (name == control::ENV || name == "LD_PRELOAD") {
+            if name == "LD_PRELOAD" {
+                preload_before = value.into_vec();
+            }
+            continue;
+        }
+        list.push([name.as_bytes(), b"=", value.as_bytes()].concat());
+    }
+    if let Some((fd, preload)) = managed {
+        let pid = outswap_sys::os::getpid();
+        list.push(format!("{}={fd}:/proc/{pid}/fd/{fd}", control::ENV).into_bytes());
+        list.push([b"LD_PRELOAD=", libraries::join(preload, &preload_before).as_slice()].concat());
+    }
+    // No NUL byte can come out of an environment.
+    list.into_iter().filter_map(|entry| CString::new(entry).ok()).collect()
+}
+
+/// Proves that the swap file can be made, by making one.
+pub fn try_swap_dir(directory: &Path) -> Result<(), String> {
+    use std::io::{Error, ErrorKind};
+    let attempt = || {
+        let unnamed =
+            OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory);
+        match unnamed {
+            Ok(_) => return Ok(()),
+            // Not every file system knows unnamed files.
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
+                return Err(e);
+            }
+            Err(_) => {}
+        }
+        if !directory.is_dir() {
+            return Err(Error::from(ErrorKind::NotADirectory));
+        }
+        let name = directory.join(format!(".outswap-try-{}", std::process::id()));
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name)?;
+        std::fs::remove_file(&name)
+    };
+    attempt().map_err(|e| {
+        format!(
+            "--swap-dir: no swap file can be made in {}: {e} (name another directory, or leave the file out: \
+             --swap compressed)",
+            directory.display()
+        )
+    })
+}
+
+/// Opens the file for statistics before the program starts, so that a mistake shows at once.
+fn open_stats(path: &Path) -> Result<File, String> {
+    let fail = |e: std::io::Error| format!("--stats: cannot write {}: {e}", path.display());
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)?;
+    if file.as_raw_fd() > 2 {
+        return Ok(file);
+    }
+    // A standard stream was closed when we were started; what is written to it must not land in the statistics.
+    // SAFETY: the new descriptor is ours alone.
+    unsafe {
+        match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) {
+            fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
+            _ => Err(fail(std::io::Error::last_os_error())),
+        }
+    }
+}
+
+fn print_messages(control: &Control, quiet: bool) {
+    control.drain(|text| {
+        if !quiet || text.starts_with(ERROR_HEAD) {
+            let line = String::from_utf8_lossy(text).replace(|c: char| c.is_control() && c != '\n', "?");
+            say(&line);
+        }
+    });
+}

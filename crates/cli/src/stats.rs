@@ -1,0 +1,601 @@
+//! What a run came to: collected from the control block, written as JSON (`docs/stats.md`) or for people.
+use crate::args::{RunOptions, source_name};
+use crate::size::show;
+use crate::supervise::End;
+use outswap_engine::control::{ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, source};
+use outswap_sys::{Errno, PAGE_BYTES, os};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Instant;
+
+/// Name and version of the schema. Fields may be added under one version; a field that goes or changes its meaning
+/// makes a new one.
+pub const SCHEMA: &str = "outswap.stats/1";
+
+/// Gathers what the processes publish.
+pub struct Collector {
+    control: &'static Control,
+    started: Instant,
+    gauges: [u64; STAT_COUNT],
+    sources_seen: u32,
+}
+
+fn is_gauge(stat: Stat) -> bool {
+    let name = STAT_NAMES[stat as usize];
+    name.ends_with("_bytes") && !name.starts_with("peak_")
+}
+
+impl Collector {
+    /// Begins; the program starts now.
+    pub fn new(control: &'static Control) -> Collector {
+        Collector { control, started: Instant::now(), gauges: [0; STAT_COUNT], sources_seen: 0 }
+    }
+
+    /// Processes that have registered so far.
+    pub fn processes_started(&self) -> u32 {
+        self.control.processes_started.load(Relaxed)
+    }
+
+    /// Takes a sample of all live processes, and folds the records of dead ones into the tree's sums.
+    pub fn tick(&mut self) {
+        if self.processes_started() == 0 {
+            return;
+        }
+        let mut sample = [0u64; STAT_COUNT];
+        let mut any = false;
+        for process in &self.control.processes {
+            // Folding leaves the fault source in a record, so it is seen for processes that came and went, too.
+            self.sources_seen |= 1u32.checked_shl(process.fault_source.load(Relaxed)).unwrap_or(0);
+            let pid = process.pid.load(Acquire);
+            if pid <= 0 {
+                continue;
+            }
+            any = true;
+            for &stat in ALL_STATS.iter().filter(|&&s| is_gauge(s)) {
+                sample[stat as usize] += process.counters.get(stat);
+            }
+            if os::kill(pid, 0) == Err(Errno::ESRCH) {
+                self.control.fold(process, pid);
+            }
+        }
+        if any {
+            self.gauges = sample;
+        }
+    }
+
+    /// Makes the report.
+    pub fn finish(&self, options: &RunOptions, managed: bool, end: End) -> Stats {
+        let control = self.control;
+        let mut sums = self.gauges;
+        let mut latency = [0u64; LATENCY_BUCKETS];
+        let live = control.processes.iter().filter(|p| p.pid.load(Acquire) > 0).map(|p| &p.counters);
+        for counters in live.chain([&control.ended]) {
+            for &stat in ALL_STATS.iter().filter(|&&s| !is_gauge(s)) {
+                sums[stat as usize] += counters.get(stat);
+            }
+            for (to, from) in latency.iter_mut().zip(&counters.latency_ns) {
+                *to += from.load(Relaxed);
+            }
+        }
+        let used = [source::MOVE, source::COPY, source::MPROTECT];
+        let used = used.iter().filter(|&&s| self.sources_seen & 1 << s != 0).filter_map(|&s| source_name(s));
+        Stats::new(Raw {
+            options,
+            managed,
+            end,
+            duration_ns: self.started.elapsed().as_nanos() as u64,
+            sources: used.collect(),
+            sums: &sums,
+            latency: &latency,
+            tree_peak_bytes: control.peak_charge_bytes.load(Relaxed),
+            processes: [control.processes_started.load(Relaxed), control.processes_unmanaged.load(Relaxed)],
+            messages_dropped: control.messages_dropped.load(Relaxed),
+        })
+    }
+}
+
+struct Raw<'a> {
+    options: &'a RunOptions,
+    managed: bool,
+    end: End,
+    duration_ns: u64,
+    sources: Vec<&'static str>,
+    sums: &'a [u64; STAT_COUNT],
+    latency: &'a [u64; LATENCY_BUCKETS],
+    tree_peak_bytes: u64,
+    processes: [u32; 2],
+    messages_dropped: u32,
+}
+
+/// The report. Its fields are explained in `docs/stats.md`, one by one.
+#[derive(Serialize)]
+pub struct Stats {
+    schema: &'static str,
+    outswap_version: &'static str,
+    command: Vec<String>,
+    managed: bool,
+    exit: Exit,
+    duration_ns: u64,
+    config: ConfigStats,
+    fault_sources: Vec<&'static str>,
+    processes: Processes,
+    memory: Memory,
+    faults: Faults,
+    fault_latency: Latency,
+    stores: Stores,
+    pages: Pages,
+    compression: Compression,
+    pool: Pool,
+    folios: Folios,
+    reclaim: Reclaim,
+    calls: Calls,
+    problems: Problems,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct Exit {
+    status: Option<i32>,
+    signal: Option<i32>,
+}
+#[derive(Serialize)]
+struct ConfigStats {
+    ram_bytes: u64,
+    ram_source: &'static str,
+    resident_bytes: u64,
+    swap: Vec<TierStats>,
+    swap_dir: String,
+    fault_source: &'static str,
+    malloc: &'static str,
+    follow: bool,
+}
+#[derive(Serialize)]
+struct TierStats {
+    kind: &'static str,
+    algorithm: Option<&'static str>,
+    level: i32,
+    max_bytes: u64,
+}
+#[derive(Serialize)]
+struct Processes {
+    managed: u32,
+    unmanaged: u32,
+    forks: u64,
+}
+#[derive(Serialize)]
+struct Memory {
+    tree_peak_bytes: u64,
+    peak: Peak,
+    current: Current,
+}
+#[derive(Serialize)]
+struct Peak {
+    resident_bytes: u64,
+    pool_bytes: u64,
+    tables_bytes: u64,
+    file_bytes: u64,
+    charge_bytes: u64,
+}
+#[derive(Serialize)]
+struct Current {
+    resident_bytes: u64,
+    cached_bytes: u64,
+    pool_bytes: u64,
+    tables_bytes: u64,
+    file_bytes: u64,
+    unmanaged_bytes: u64,
+    charge_bytes: u64,
+}
+#[derive(Serialize)]
+struct Faults {
+    total: u64,
+    first_touch: u64,
+    hit: u64,
+    miss: u64,
+    bypass: u64,
+    waited: u64,
+}
+#[derive(Serialize)]
+struct Latency {
+    count: u64,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    buckets: Vec<Bucket>,
+}
+#[derive(Serialize)]
+struct Bucket {
+    from_ns: u64,
+    count: u64,
+}
+#[derive(Serialize)]
+struct Stores {
+    memory: StoreStats,
+    file: StoreStats,
+}
+#[derive(Serialize)]
+struct StoreStats {
+    pages_out: u64,
+    pages_in: u64,
+    bytes_out: u64,
+    bytes_in: u64,
+}
+#[derive(Serialize)]
+struct Pages {
+    first_touch: u64,
+    clean: u64,
+    zero: u64,
+    taken: u64,
+    taken_by_copy: u64,
+}
+#[derive(Serialize)]
+struct Compression {
+    in_bytes: u64,
+    out_bytes: u64,
+    ratio: Option<f64>,
+    raw_units: u64,
+}
+#[derive(Serialize)]
+struct Pool {
+    held_bytes: u64,
+    used_bytes: u64,
+    utilisation: Option<f64>,
+}
+#[derive(Serialize)]
+struct Folios {
+    out: u64,
+    out_fallbacks: u64,
+    #[serde(rename = "in")]
+    back: u64,
+}
+#[derive(Serialize)]
+struct Reclaim {
+    direct: u64,
+    background: u64,
+}
+#[derive(Serialize)]
+struct Calls {
+    wrapped: u64,
+    trapped: u64,
+}
+#[derive(Serialize)]
+struct Problems {
+    warnings: u64,
+    over_budget: u64,
+    store_full: u64,
+    store_errors: u64,
+    corruptions: u64,
+    messages_dropped: u32,
+}
+
+impl Stats {
+    fn new(raw: Raw) -> Stats {
+        let n = |stat: Stat| raw.sums[stat as usize];
+        let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 1000.0).round() / 1000.0);
+        let options = raw.options;
+        let faults =
+            [Stat::FaultFirstTouch, Stat::FaultHit, Stat::FaultMiss, Stat::FaultBypass].iter().map(|&s| n(s)).sum();
+        Stats {
+            schema: SCHEMA,
+            outswap_version: env!("CARGO_PKG_VERSION"),
+            command: options.command.iter().map(|w| w.to_string_lossy().into_owned()).collect(),
+            managed: raw.managed && raw.processes[0] > 0,
+            exit: match raw.end {
+                End::Exited(status) => Exit { status: Some(status), signal: None },
+                End::Killed(signal) => Exit { status: None, signal: Some(signal) },
+            },
+            duration_ns: raw.duration_ns,
+            config: ConfigStats {
+                ram_bytes: options.ram_bytes,
+                ram_source: options.ram_source.name(),
+                resident_bytes: options.resident_bytes,
+                swap: options
+                    .tiers
+                    .iter()
+                    .map(|t| TierStats {
+                        kind: t.kind_name(),
+                        algorithm: t.algorithm_name(),
+                        level: t.level,
+                        max_bytes: t.max_bytes,
+                    })
+                    .collect(),
+                swap_dir: options.swap_dir.to_string_lossy().into_owned(),
+                fault_source: source_name(options.fault_source).unwrap_or("auto"),
+                malloc: if options.keep_malloc { "keep" } else { "mimalloc" },
+                follow: !options.no_follow,
+            },
+            fault_sources: raw.sources,
+            processes: Processes { managed: raw.processes[0], unmanaged: raw.processes[1], forks: n(Stat::Forks) },
+            memory: Memory {
+                tree_peak_bytes: raw.tree_peak_bytes,
+                peak: Peak {
+                    resident_bytes: n(Stat::PeakResidentBytes),
+                    pool_bytes: n(Stat::PeakPoolBytes),
+                    tables_bytes: n(Stat::PeakTablesBytes),
+                    file_bytes: n(Stat::PeakFileBytes),
+                    charge_bytes: n(Stat::PeakChargeBytes),
+                },
+                current: Current {
+                    resident_bytes: n(Stat::ResidentBytes),
+                    cached_bytes: n(Stat::CachedBytes),
+                    pool_bytes: n(Stat::PoolBytes),
+                    tables_bytes: n(Stat::TablesBytes),
+                    file_bytes: n(Stat::FileBytes),
+                    unmanaged_bytes: n(Stat::UnmanagedBytes),
+                    charge_bytes: n(Stat::ChargeBytes),
+                },
+            },
+            faults: Faults {
+                total: faults,
+                first_touch: n(Stat::FaultFirstTouch),
+                hit: n(Stat::FaultHit),
+                miss: n(Stat::FaultMiss),
+                bypass: n(Stat::FaultBypass),
+                waited: n(Stat::FaultWaited),
+            },
+            fault_latency: Latency {
+                count: raw.latency.iter().sum(),
+                p50_ns: quantile(raw.latency, 0.50),
+                p99_ns: quantile(raw.latency, 0.99),
+                buckets: raw.latency.iter().enumerate().map(|(i, &count)| Bucket { from_ns: 1 << i, count }).collect(),
+            },
+            stores: Stores {
+                memory: StoreStats {
+                    pages_out: n(Stat::PagesOutRam),
+                    pages_in: n(Stat::PagesInRam),
+                    bytes_out: n(Stat::PagesOutRam) * PAGE_BYTES as u64,
+                    bytes_in: n(Stat::PagesInRam) * PAGE_BYTES as u64,
+                },
+                file: StoreStats {
+                    pages_out: n(Stat::PagesOutFile),
+                    pages_in: n(Stat::PagesInFile),
+                    bytes_out: n(Stat::BytesOutFile),
+                    bytes_in: n(Stat::BytesInFile),
+                },
+            },
+            pages: Pages {
+                first_touch: n(Stat::PagesFirstTouch),
+                clean: n(Stat::PagesClean),
+                zero: n(Stat::PagesZero),
+                taken: n(Stat::PagesTaken),
+                taken_by_copy: n(Stat::PagesTakenByCopy),
+            },
+            compression: Compression {
+                in_bytes: n(Stat::CompressIn),
+                out_bytes: n(Stat::CompressOut),
+                ratio: ratio(n(Stat::CompressIn), n(Stat::CompressOut)),
+                raw_units: n(Stat::RawUnits),
+            },
+            pool: Pool {
+                held_bytes: n(Stat::PoolBytes),
+                used_bytes: n(Stat::PoolUsedBytes),
+                utilisation: ratio(n(Stat::PoolUsedBytes), n(Stat::PoolBytes)),
+            },
+            folios: Folios { out: n(Stat::FoliosOut), out_fallbacks: n(Stat::FolioFallbacks), back: n(Stat::FoliosIn) },
+            reclaim: Reclaim { direct: n(Stat::DirectReclaims), background: n(Stat::BackgroundReclaims) },
+            calls: Calls { wrapped: n(Stat::CallsWrapped), trapped: n(Stat::CallsTrapped) },
+            problems: Problems {
+                warnings: n(Stat::Warnings),
+                over_budget: n(Stat::OverBudget),
+                store_full: n(Stat::StoreFull),
+                store_errors: n(Stat::StoreErrors),
+                corruptions: n(Stat::Corruptions),
+                messages_dropped: raw.messages_dropped,
+            },
+            counters: STAT_NAMES.iter().zip(raw.sums).map(|(&name, &value)| (name, value)).collect(),
+        }
+    }
+
+    /// The same for people, in short lines.
+    pub fn summary(&self) -> Vec<String> {
+        let budget = match (self.config.ram_bytes, self.config.resident_bytes) {
+            (0, resident) => format!("no budget, {} resident", show(resident)),
+            (ram, 0) => format!("budget {}", show(ram)),
+            (ram, resident) => format!("budget {}, {} resident", show(ram), show(resident)),
+        };
+        let time_s = self.duration_ns as f64 / 1e9;
+        let mut lines = vec![format!("time        {time_s:.2} s, {} managed processes", self.processes.managed)];
+        if !self.managed {
+            lines.push("memory      the program was not managed".into());
+            return lines;
+        }
+        let (peak, faults, pages) = (&self.memory.peak, &self.faults, &self.pages);
+        lines.push(format!("memory      peak {} ({budget})", show(self.memory.tree_peak_bytes)));
+        lines.push(format!(
+            "peaks       resident {}, pool {}, tables {}, file {}",
+            show(peak.resident_bytes),
+            show(peak.pool_bytes),
+            show(peak.tables_bytes),
+            show(peak.file_bytes)
+        ));
+        lines.push(format!(
+            "faults      {}: {} first touches, {} cache hits, {} misses, {} bypasses; {} waited",
+            faults.total, faults.first_touch, faults.hit, faults.miss, faults.bypass, faults.waited
+        ));
+        if let (Some(p50), Some(p99)) = (self.fault_latency.p50_ns, self.fault_latency.p99_ns) {
+            let (p50, p99) = (p50 as f64 / 1000.0, p99 as f64 / 1000.0);
+            lines.push(format!("latency     half within {p50:.1} us, 99 % within {p99:.1} us"));
+        }
+        for (name, store) in [("to memory ", &self.stores.memory), ("to file   ", &self.stores.file)] {
+            lines.push(format!(
+                "{name}  {} pages out, {} back ({} and {})",
+                store.pages_out,
+                store.pages_in,
+                show(store.bytes_out),
+                show(store.bytes_in)
+            ));
+        }
+        lines.push(format!("for free    {} clean evictions, {} zero pages", pages.clean, pages.zero));
+        if let Some(ratio) = self.compression.ratio {
+            let (from, to) = (show(self.compression.in_bytes), show(self.compression.out_bytes));
+            let used = self.pool.utilisation.map_or(String::new(), |u| format!(", pool {:.0} % used", u * 100.0));
+            lines.push(format!("compressed  {from} to {to} ({ratio:.2} : 1){used}"));
+        }
+        lines.push(format!("calls       {} assisted, {} after a trap", self.calls.wrapped, self.calls.trapped));
+        lines.push(format!("source      {}", self.fault_sources.join(", ")));
+        let p = &self.problems;
+        lines.push(format!(
+            "problems    {} warnings, {} times over budget, {} times full, {} store errors, {} corruptions",
+            p.warnings, p.over_budget, p.store_full, p.store_errors, p.corruptions
+        ));
+        lines
+    }
+}
+
+/// Estimates a quantile from log2 buckets, as if latencies were spread evenly within each.
+fn quantile(buckets: &[u64], q: f64) -> Option<u64> {
+    let total: u64 = buckets.iter().sum();
+    let mut before = 0;
+    let wanted = q * total as f64;
+    for (i, &count) in buckets.iter().enumerate() {
+        if count > 0 && (before + count) as f64 >= wanted {
+            let within = ((wanted - before as f64) / count as f64).clamp(0.0, 1.0);
+            return Some(((1u64 << i) as f64 * (1.0 + within)) as u64);
+        }
+        before += count;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::RamSource;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    fn example() -> Stats {
+        let options = RunOptions {
+            ram_bytes: 128 << 20,
+            ram_source: RamSource::Given,
+            resident_bytes: 0,
+            tiers: crate::spec::parse("compressed:zstd:3:1G,file", 8 << 30).expect("fine"),
+            swap_dir: "/var/tmp".into(),
+            fault_source: source::AUTO,
+            keep_malloc: false,
+            no_follow: false,
+            stats: None,
+            summary: true,
+            quiet: false,
+            allow_unmanaged: false,
+            command: vec!["prog".into(), "arg".into()],
+        };
+        let mut sums = [0u64; STAT_COUNT];
+        sums.iter_mut().enumerate().for_each(|(i, n)| *n = i as u64 + 1);
+        let mut latency = [0u64; LATENCY_BUCKETS];
+        (latency[10], latency[11], latency[20]) = (50, 49, 1);
+        Stats::new(Raw {
+            options: &options,
+            managed: true,
+            end: End::Exited(3),
+            duration_ns: 1_500_000_000,
+            sources: vec!["move"],
+            sums: &sums,
+            latency: &latency,
+            tree_peak_bytes: 100 << 20,
+            processes: [2, 1],
+            messages_dropped: 0,
+        })
+    }
+
+    fn paths(value: &Value, at: &str, out: &mut BTreeSet<String>) {
+        let below = |name: &str| {
+            if at.is_empty() { name.to_string() } else { format!("{at}.{name}") }
+        };
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| paths(value, &below(name), out)),
+            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+                items.iter().for_each(|item| paths(item, &format!("{at}[]"), out));
+            }
+            _ => {
+                out.insert(at.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented_and_every_documented_field_exists() {
+        let text = serde_json::to_string(&example()).expect("plain data");
+        let value: Value = serde_json::from_str(&text).expect("our own JSON");
+        let mut fields = BTreeSet::new();
+        paths(&value, "", &mut fields);
+        let page = include_str!("../../../docs/stats.md");
+        let documented: BTreeSet<String> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+            .map(|(name, _)| name.to_string())
+            .collect();
+        let undocumented: Vec<_> = fields.difference(&documented).collect();
+        let imaginary: Vec<_> = documented.difference(&fields).collect();
+        assert!(undocumented.is_empty(), "not in docs/stats.md: {undocumented:?}");
+        assert!(imaginary.is_empty(), "only in docs/stats.md: {imaginary:?}");
+        assert!(page.contains(SCHEMA));
+    }
+
+    #[test]
+    fn numbers_land_where_they_belong() {
+        let value = serde_json::to_value(example()).expect("plain data");
+        let counter = |stat: Stat| stat as u64 + 1;
+        assert_eq!(value["faults"]["miss"], counter(Stat::FaultMiss));
+        assert_eq!(value["memory"]["peak"]["file_bytes"], counter(Stat::PeakFileBytes));
+        assert_eq!(value["memory"]["current"]["resident_bytes"], counter(Stat::ResidentBytes));
+        assert_eq!(value["stores"]["memory"]["bytes_out"], counter(Stat::PagesOutRam) * 4096);
+        assert_eq!(value["stores"]["file"]["bytes_in"], counter(Stat::BytesInFile));
+        assert_eq!(value["counters"]["corruptions"], counter(Stat::Corruptions));
+        assert_eq!(value["exit"]["status"], 3);
+        assert_eq!(value["config"]["swap"][0]["algorithm"], "zstd");
+        assert_eq!(value["fault_latency"]["count"], 100);
+    }
+
+    #[test]
+    fn quantiles_lie_in_their_buckets() {
+        let mut buckets = [0u64; LATENCY_BUCKETS];
+        assert_eq!(quantile(&buckets, 0.5), None);
+        (buckets[10], buckets[11], buckets[20]) = (50, 49, 1);
+        assert_eq!(quantile(&buckets, 0.5), Some(2048));
+        assert_eq!(quantile(&buckets, 0.99), Some(4096));
+        assert!(quantile(&buckets, 0.999).is_some_and(|n| n >= 1 << 20));
+    }
+
+    #[test]
+    fn the_summary_is_short() {
+        let lines = example().summary();
+        assert!(lines.len() <= 12, "{lines:#?}");
+        assert!(lines.iter().all(|l| l.len() <= 100 && !l.contains('\n')), "{lines:#?}");
+        assert!(lines[1].contains("100 MiB (budget 128 MiB)"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn the_collector_sums_records_and_remembers_what_folding_forgets() {
+        let bytes = size_of::<Control>();
+        // SAFETY: fresh zero pages are a valid block, and stay mapped.
+        let control: &'static Control = unsafe { &*(os::mmap_anonymous(bytes).expect("memory") as *const Control) };
+        let mut collector = Collector::new(control);
+        collector.tick();
+        assert_eq!(collector.gauges, [0; STAT_COUNT]);
+        let mut dead = std::process::Command::new("true").spawn().expect("true is everywhere");
+        let dead_pid = dead.id() as i32;
+        dead.wait().expect("our child");
+        for (i, pid) in [(0, os::getpid()), (1, dead_pid)] {
+            let process = &control.processes[i];
+            process.counters.set(Stat::ResidentBytes, 4096);
+            process.counters.set(Stat::PeakResidentBytes, 8192);
+            process.counters.add(Stat::FaultMiss, 5);
+            process.counters.latency_ns[3].store(7, Relaxed);
+            process.fault_source.store(source::COPY, Relaxed);
+            process.pid.store(pid, Relaxed);
+        }
+        control.processes_started.store(2, Relaxed);
+        collector.tick();
+        assert_eq!(control.processes[1].pid.load(Relaxed), 0, "the dead one's record is free");
+        let options = crate::args::parse(["outswap", "run", "p"].map(Into::into).to_vec()).expect("fine");
+        let crate::args::Parsed::Run(options) = options else { panic!("not run") };
+        let value = serde_json::to_value(collector.finish(&options, true, End::Killed(9))).expect("plain data");
+        assert_eq!(value["faults"]["miss"], 10);
+        assert_eq!(value["memory"]["current"]["resident_bytes"], 8192);
+        assert_eq!(value["memory"]["peak"]["resident_bytes"], 16384);
+        assert_eq!(value["fault_latency"]["buckets"][3]["count"], 14);
+        assert_eq!(value["fault_sources"], serde_json::json!(["copy"]));
+        assert_eq!((&value["exit"]["signal"], &value["managed"]), (&9.into(), &true.into()));
+    }
+}

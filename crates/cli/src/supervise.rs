@@ -1,0 +1,208 @@
+//! Stays beside the program: passes signals on, prints messages, and ends as the program ended.
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// How often messages are looked for while the program runs.
+const TICK: Duration = Duration::from_millis(100);
+/// Signals that stop by themselves, once for each job.
+const JOB_STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
+/// The signals as they were when we were started, all blocked now and read from a descriptor.
+pub struct Signals {
+    fd: i32,
+    mask_at_start: libc::sigset_t,
+    child_disposition_at_start: libc::sighandler_t,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It exited with a status.
+    Exited(i32),
+    /// A signal killed it.
+    Killed(i32),
+}
+
+impl Signals {
+    /// Blocks all signals and opens the descriptor they are read from.
+    pub fn take() -> std::io::Result<Signals> {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: both sets are written before they are read. An ignored SIGCHLD would let the kernel throw the
+        // program's status away, so it gets the default here, and the program what was there before.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            let child_disposition_at_start = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let fd = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(Signals { fd, mask_at_start: before.assume_init(), child_disposition_at_start })
+        }
+    }
+
+    /// Puts mask and dispositions back as they were. Async-signal-safe: called between clone and exec.
+    pub fn restore_for_program(&self) {
+        // SAFETY: dispositions at our start can only have been "default" or "ignore", since exec resets handlers.
+        unsafe {
+            if self.child_disposition_at_start == libc::SIG_IGN {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &self.mask_at_start, std::ptr::null_mut());
+        }
+    }
+
+    /// The next waiting signal: number, code and sender.
+    fn next(&self) -> Option<(i32, i32, libc::pid_t)> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let bytes = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer has the given size, and is read only where the kernel filled it whole.
+        let info = unsafe {
+            if libc::read(self.fd, info.as_mut_ptr().cast(), bytes) != bytes as isize {
+                return None;
+            }
+            info.assume_init()
+        };
+        Some((info.ssi_signo as i32, info.ssi_code, info.ssi_pid as libc::pid_t))
+    }
+
+    /// Sleeps until a signal waits or the time is over.
+    fn wait(&self, timeout: Duration) {
+        let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+        let milliseconds = timeout.as_micros().div_ceil(1000).min(1000) as i32;
+        // SAFETY: one entry, as said.
+        unsafe { libc::poll(&mut poll, 1, milliseconds) };
+    }
+}
+
+/// Runs until the program ends. `tick` is called about every 100 ms.
+pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut()) -> End {
+    let mut job = Job { pid, stopped: false, stop_asked: false };
+    let mut next_tick = Instant::now() + TICK;
+    loop {
+        while let Some((signal, code, sender)) = signals.next() {
+            job.pass_on(signal, code, sender);
+        }
+        // The program's end may be told by a SIGCHLD that stood for several children.
+        if let Some(end) = job.reap() {
+            return end;
+        }
+        job.stop_if_asked();
+        let now = Instant::now();
+        if now >= next_tick {
+            tick();
+            next_tick = now + TICK;
+        }
+        signals.wait(next_tick.saturating_duration_since(now));
+    }
+}
+
+struct Job {
+    pid: libc::pid_t,
+    stopped: bool,
+    stop_asked: bool,
+}
+
+impl Job {
+    /// Sends a signal of ours on to the program, unless it has it already.
+    fn pass_on(&mut self, signal: i32, code: i32, sender: libc::pid_t) {
+        if signal == libc::SIGCHLD {
+            return;
+        }
+        self.stop_asked |= JOB_STOPS.contains(&signal);
+        if signal == libc::SIGCONT {
+            self.stop_asked = false;
+            self.stopped = false;
+        }
+        // The terminal and the kernel signal the whole process group, which the program is in, or has left of its own
+        // will. What the program itself sent to its group, and our own SIGPIPE, is not news to it either.
+        let ours = sender == self.pid || sender == outswap_sys::os::getpid();
+        if code == libc::SI_KERNEL || ours && code != libc::SI_QUEUE {
+            return;
+        }
+        // SAFETY: our own child, not yet reaped.
+        unsafe { libc::kill(self.pid, signal) };
+    }
+
+    /// Takes note of what children did; the program's end ends it. Others are orphans given to us (as PID 1).
+    fn reap(&mut self) -> Option<End> {
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` has room for the answer.
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED) };
+            if pid <= 0 {
+                return None;
+            }
+            if pid != self.pid {
+                continue;
+            }
+            if libc::WIFEXITED(status) {
+                return Some(End::Exited(libc::WEXITSTATUS(status)));
+            }
+            if libc::WIFSIGNALED(status) {
+                return Some(End::Killed(libc::WTERMSIG(status)));
+            }
+            if libc::WIFSTOPPED(status) {
+                self.stopped = true;
+            } else if libc::WIFCONTINUED(status) {
+                self.stopped = false;
+                self.stop_asked = false;
+            }
+        }
+    }
+
+    /// Stops with the program where somebody waits to see us stopped: after a stop that was sent to us as well, and in
+    /// the foreground of a terminal. A program that somebody else stops and continues by its own process id must
+    /// not leave us stopped, with nobody to continue us.
+    fn stop_if_asked(&mut self) {
+        if !self.stopped || !(self.stop_asked || in_foreground(self.pid)) {
+            return;
+        }
+        self.stopped = false;
+        self.stop_asked = false;
+        let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGSTOP);
+        // Continued. Where SIGCONT came to us alone the program has to have it too; a second one harms nobody.
+        // SAFETY: our own child, not yet reaped.
+        unsafe { libc::kill(self.pid, libc::SIGCONT) };
+    }
+}
+
+/// Whether we, or the program in a process group of its own, hold the terminal.
+fn in_foreground(program: libc::pid_t) -> bool {
+    // SAFETY: plain calls; the descriptor is ours.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY;
+        let terminal = libc::open(c"/dev/tty".as_ptr(), flags);
+        if terminal < 0 {
+            return false;
+        }
+        let foreground = libc::tcgetpgrp(terminal);
+        libc::close(terminal);
+        foreground > 0 && [libc::getpgrp(), libc::getpgid(program)].contains(&foreground)
+    }
+}
+
+/// Ends this process as the program ended: its status, or death by its signal, without a second core dump.
+pub fn end_like(end: End) -> i32 {
+    match end {
+        End::Exited(status) => status,
+        End::Killed(signal) => {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            let mut only = MaybeUninit::uninit();
+            // SAFETY: plain calls; the set is emptied before it is read. A core handler behind a pipe is not bound
+            // by the limit, but by the process not being dumpable.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_CORE, &none);
+                libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+                libc::signal(signal, libc::SIG_DFL);
+                libc::sigemptyset(only.as_mut_ptr());
+                libc::sigaddset(only.as_mut_ptr(), signal);
+                libc::raise(signal);
+                libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
+            }
+            // As PID 1 no signal kills us; say it as shells do.
+            128 + signal
+        }
+    }
+}

@@ -1,0 +1,1251 @@
+//! The state machine: faults, reclaim, and the memory calls, over a machine and a store.
+use crate::hazard::{Hazards, mask_of};
+use crate::lock::{Guard, SpinLock};
+use crate::machine::{Event, Machine, Prot, PutError, WindowNo};
+use crate::map::{Map, Vma};
+use crate::memory::{Reserve, Table, Zeroed};
+use crate::ring::Ring;
+use crate::slots::{Order, Slots, hash_page};
+use crate::store::{Folio, Page, Store, StoreError};
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, FrameNo, PAGE_BYTES, PageNo, SlotId};
+use crate::word::{State, Word};
+
+/// Sizes and switches, fixed at start.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Pages of the managed range; a multiple of [`BLOCK_PAGES`].
+    pub pages: u32,
+    /// Slots in all.
+    pub slots: usize,
+    /// Staging windows.
+    pub windows: usize,
+    /// Hazard slots.
+    pub hazards: usize,
+    /// Most mappings.
+    pub mappings: usize,
+    /// Seed of the content hashes.
+    pub seed: u64,
+    /// Whether sequential accesses are served by whole folios.
+    pub folios: bool,
+}
+
+/// How a fault ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The page is there (or was already): run the instruction again.
+    Done,
+    /// No managed page: not ours.
+    NotMapped,
+    /// The store gave something else than what was stored. The page stays in the store; the program must not go on.
+    Corrupt,
+    /// The store cannot be read.
+    Unreadable,
+    /// No memory for the page.
+    NoMemory,
+}
+
+/// What one step of reclaim achieved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// So many frames were freed.
+    Freed(usize),
+    /// Pages moved to the swap cache.
+    Staged,
+    /// Nothing can be evicted now.
+    Nothing,
+    /// The stores have no room.
+    StoreFull,
+}
+
+/// Scratch memory of one thread at work in the engine.
+#[repr(C, align(4096))]
+pub struct Context<W> {
+    buffer: Folio,
+    saved: [Word; BLOCK_PAGES],
+    /// The store's scratch.
+    pub worker: W,
+}
+
+impl<W> Context<W> {
+    /// A context around a store's worker.
+    pub fn new(worker: W) -> Context<W> {
+        Context { buffer: [0; PAGE_BYTES * FOLIO_PAGES], saved: [Word::UNTOUCHED; BLOCK_PAGES], worker }
+    }
+}
+
+/// What is remembered of a block.
+#[repr(C)]
+struct Block {
+    /// 1 while the block waits in the reclaim queue.
+    queued: AtomicU32,
+    /// Stream detector: where the next access of a stream would be (low byte), length of the run so far.
+    stream: AtomicU32,
+}
+// SAFETY: atomics of zero are valid.
+unsafe impl Zeroed for Block {}
+
+/// A staging window.
+#[repr(C)]
+struct Window {
+    block: AtomicU32,
+    /// Frames taken into this window that count in the budget until it is released.
+    frames: AtomicU32,
+    /// Frames that still hold the only copy in memory of a cached page.
+    live: AtomicU64,
+    /// Slot that may still hold a frame's content, plus 1; 0 for none.
+    retained: [AtomicU32; BLOCK_PAGES],
+}
+// SAFETY: atomics of zero are valid.
+unsafe impl Zeroed for Window {}
+
+struct Windows {
+    free: Ring,
+    /// Windows waiting for write-out, oldest first: the inactive list.
+    inactive: Ring,
+    inactive_frames: usize,
+}
+
+/// Runs of sequential faults from which neighbours are brought in too, and how many pages then.
+const STREAM_SHORT: u32 = 1;
+const STREAM_LONG: u32 = 2;
+const STREAM_SHORT_PAGES: usize = 4;
+/// Streams that can be followed across the border of a block at the same time.
+const LEFT_BLOCKS: usize = 16;
+/// The share of the budget that the swap cache holds before its oldest pages are written out: 1/8, enough that a page in
+/// use is touched again before it goes, small against what it costs in resident pages.
+const INACTIVE_SHARE: usize = 8;
+/// Pages of one region bit: 2 MiB.
+const REGION_PAGES: u32 = 512;
+
+/// The engine.
+pub struct Engine<M, S> {
+    /// The machine.
+    pub machine: M,
+    /// The store.
+    pub store: S,
+    /// Ranges in use by system calls.
+    pub hazards: Hazards,
+    words: Table<AtomicU64>,
+    blocks: Table<Block>,
+    regions: Table<AtomicU64>,
+    queue: SpinLock<Ring>,
+    slots: Slots,
+    windows: Table<Window>,
+    window_lists: SpinLock<Windows>,
+    map: SpinLock<Map>,
+    /// Held through a whole memory call (mmap, munmap, ...), which may wait for pages.
+    call: SpinLock<()>,
+    resident: AtomicI64,
+    staged: AtomicI64,
+    retained: AtomicI64,
+    retain_max: AtomicI64,
+    limit: AtomicU64,
+    /// Blocks that the latest streams are about to enter.
+    left_block: [AtomicU32; LEFT_BLOCKS],
+    config: Config,
+}
+
+impl<M: Machine, S: Store> Engine<M, S> {
+    /// Reserves all tables. `None` where the address space has no room for them.
+    pub fn new(machine: M, store: S, from: &impl Reserve, config: Config) -> Option<Self> {
+        assert!(config.pages.is_multiple_of(BLOCK_PAGES as u32) && config.windows > 0, "sizes fit the blocks");
+        let pages = config.pages as usize;
+        let blocks = pages / BLOCK_PAGES;
+        let mut free = Ring::new(from, config.windows)?;
+        (0..config.windows as u32).for_each(|w| free.push(w));
+        Some(Engine {
+            machine,
+            store,
+            hazards: Hazards::new(from, config.hazards)?,
+            words: Table::new(from, pages)?,
+            blocks: Table::new(from, blocks)?,
+            regions: Table::new(from, (pages / REGION_PAGES as usize).div_ceil(64) + 1)?,
+            queue: SpinLock::new(Ring::new(from, blocks)?),
+            slots: Slots::new(from, config.slots)?,
+            windows: Table::new(from, config.windows)?,
+            window_lists: SpinLock::new(Windows { free, inactive: Ring::new(from, config.windows)?, inactive_frames: 0 }),
+            map: SpinLock::new(Map::new(from, config.pages, config.mappings)?),
+            call: SpinLock::new(()),
+            resident: AtomicI64::new(0),
+            staged: AtomicI64::new(0),
+            retained: AtomicI64::new(0),
+            retain_max: AtomicI64::new(i64::MAX),
+            limit: AtomicU64::new(u64::MAX >> 1),
+            left_block: [const { AtomicU32::new(0) }; LEFT_BLOCKS],
+            config,
+        })
+    }
+
+    fn pause(&self) -> impl Fn(u32) + '_ {
+        |spins| self.machine.pause(spins)
+    }
+    fn word(&self, page: PageNo) -> Word {
+        Word(self.words[page.0 as usize].load(SeqCst))
+    }
+    fn claim(&self, page: PageNo, seen: Word) -> bool {
+        self.words[page.0 as usize].compare_exchange(seen.0, seen.busy().0, SeqCst, Relaxed).is_ok()
+    }
+    fn change(&self, page: PageNo, seen: Word, to: Word) -> bool {
+        self.words[page.0 as usize].compare_exchange(seen.0, to.0, SeqCst, Relaxed).is_ok()
+    }
+    /// Gives up ownership. Only the owner writes a busy word.
+    fn settle(&self, page: PageNo, word: Word) {
+        self.words[page.0 as usize].store(word.0, SeqCst);
+    }
+
+    /// Pages mapped in the program.
+    pub fn resident_pages(&self) -> u64 {
+        self.resident.load(Relaxed).max(0) as u64
+    }
+    /// Frames of the staging windows.
+    pub fn staged_pages(&self) -> u64 {
+        self.staged.load(Relaxed).max(0) as u64
+    }
+    /// Real memory of managed pages, in pages.
+    pub fn used_pages(&self) -> u64 {
+        self.resident_pages() + self.staged_pages()
+    }
+    /// The limit for [`Engine::used_pages`].
+    pub fn limit_pages(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+    /// Sets the limit. Takes effect with the next fault or reclaim.
+    pub fn set_limit_pages(&self, pages: u64) {
+        self.limit.store(pages, Relaxed);
+    }
+    /// Sets how many resident pages may keep the copy in the store that they came from.
+    pub fn set_retain_max(&self, pages: u64) {
+        self.retain_max.store(pages.min(i64::MAX as u64) as i64, Relaxed);
+    }
+    /// Resident pages whose copy in the store is kept.
+    pub fn retained_pages(&self) -> u64 {
+        self.retained.load(Relaxed).max(0) as u64
+    }
+    /// Slots in use.
+    pub fn used_slots(&self) -> u64 {
+        self.slots.used(self.pause())
+    }
+    /// The page's state, for tests and `mincore`.
+    pub fn state(&self, page: PageNo) -> State {
+        self.word(page).state()
+    }
+
+    fn free_slot(&self, slot: SlotId) {
+        self.store.free(slot);
+        self.slots.free(slot, self.pause());
+    }
+
+    fn drop_retained(&self, slot: Option<SlotId>) {
+        if let Some(slot) = slot {
+            self.retained.fetch_sub(1, Relaxed);
+            self.free_slot(slot);
+        }
+    }
+
+    fn mark_region(&self, page: PageNo) {
+        let region = page.0 / REGION_PAGES;
+        let word = &self.regions[region as usize / 64];
+        let bit = 1 << (region % 64);
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, SeqCst);
+        }
+    }
+
+    /// Puts a block with resident pages on the reclaim queue, once.
+    fn enqueue(&self, block: BlockNo) {
+        let queued = &self.blocks[block.0 as usize].queued;
+        if queued.load(SeqCst) == 0 && queued.swap(1, SeqCst) == 0 {
+            self.queue.lock(self.pause()).push(block.0);
+        }
+    }
+
+    // ------------------------------------------------------------------ faults
+
+    /// Answers a fault on `page`: brings the page in, or finds that it is not ours.
+    pub fn fault(&self, page: PageNo, cx: &mut Context<S::Worker>) -> Fault {
+        if page.0 >= self.config.pages {
+            return Fault::NotMapped;
+        }
+        let mut spins = 0;
+        let mut again = 0u32;
+        loop {
+            let word = self.word(page);
+            let outcome = match word.state() {
+                State::Resident => Some(Fault::Done),
+                State::Busy => {
+                    if spins == 0 {
+                        self.machine.count(Event::FaultWaited, 1);
+                    }
+                    self.machine.pause(spins);
+                    spins += 1;
+                    None
+                }
+                State::Untouched | State::Zero => self.first_touch(page, word, cx),
+                State::Cached => self.hit(page, word, cx),
+                State::Swapped => self.swap_in(page, word, cx),
+            };
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            again += 1;
+            if again > 1 {
+                self.machine.pause(again);
+            }
+        }
+    }
+
+    /// How many pages, from `page` on, a fault should bring in: more where the block's accesses run in sequence.
+    fn stream(&self, page: PageNo) -> usize {
+        let index = page.index_in_block() as u32;
+        let hint = self.blocks[page.block().0 as usize].stream.load(Relaxed);
+        let (mut next, mut run) = (hint & 0xff, hint >> 8);
+        if index == 0 && page.0 > 0 {
+            // A stream enters a new block only if it has just left the one before; an old run says nothing.
+            let before = page.block().0 as usize - 1;
+            let goes_on = self.left_block[before % LEFT_BLOCKS].load(Relaxed) == page.block().0;
+            (next, run) = (if goes_on { 0 } else { 0xff }, self.blocks[before].stream.load(Relaxed) >> 8);
+        }
+        run = if next == index && (index > 0 || run > 0) { (run + 1).min(0xffff) } else { 0 };
+        let rest = FOLIO_PAGES - page.0 as usize % FOLIO_PAGES;
+        let pages = match run {
+            _ if !self.config.folios => 1,
+            0 => 1,
+            STREAM_SHORT => STREAM_SHORT_PAGES - page.0 as usize % STREAM_SHORT_PAGES,
+            STREAM_LONG.. => rest,
+        };
+        let after = index + pages as u32;
+        self.blocks[page.block().0 as usize].stream.store(run << 8 | after, Relaxed);
+        if after == BLOCK_PAGES as u32 {
+            self.left_block[page.block().0 as usize % LEFT_BLOCKS].store(page.block().0 + 1, Relaxed);
+        }
+        pages
+    }
+
+    /// The range of pages that a fault on `page` should bring in: `page` itself, what the stream detector adds after it,
+    /// and what the machine's grain adds around it, within the page's mapping.
+    fn fault_range(&self, page: PageNo) -> (PageNo, usize) {
+        let pages = self.stream(page);
+        let grain = self.machine.grain() as u32;
+        if pages == 1 && grain == 1 {
+            return (page, 1);
+        }
+        let Some(vma) = self.map.lock(self.pause()).find(page) else { return (page, 1) };
+        let mut first = page.0 & !(grain - 1);
+        let mut end = (page.0 + pages as u32).max(first + grain);
+        (first, end) = (first.max(vma.first.0), end.min(vma.end()));
+        (PageNo(first), (end - first) as usize)
+    }
+
+    /// Claims the longest run of pages around `page`, within `count` pages from `first`, for which `wanted` holds.
+    /// The words as seen go to `saved`. `None` where `page` itself could not be claimed.
+    fn claim_run(
+        &self,
+        page: PageNo,
+        seen: Word,
+        (first, count): (PageNo, usize),
+        saved: &mut [Word; BLOCK_PAGES],
+        wanted: impl Fn(Word) -> bool,
+    ) -> Option<(PageNo, usize)> {
+        if !self.claim(page, seen) {
+            return None;
+        }
+        let (mut start, mut end) = (page.0, page.0 + 1);
+        let at = |p: u32| (p - first.0) as usize;
+        saved[at(page.0)] = seen;
+        let grab = |p: u32, saved: &mut [Word; BLOCK_PAGES]| {
+            let word = self.word(PageNo(p));
+            let ok = wanted(word) && self.claim(PageNo(p), word);
+            saved[at(p)] = word;
+            ok
+        };
+        while end < first.0 + count as u32 && grab(end, saved) {
+            end += 1;
+        }
+        while start > first.0 && grab(start - 1, saved) {
+            start -= 1;
+        }
+        saved.copy_within(at(start)..at(end), 0);
+        Some((PageNo(start), (end - start) as usize))
+    }
+
+    fn first_touch(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        let range = self.fault_range(page);
+        self.make_room(range.1, cx);
+        let fresh = |w: Word| matches!(w.state(), State::Untouched | State::Zero);
+        let (first, count) = self.claim_run(page, seen, range, &mut cx.saved, fresh)?;
+        let Some((first, count)) = self.keep_mapped(page, first, count, &mut cx.saved) else {
+            return Some(Fault::NotMapped);
+        };
+        self.mark_region(first);
+        self.mark_region(first.plus(count - 1));
+        let (done, error) = self.machine.put_zero(first, count);
+        let folio = done == FOLIO_PAGES && first == first.folio();
+        for i in 0..count {
+            let old = cx.saved[i];
+            self.settle(first.plus(i), if i < done { Word::resident(None, folio).with_locked(old.locked()) } else { old });
+        }
+        self.resident.fetch_add(done as i64, Relaxed);
+        if done > 0 {
+            self.enqueue(first.block());
+            self.machine.count(Event::PagesFirstTouch, done as u64);
+        }
+        if first.0 + (done as u32) > page.0 {
+            self.machine.count(Event::FaultFirstTouch, 1);
+            return Some(Fault::Done);
+        }
+        self.put_failed(error)
+    }
+
+    /// Gives up those of the owned pages `first..first + count` that are not in the mapping of `page`; all where there is
+    /// none. Looked up only while the pages are owned: unmapping changes the map before it waits for owned pages, so what
+    /// is mapped now is discarded after it was put, or not at all.
+    fn keep_mapped(
+        &self,
+        page: PageNo,
+        first: PageNo,
+        count: usize,
+        saved: &mut [Word; BLOCK_PAGES],
+    ) -> Option<(PageNo, usize)> {
+        let vma = self.map.lock(self.pause()).find(page).filter(|v| !v.foreign);
+        let (from, to) = vma.map_or((0, 0), |v| (v.first.0.max(first.0), v.end().min(first.0 + count as u32)));
+        for i in 0..count {
+            let p = first.plus(i);
+            if p.0 < from || p.0 >= to {
+                self.settle(p, saved[i]);
+            }
+        }
+        vma?;
+        let skipped = (from - first.0) as usize;
+        saved.copy_within(skipped..skipped + (to - from) as usize, 0);
+        Some((PageNo(from), (to - from) as usize))
+    }
+
+    fn put_failed(&self, error: Option<PutError>) -> Option<Fault> {
+        match error {
+            Some(PutError::Gone) => Some(Fault::NotMapped),
+            Some(PutError::NoMemory) => Some(Fault::NoMemory),
+            Some(PutError::Again) | None => {
+                self.machine.pause(1);
+                None
+            }
+        }
+    }
+
+    /// A touch of a page in the swap cache: its frame goes back to the program.
+    fn hit(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        self.make_room(1, cx);
+        if !self.claim(page, seen) {
+            return None;
+        }
+        let frame = seen.frame();
+        let (window, index) = (&self.windows[frame.0 as usize / BLOCK_PAGES], frame.0 as usize % BLOCK_PAGES);
+        // SAFETY: the frame's live bit is ours to clear, so the window is not released before that.
+        let content = unsafe { self.machine.frame(frame, 1) };
+        let (done, error) = self.machine.put(page, content);
+        if done == 0 {
+            self.settle(page, seen);
+            return self.put_failed(error);
+        }
+        let slot = window.retained[index].swap(0, Relaxed).checked_sub(1).map(SlotId);
+        self.resident.fetch_add(1, Relaxed);
+        let word = Word::resident(slot, seen.folio()).with_heat(seen.heat() + 1).with_locked(seen.locked());
+        window.live.fetch_and(!(1 << index), SeqCst);
+        self.settle(page, word);
+        self.enqueue(page.block());
+        self.machine.count(Event::FaultHit, 1);
+        Some(Fault::Done)
+    }
+
+    fn swap_in(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        let mut range = self.fault_range(page);
+        self.make_room(range.1, cx);
+        loop {
+            let swapped = |w: Word| w.state() == State::Swapped;
+            let (first, count) = self.claim_run(page, seen, range, &mut cx.saved, swapped)?;
+            match self.fetch(first, count, cx) {
+                Ok(()) => return self.install(page, first, count, cx),
+                Err(error) => {
+                    (0..count).for_each(|i| self.settle(first.plus(i), cx.saved[i]));
+                    if count > 1 {
+                        // A neighbour that cannot be read must not hurt the page that is wanted.
+                        range = (page, 1);
+                        continue;
+                    }
+                    return Some(match error {
+                        StoreError::Corrupt => {
+                            self.machine.count(Event::Corruptions, 1);
+                            Fault::Corrupt
+                        }
+                        StoreError::Io | StoreError::Full => {
+                            self.machine.count(Event::StoreErrors, 1);
+                            Fault::Unreadable
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reads the owned pages `first..first + count`, whose words are in `cx.saved`, into the buffer and verifies them.
+    fn fetch(&self, first: PageNo, count: usize, cx: &mut Context<S::Worker>) -> Result<(), StoreError> {
+        debug_assert!(first.0 as usize + count <= self.words.len());
+        let slot_at = |i: usize| cx.saved[i].slot().expect("a swapped page has a slot");
+        let mut i = 0;
+        while i < count {
+            let slot = slot_at(i);
+            let mut n = 1;
+            while i + n < count && slot_at(i + n) == slot.plus(n) {
+                n += 1;
+            }
+            self.store.get(slot, &mut cx.buffer[i * PAGE_BYTES..(i + n) * PAGE_BYTES], &mut cx.worker)?;
+            for k in 0..n {
+                let content = &cx.buffer[(i + k) * PAGE_BYTES..(i + k + 1) * PAGE_BYTES];
+                if hash_page(content, self.config.seed) != self.slots.hash(slot.plus(k)) {
+                    return Err(StoreError::Corrupt);
+                }
+            }
+            i += n;
+        }
+        Ok(())
+    }
+
+    fn install(&self, page: PageNo, first: PageNo, count: usize, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        let (done, error) = self.machine.put(first, &cx.buffer[..count * PAGE_BYTES]);
+        let folio = done == FOLIO_PAGES && first == first.folio();
+        for i in 0..count {
+            let old = cx.saved[i];
+            if i >= done {
+                self.settle(first.plus(i), old);
+                continue;
+            }
+            let mut slot = old.slot();
+            if self.retained.load(Relaxed) < self.retain_max.load(Relaxed) {
+                self.retained.fetch_add(1, Relaxed);
+                self.settle(first.plus(i), Word::resident(slot, folio).with_locked(old.locked()));
+                slot = None;
+            } else {
+                self.settle(first.plus(i), Word::resident(None, folio).with_locked(old.locked()));
+            }
+            if let Some(slot) = slot {
+                self.free_slot(slot);
+            }
+        }
+        self.resident.fetch_add(done as i64, Relaxed);
+        if done > 0 {
+            self.enqueue(first.block());
+        }
+        if first.0 + (done as u32) <= page.0 {
+            return self.put_failed(error);
+        }
+        self.machine.count(if count > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
+        if folio {
+            self.machine.count(Event::FoliosIn, 1);
+        }
+        Some(Fault::Done)
+    }
+
+    // ----------------------------------------------------------------- reclaim
+
+    /// Reclaims in the caller until `pages` more fit under the limit, or nothing more can be done.
+    pub fn make_room(&self, pages: usize, cx: &mut Context<S::Worker>) -> bool {
+        let mut idle = 0;
+        while self.used_pages() + pages as u64 > self.limit_pages() {
+            match self.reclaim(cx) {
+                Step::Freed(_) | Step::Staged => idle = 0,
+                Step::Nothing | Step::StoreFull => {
+                    idle += 1;
+                    if idle > 2 {
+                        self.machine.count(Event::OverLimit, 1);
+                        return false;
+                    }
+                    self.machine.pause(idle);
+                }
+            }
+        }
+        true
+    }
+
+    /// One step of reclaim: fill the inactive list up to its share, else write out its oldest window.
+    pub fn reclaim(&self, cx: &mut Context<S::Worker>) -> Step {
+        let share = (self.limit_pages() as usize / INACTIVE_SHARE).max(BLOCK_PAGES);
+        let mut store_full = false;
+        for _ in 0..2 {
+            if self.window_lists.lock(self.pause()).inactive_frames < share {
+                if self.stage_next(cx) {
+                    return Step::Staged;
+                }
+            }
+            let mut lists = self.window_lists.lock(self.pause());
+            let Some(number) = lists.inactive.pop() else {
+                drop(lists);
+                if self.stage_next(cx) {
+                    return Step::Staged;
+                }
+                break;
+            };
+            let window = WindowNo(number);
+            lists.inactive_frames -= self.windows[number as usize].frames.load(Relaxed) as usize;
+            drop(lists);
+            let frames = self.windows[number as usize].frames.load(Relaxed) as usize;
+            if self.write_out(window, cx) {
+                return Step::Freed(frames);
+            }
+            store_full = true;
+            self.make_inactive(window);
+            break;
+        }
+        if store_full { Step::StoreFull } else { Step::Nothing }
+    }
+
+    fn make_inactive(&self, window: WindowNo) {
+        let mut lists = self.window_lists.lock(self.pause());
+        lists.inactive.push(window.0);
+        lists.inactive_frames += self.windows[window.0 as usize].frames.load(Relaxed) as usize;
+    }
+
+    /// Takes the next block of the queue that has something to take into a window.
+    fn stage_next(&self, cx: &mut Context<S::Worker>) -> bool {
+        let mut tries = self.queue.lock(self.pause()).len().min(4096);
+        while tries > 0 {
+            let Some(block) = self.queue.lock(self.pause()).pop() else { return false };
+            let block = BlockNo(block);
+            self.blocks[block.0 as usize].queued.store(0, SeqCst);
+            match self.stage(block, u64::MAX, cx) {
+                Some(window) => {
+                    self.make_inactive(window);
+                    return true;
+                }
+                None if self.window_lists.lock(self.pause()).free.is_empty() => return false,
+                None => tries -= 1,
+            }
+        }
+        false
+    }
+
+    /// Takes the resident pages of a block that `mask` names, except pages that are locked, in use by a call, or hot,
+    /// into a free window. The block goes back on the queue where it still has resident pages.
+    fn stage(&self, block: BlockNo, mask: u64, cx: &mut Context<S::Worker>) -> Option<WindowNo> {
+        // The window freed last has its tables warm, and few windows are ever touched.
+        let number = self.window_lists.lock(self.pause()).free.pop_newest();
+        let Some(number) = number else {
+            self.enqueue(block);
+            return None;
+        };
+        self.windows[number as usize].block.store(block.0, Relaxed);
+        let base = block.first_page();
+        let pinned = self.hazards.mask(block);
+        let (mut wanted, mut blocked, mut left) = (0u64, 0u64, false);
+        for i in 0..BLOCK_PAGES {
+            let page = base.plus(i);
+            let word = self.word(page);
+            match word.state() {
+                State::Resident => {
+                    if word.locked() || pinned & 1 << i != 0 || mask & 1 << i == 0 {
+                        left = true;
+                        blocked |= 1 << i;
+                    } else if word.heat() > 0 && mask == u64::MAX {
+                        self.change(page, word, word.with_heat(word.heat() - 1));
+                        left = true;
+                        blocked |= 1 << i;
+                    } else {
+                        wanted |= 1 << i;
+                    }
+                }
+                State::Cached | State::Busy => blocked |= 1 << i,
+                State::Untouched | State::Swapped | State::Zero => {}
+            }
+        }
+        let mut taken_all = 0u64;
+        let mut from = 0;
+        while wanted >> from != 0 && from < BLOCK_PAGES {
+            let start = from + (wanted >> from).trailing_zeros() as usize;
+            // The run ends at the last wanted page before the next blocked one.
+            let barrier = if blocked >> start == 0 { BLOCK_PAGES } else { start + (blocked >> start).trailing_zeros() as usize };
+            let in_run = wanted & mask_of(start, barrier - start);
+            let end = BLOCK_PAGES - in_run.leading_zeros() as usize;
+            let taken = self.stage_run(base, start, end, in_run, WindowNo(number), cx);
+            left |= taken != in_run;
+            taken_all |= taken;
+            from = barrier.max(end);
+            if from >= BLOCK_PAGES {
+                break;
+            }
+        }
+        if left {
+            self.enqueue(block);
+        }
+        if taken_all == 0 {
+            self.window_lists.lock(self.pause()).free.push(number);
+            return None;
+        }
+        self.machine.count(Event::PagesTaken, taken_all.count_ones() as u64);
+        Some(WindowNo(number))
+    }
+
+    /// Takes the wanted pages among `start..end` of a block; all pages between are claimed, because a page that came in
+    /// while its neighbours move would be moved with them.
+    fn stage_run(
+        &self,
+        base: PageNo,
+        start: usize,
+        end: usize,
+        wanted: u64,
+        number: WindowNo,
+        cx: &mut Context<S::Worker>,
+    ) -> u64 {
+        let window = &self.windows[number.0 as usize];
+        let mut claimed = start;
+        let mut present = 0u64;
+        while claimed < end {
+            let page = base.plus(claimed);
+            let word = self.word(page);
+            let movable = wanted & 1 << claimed != 0;
+            let ok = match word.state() {
+                State::Resident => movable && !word.locked(),
+                State::Untouched | State::Swapped | State::Zero => true,
+                State::Cached | State::Busy => false,
+            };
+            if !ok || !self.claim(page, word) {
+                break;
+            }
+            cx.saved[claimed] = word;
+            if word.state() == State::Resident {
+                present |= 1 << claimed;
+            }
+            claimed += 1;
+        }
+        // A call that published its range before we claimed these pages counts on them; one that publishes later finds
+        // them busy and waits.
+        fence(SeqCst);
+        let pinned = self.hazards.mask(base.block());
+        let mut taken = 0;
+        if present != 0 && pinned & present == 0 {
+            let first = base.plus(start);
+            taken = self.machine.take(first, claimed - start, present >> start, number, start) << start;
+            debug_assert!(taken & !present == 0);
+        }
+        let frames = taken.count_ones();
+        window.frames.fetch_add(frames, Relaxed);
+        window.live.fetch_or(taken, SeqCst);
+        self.staged.fetch_add(frames as i64, Relaxed);
+        self.resident.fetch_sub(frames as i64, Relaxed);
+        for i in start..claimed {
+            let old = cx.saved[i];
+            if taken & 1 << i == 0 {
+                self.settle(base.plus(i), old);
+                continue;
+            }
+            window.retained[i].store(old.slot().map_or(0, |s| s.0 + 1), Relaxed);
+            let frame = FrameNo(number.0 * BLOCK_PAGES as u32 + i as u32);
+            self.settle(base.plus(i), Word::cached(frame, old.folio()).with_heat(old.heat()));
+        }
+        taken
+    }
+
+    /// Writes out the pages of a window and releases it. Returns false, with the window unreleased, where a store refused
+    /// a page.
+    fn write_out(&self, number: WindowNo, cx: &mut Context<S::Worker>) -> bool {
+        let window = &self.windows[number.0 as usize];
+        let base = BlockNo(window.block.load(Relaxed)).first_page();
+        let frame0 = number.0 * BLOCK_PAGES as u32;
+        // SAFETY: frames with their live bit set hold pages; the window is released at the end of this function only.
+        let content = |i: usize| unsafe { self.machine.frame(FrameNo(frame0 + i as u32), 1) };
+        let is_ours = |word: Word, i: usize| word.state() == State::Cached && word.frame().0 == frame0 + i as u32;
+        let mut dirty = 0u64;
+        let mut folios = 0u64;
+        let mut hashes = [0u128; BLOCK_PAGES];
+        let mut clean = 0u64;
+        let mut zero = 0u64;
+        for i in 0..BLOCK_PAGES {
+            let page = base.plus(i);
+            let word = self.word(page);
+            if window.live.load(SeqCst) & 1 << i == 0 || !is_ours(word, i) {
+                continue;
+            }
+            let bytes = content(i);
+            let retained = window.retained[i].load(Relaxed).checked_sub(1).map(SlotId);
+            if is_zero(bytes) {
+                // Claimed first: the retained slot is read and freed by the owner only.
+                if self.claim(page, word) {
+                    let retained = window.retained[i].swap(0, Relaxed).checked_sub(1).map(SlotId);
+                    self.drop_retained(retained);
+                    window.live.fetch_and(!(1 << i), SeqCst);
+                    self.settle(page, Word::zero());
+                    zero += 1;
+                }
+                continue;
+            }
+            hashes[i] = hash_page(bytes, self.config.seed);
+            if let Some(slot) = retained {
+                if self.slots.hash(slot) == hashes[i] && self.claim(page, word) {
+                    if window.retained[i].load(Relaxed) == slot.0 + 1 {
+                        window.retained[i].store(0, Relaxed);
+                        self.retained.fetch_sub(1, Relaxed);
+                        window.live.fetch_and(!(1 << i), SeqCst);
+                        self.settle(page, Word::swapped(slot, word.folio()));
+                        clean += 1;
+                        continue;
+                    }
+                    self.settle(page, word);
+                }
+            }
+            dirty |= 1 << i;
+            if word.folio() {
+                folios |= 1 << i;
+            }
+        }
+        if zero > 0 {
+            self.machine.count(Event::PagesZero, zero);
+        }
+        if clean > 0 {
+            self.machine.count(Event::PagesClean, clean);
+        }
+        let mut refused = false;
+        for group in 0..BLOCK_PAGES / FOLIO_PAGES {
+            let start = group * FOLIO_PAGES;
+            let bits = mask_of(start, FOLIO_PAGES);
+            if dirty & bits == 0 {
+                continue;
+            }
+            if dirty & folios & bits == bits {
+                if self.write_folio(window, base, frame0, start, &hashes, cx) {
+                    continue;
+                }
+                self.machine.count(Event::FolioFallbacks, 1);
+            }
+            for i in start..start + FOLIO_PAGES {
+                if dirty & 1 << i == 0 {
+                    continue;
+                }
+                let page = base.plus(i);
+                if !is_ours(self.word(page), i) {
+                    continue;
+                }
+                let Some(slot) = self.slots.alloc(Order::Page, self.pause()) else {
+                    refused = true;
+                    break;
+                };
+                let bytes: &Page = content(i).try_into().expect("a frame is a page");
+                if self.store.put_page(slot, bytes, &mut cx.worker).is_err() {
+                    self.slots.free(slot, self.pause());
+                    refused = true;
+                    break;
+                }
+                self.slots.set_hash(slot, hashes[i]);
+                self.commit(window, page, i, frame0, slot, false);
+            }
+        }
+        // Pages that are being touched right now still read their frames.
+        let mut spins = 0;
+        while window.live.load(SeqCst) != 0 {
+            if refused {
+                self.machine.count(Event::StoreFull, 1);
+                return false;
+            }
+            let live = window.live.load(SeqCst);
+            if (0..BLOCK_PAGES).any(|i| live & 1 << i != 0 && is_ours(self.word(base.plus(i)), i)) {
+                // Its touch failed and it went back to the cache: write it out with the next pass.
+                return false;
+            }
+            self.machine.pause(spins);
+            spins += 1;
+        }
+        let frames = window.frames.swap(0, Relaxed);
+        self.machine.release(number);
+        self.staged.fetch_sub(frames as i64, Relaxed);
+        self.window_lists.lock(self.pause()).free.push(number.0);
+        true
+    }
+
+    fn write_folio(
+        &self,
+        window: &Window,
+        base: PageNo,
+        frame0: u32,
+        start: usize,
+        hashes: &[u128; BLOCK_PAGES],
+        cx: &mut Context<S::Worker>,
+    ) -> bool {
+        let Some(slot) = self.slots.alloc(Order::Folio, self.pause()) else { return false };
+        // SAFETY: the 16 frames held pages when the caller looked; frames keep their bytes until the window is released,
+        // which only the caller does, even where a page was touched meanwhile.
+        let bytes = unsafe { self.machine.frame(FrameNo(frame0 + start as u32), FOLIO_PAGES) };
+        let folio: &Folio = bytes.try_into().expect("16 frames are a folio");
+        if self.store.put_folio(slot, folio, &mut cx.worker).is_err() {
+            (0..FOLIO_PAGES).for_each(|i| self.slots.free(slot.plus(i), self.pause()));
+            return false;
+        }
+        for i in 0..FOLIO_PAGES {
+            self.slots.set_hash(slot.plus(i), hashes[start + i]);
+            self.commit(window, base.plus(start + i), start + i, frame0, slot.plus(i), true);
+        }
+        self.machine.count(Event::FoliosOut, 1);
+        true
+    }
+
+    /// The content of frame `index` is in `slot` now: the page becomes Swapped, unless it was touched meanwhile.
+    fn commit(&self, window: &Window, page: PageNo, index: usize, frame0: u32, slot: SlotId, folio: bool) {
+        let word = self.word(page);
+        let ours = word.state() == State::Cached && word.frame().0 == frame0 + index as u32;
+        if !ours || !self.claim(page, word) {
+            self.free_slot(slot);
+            return;
+        }
+        let old = window.retained[index].swap(0, Relaxed).checked_sub(1).map(SlotId);
+        self.drop_retained(old);
+        window.live.fetch_and(!(1 << index), SeqCst);
+        self.settle(page, Word::swapped(slot, folio));
+    }
+
+    // ------------------------------------------------------------ memory calls
+
+    /// Serialises the calls that change the address map. Faults do not take it.
+    pub fn begin_call(&self) -> Guard<'_, ()> {
+        self.call.lock(self.pause())
+    }
+
+    /// The mapping around a page.
+    pub fn find(&self, page: PageNo) -> Option<Vma> {
+        self.map.lock(self.pause()).find(page)
+    }
+    /// The first mapping in `[page, end)`, cut to it.
+    pub fn next_in(&self, page: u32, end: u32) -> Option<Vma> {
+        self.map.lock(self.pause()).next_in(page, end)
+    }
+    /// Whether every page of a range is mapped.
+    pub fn covered(&self, first: PageNo, count: u32) -> bool {
+        self.map.lock(self.pause()).covered(first, count)
+    }
+    /// Whether no page of a range is mapped.
+    pub fn is_free(&self, first: PageNo, count: u32) -> bool {
+        self.map.lock(self.pause()).is_free(first, count)
+    }
+    /// A gap for a new mapping.
+    pub fn gap(&self, count: u32, align: u32) -> Option<PageNo> {
+        self.map.lock(self.pause()).gap(count, align)
+    }
+
+    /// Maps a free range. Its pages are untouched. False where the map or the machine refuses.
+    pub fn map(&self, first: PageNo, count: u32, prot: Prot, locked: bool) -> bool {
+        let vma = Vma { first, count, prot, foreign: false, locked };
+        if self.map.lock(self.pause()).insert(vma).is_err() {
+            return false;
+        }
+        if prot != Prot::NONE && !self.machine.protect(first, count as usize, prot) {
+            let _ = self.map.lock(self.pause()).remove(first, count);
+            return false;
+        }
+        true
+    }
+
+    /// Marks a free range as holding something that the kernel manages.
+    pub fn map_foreign(&self, first: PageNo, count: u32, prot: Prot) -> bool {
+        let vma = Vma { first, count, prot, foreign: true, locked: false };
+        self.map.lock(self.pause()).insert(vma).is_ok()
+    }
+
+    /// Unmaps managed pages: their content is dropped and the range is free. Foreign parts must have been given back by
+    /// the caller before.
+    pub fn unmap(&self, first: PageNo, count: u32) -> bool {
+        if self.map.lock(self.pause()).remove(first, count).is_err() {
+            return false;
+        }
+        self.machine.protect(first, count as usize, Prot::NONE);
+        self.discard(first, count);
+        true
+    }
+
+    /// Changes the program's access to mapped pages. The content stays.
+    pub fn protect(&self, first: PageNo, count: u32, prot: Prot) -> bool {
+        if !self.covered(first, count) {
+            return false;
+        }
+        let (mut page, end) = (first.0, first.0 + count);
+        while let Some(vma) = self.next_in(page, end) {
+            // One mapping at a time, so that map and machine agree also where one of them refuses half-way.
+            if self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = prot).is_err() {
+                return false;
+            }
+            if !self.machine.protect(vma.first, vma.count as usize, prot) {
+                // The way back needs no more entries than the way here.
+                let back = self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = vma.prot);
+                debug_assert!(back.is_ok());
+                return false;
+            }
+            page = vma.end();
+        }
+        true
+    }
+
+    /// Calls `f` for the parts of a range that may hold pages, skipping regions never touched.
+    pub fn touched(&self, first: PageNo, count: u32, mut f: impl FnMut(PageNo, u32)) {
+        let (mut page, end) = (first.0, first.0 + count);
+        while page < end {
+            let region = page / REGION_PAGES;
+            let region_end = ((region + 1) * REGION_PAGES).min(end);
+            let bits = self.regions[region as usize / 64].load(SeqCst) >> (region % 64);
+            if bits == 0 {
+                page = (region + 64 - region % 64).saturating_mul(REGION_PAGES).min(end);
+            } else if bits & 1 == 0 {
+                page = region_end;
+            } else {
+                f(PageNo(page), region_end - page);
+                page = region_end;
+            }
+        }
+    }
+
+    /// Drops the content of a range: its pages read as zero again.
+    pub fn discard(&self, first: PageNo, count: u32) {
+        self.touched(first, count, |first, count| {
+            let (mut page, end) = (first.0, first.0 + count);
+            let mut spins = 0;
+            while page < end {
+                let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
+                let done = self.discard_run(PageNo(page), (stop - page) as usize);
+                if done == 0 {
+                    self.machine.pause(spins);
+                    spins += 1;
+                } else {
+                    spins = 0;
+                }
+                page += done as u32;
+            }
+        });
+    }
+
+    /// Discards pages of one block up to the first that another thread owns. Waiting for that one while holding others
+    /// could deadlock.
+    fn discard_run(&self, first: PageNo, count: usize) -> usize {
+        let mut saved = [Word::UNTOUCHED; BLOCK_PAGES];
+        let (mut n, mut mapped, mut any) = (0, 0i64, false);
+        while n < count {
+            let word = self.word(first.plus(n));
+            if word.state() == State::Busy || !self.claim(first.plus(n), word) {
+                break;
+            }
+            saved[n] = word;
+            any |= word.state() == State::Resident;
+            n += 1;
+        }
+        if any {
+            self.machine.drop_pages(first, n);
+        }
+        for (i, &word) in saved[..n].iter().enumerate() {
+            match word.state() {
+                State::Resident => {
+                    mapped += 1;
+                    self.drop_retained(word.slot());
+                }
+                State::Swapped => {
+                    if let Some(slot) = word.slot() {
+                        self.free_slot(slot);
+                    }
+                }
+                State::Cached => {
+                    let frame = word.frame().0 as usize;
+                    let window = &self.windows[frame / BLOCK_PAGES];
+                    let old = window.retained[frame % BLOCK_PAGES].swap(0, Relaxed).checked_sub(1).map(SlotId);
+                    self.drop_retained(old);
+                    window.live.fetch_and(!(1 << (frame % BLOCK_PAGES)), SeqCst);
+                }
+                State::Untouched | State::Zero | State::Busy => {}
+            }
+            self.settle(first.plus(i), Word::UNTOUCHED);
+        }
+        self.resident.fetch_sub(mapped, Relaxed);
+        n
+    }
+
+    /// Moves the content of a range to another, free of pages, that does not overlap it. The access of both is the caller's
+    /// business; both must be readable and writable while pages move.
+    pub fn move_pages(&self, from: PageNo, to: PageNo, count: u32, cx: &mut Context<S::Worker>) {
+        let mut spins = 0;
+        self.touched(from, count, |first, n| {
+            let mut i = first.0 - from.0;
+            let end = i + n;
+            while i < end {
+                let (src, dst) = (PageNo(from.0 + i), PageNo(to.0 + i));
+                let word = self.word(src);
+                let moved = match word.state() {
+                    State::Untouched | State::Zero => true,
+                    State::Busy => false,
+                    // Its frame belongs to the old place's window: bring it back first.
+                    State::Cached => {
+                        self.fault(src, cx);
+                        false
+                    }
+                    State::Resident | State::Swapped => self.move_page(src, word, dst),
+                };
+                if moved {
+                    i += 1;
+                    spins = 0;
+                } else {
+                    self.machine.pause(spins);
+                    spins += 1;
+                }
+            }
+        });
+    }
+
+    fn move_page(&self, src: PageNo, word: Word, dst: PageNo) -> bool {
+        if !self.claim(src, word) {
+            return false;
+        }
+        let target = self.word(dst);
+        let empty = matches!(target.state(), State::Untouched | State::Zero);
+        if !empty || !self.claim(dst, target) {
+            self.settle(src, word);
+            self.enqueue(src.block());
+            if !empty {
+                // Brought in along with a neighbour; the program knows nothing of the new place yet.
+                self.discard_run(dst, 1);
+            }
+            return false;
+        }
+        self.mark_region(dst);
+        let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
+        let (left, arrived) = if moved { (Word::UNTOUCHED, Word(word.0).with_locked(false)) } else { (word, target) };
+        self.settle(dst, arrived);
+        self.settle(src, left);
+        // Also where it stays: reclaim may have passed by while the page was owned.
+        self.enqueue(if moved { dst.block() } else { src.block() });
+        moved
+    }
+
+    /// Brings a range in and keeps it in until the hazard slot that the caller published it in is released. Pages that
+    /// are not mapped or not accessible are left out. Returns how many pages from the start are sure to be there; fewer
+    /// than `count` only where a page cannot be brought in.
+    pub fn pin(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) -> (u32, Fault) {
+        let mut page = first.0;
+        let end = first.0 + count;
+        while page < end {
+            let Some(vma) = self.next_in(page, end) else { break };
+            page = vma.first.0;
+            if vma.foreign || vma.prot == Prot::NONE {
+                page = vma.end();
+                continue;
+            }
+            while page < vma.end() {
+                if self.word(PageNo(page)).state() != State::Resident {
+                    match self.fault(PageNo(page), cx) {
+                        // Reclaim may have taken it again before it saw the hazard: look again.
+                        Fault::Done => continue,
+                        error => return (page - first.0, error),
+                    }
+                }
+                page += 1;
+            }
+        }
+        (count, Fault::Done)
+    }
+
+    /// Sets or lifts the lock of resident pages in a range. Locked pages are never evicted. To lock, the caller holds a
+    /// hazard over the range and has pinned it.
+    pub fn set_locked(&self, first: PageNo, count: u32, locked: bool) {
+        for page in first.0..first.0 + count {
+            let page = PageNo(page);
+            let mut spins = 0;
+            loop {
+                let word = self.word(page);
+                if word.locked() == locked {
+                    break;
+                }
+                if word.state() != State::Busy && self.change(page, word, word.with_locked(locked)) {
+                    break;
+                }
+                self.machine.pause(spins);
+                spins += 1;
+            }
+        }
+        let _ = self.map.lock(self.pause()).update(first, count, |v| v.locked = locked);
+    }
+
+    /// Evicts a range as far as it can be (`MADV_PAGEOUT`), or only unmaps it (`MADV_COLD`).
+    pub fn page_out(&self, first: PageNo, count: u32, write: bool, cx: &mut Context<S::Worker>) {
+        self.touched(first, count, |first, count| {
+            let (mut page, end) = (first.0, first.0 + count);
+            while page < end {
+                let block = PageNo(page).block();
+                let stop = end.min(block.first_page().0 + BLOCK_PAGES as u32);
+                let mask = mask_of(PageNo(page).index_in_block(), (stop - page) as usize);
+                page = stop;
+                let resident = (0..BLOCK_PAGES)
+                    .any(|i| mask & 1 << i != 0 && self.state(block.first_page().plus(i)) == State::Resident);
+                if !resident {
+                    continue;
+                }
+                if self.window_lists.lock(self.pause()).free.is_empty() {
+                    self.reclaim(cx);
+                }
+                if let Some(window) = self.stage(block, mask, cx) {
+                    if !write || !self.write_out(window, cx) {
+                        self.make_inactive(window);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Brings in what fits of a range without evicting anything (`MADV_WILLNEED`).
+    pub fn will_need(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) {
+        self.touched(first, count, |first, count| {
+            for page in first.0..first.0 + count {
+                if self.used_pages() + FOLIO_PAGES as u64 > self.limit_pages() {
+                    return;
+                }
+                if matches!(self.state(PageNo(page)), State::Swapped | State::Cached) {
+                    self.fault(PageNo(page), cx);
+                }
+            }
+        });
+    }
+
+    /// Checks that the books agree with the page words. For tests: no other thread may be at work.
+    ///
+    /// # Panics
+    /// Where they do not.
+    pub fn check(&self) {
+        let (mut resident, mut cached, mut slots, mut retained) = (0i64, 0u64, 0u64, 0i64);
+        for page in 0..self.config.pages {
+            let word = self.word(PageNo(page));
+            match word.state() {
+                State::Resident => {
+                    resident += 1;
+                    retained += word.slot().is_some() as i64;
+                    slots += word.slot().is_some() as u64;
+                }
+                State::Cached => {
+                    cached += 1;
+                    let frame = word.frame().0 as usize;
+                    let window = &self.windows[frame / BLOCK_PAGES];
+                    assert!(window.live.load(SeqCst) & 1 << (frame % BLOCK_PAGES) != 0, "cached page has a live frame");
+                    assert_eq!(window.block.load(SeqCst), PageNo(page).block().0);
+                    let kept = window.retained[frame % BLOCK_PAGES].load(SeqCst) != 0;
+                    retained += kept as i64;
+                    slots += kept as u64;
+                }
+                State::Swapped => {
+                    slots += 1;
+                    assert!(self.slots.in_use(word.slot().expect("a swapped page has a slot")));
+                }
+                State::Busy => panic!("page {page} is busy though nobody works"),
+                State::Untouched | State::Zero => {}
+            }
+        }
+        let live: u64 = self.windows.iter().map(|w| w.live.load(SeqCst).count_ones() as u64).sum();
+        assert_eq!(live, cached, "live frames");
+        assert_eq!(self.resident.load(SeqCst), resident, "resident pages");
+        assert_eq!(self.retained.load(SeqCst), retained, "retained pages");
+        assert_eq!(self.used_slots(), slots, "slots in use");
+        let frames: u64 = self.windows.iter().map(|w| w.frames.load(SeqCst) as u64).sum();
+        assert_eq!(self.staged_pages(), frames, "staged frames");
+    }
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    page.chunks_exact(64).all(|chunk| {
+        chunk.chunks_exact(8).fold(0u64, |acc, w| acc | u64::from_ne_bytes(w.try_into().expect("8 bytes"))) == 0
+    })
+}

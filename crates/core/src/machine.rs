@@ -1,0 +1,83 @@
+//! What the engine asks of the machine: to move pages out of and into the program's reach.
+use crate::units::{FrameNo, PageNo};
+
+/// A staging window: 64 frames in which the pages of one block wait for write-out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowNo(pub u32);
+
+/// Access that the program asked for, as the bits of `PROT_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prot(pub u8);
+impl Prot {
+    /// No access.
+    pub const NONE: Prot = Prot(0);
+    /// Read.
+    pub const READ: Prot = Prot(1);
+    /// Read and write.
+    pub const READ_WRITE: Prot = Prot(3);
+}
+
+/// Why pages could not be installed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PutError {
+    /// The address space is changing; try again.
+    Again,
+    /// Nothing is mapped there any more.
+    Gone,
+    /// The machine has no memory.
+    NoMemory,
+}
+
+/// What happened, for the counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+#[repr(usize)]
+pub enum Event {
+    FaultFirstTouch, FaultHit, FaultMiss, FaultBypass, FaultWaited, PagesFirstTouch, PagesClean, PagesZero, PagesTaken, FoliosOut,
+    FolioFallbacks, FoliosIn, StoreFull, StoreErrors, Corruptions, OverLimit,
+}
+/// How many kinds of [`Event`] there are.
+pub const EVENTS: usize = Event::OverLimit as usize + 1;
+
+/// The machine. Page numbers count from the start of the managed range. Pages passed to a call are owned (Busy) by
+/// the caller, except where said.
+pub trait Machine: Sync {
+    /// Called while waiting for another thread; `spins` grows.
+    fn pause(&self, spins: u32);
+
+    /// Takes the present pages among `count` (at most 64) pages from `first` out of the program's reach, into the
+    /// frames of `window` from `offset` on, page by page at the same distance. `present` says (bit i: page `first + i`)
+    /// which pages are resident. Returns the mask of those that were taken; the others stay mapped, unchanged.
+    /// From the instant a page is taken no write of the program reaches its frame.
+    fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64;
+
+    /// The content of a frame that holds a page.
+    ///
+    /// # Safety
+    /// The frame must hold a page, and not be released while the reference lives.
+    unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8];
+
+    /// Frees all frames of a window.
+    fn release(&self, window: WindowNo);
+
+    /// Installs whole pages with content from `src`. Returns how many pages were installed, and why it stopped.
+    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);
+
+    /// Installs `count` zero pages.
+    fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>);
+
+    /// Drops the content of pages that are mapped.
+    fn drop_pages(&self, first: PageNo, count: usize);
+
+    /// Moves one mapped page to another place where none is. Returns false where that failed and nothing changed.
+    fn transfer(&self, from: PageNo, to: PageNo) -> bool;
+
+    /// Changes the program's access to a range of managed pages. The pages need not be owned.
+    fn protect(&self, first: PageNo, count: usize, prot: Prot) -> bool;
+
+    /// Smallest number of pages that one fault should install: 1, or more where the machine has a coarse grain.
+    fn grain(&self) -> usize;
+
+    /// Counts.
+    fn count(&self, event: Event, n: u64);
+}

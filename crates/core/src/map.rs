@@ -1,0 +1,237 @@
+//! The address map: which pages of the managed range are mapped, with which access.
+use crate::machine::Prot;
+use crate::memory::Reserve;
+use crate::units::PageNo;
+
+/// A mapping: consecutive pages with the same attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Vma {
+    /// First page.
+    pub first: PageNo,
+    /// Number of pages.
+    pub count: u32,
+    /// Access.
+    pub prot: Prot,
+    /// The range holds something that the kernel manages (a file, shared memory), put there by `MAP_FIXED`.
+    pub foreign: bool,
+    /// Locked by the program; pages that appear later are locked too.
+    pub locked: bool,
+}
+
+impl Vma {
+    /// Number of the first page after the mapping.
+    pub fn end(&self) -> u32 {
+        self.first.0 + self.count
+    }
+    fn same_kind(&self, other: &Vma) -> bool {
+        self.prot == other.prot && self.foreign == other.foreign && self.locked == other.locked
+    }
+}
+
+/// Why a change of the map was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// No gap is large enough, or the map holds as many mappings as it can.
+    NoRoom,
+    /// Part of the range is not mapped.
+    Hole,
+}
+
+/// All mappings, sorted by address.
+pub struct Map {
+    entries: &'static mut [core::mem::MaybeUninit<Vma>],
+    len: usize,
+    pages: u32,
+}
+
+impl Map {
+    /// Reserves a map of a range of `pages` pages with at most `capacity` mappings.
+    pub fn new(from: &impl Reserve, pages: u32, capacity: usize) -> Option<Map> {
+        let base = from.reserve(capacity * core::mem::size_of::<Vma>()) as *mut core::mem::MaybeUninit<Vma>;
+        if base.is_null() {
+            return None;
+        }
+        // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the engine lives.
+        Some(Map { entries: unsafe { core::slice::from_raw_parts_mut(base, capacity) }, len: 0, pages })
+    }
+
+    fn get(&self, i: usize) -> &Vma {
+        assert!(i < self.len);
+        // SAFETY: entries below `len` were written.
+        unsafe { self.entries[i].assume_init_ref() }
+    }
+    fn get_mut(&mut self, i: usize) -> &mut Vma {
+        assert!(i < self.len);
+        // SAFETY: entries below `len` were written.
+        unsafe { self.entries[i].assume_init_mut() }
+    }
+
+    /// Index of the first mapping that ends after `page`.
+    fn lower(&self, page: u32) -> usize {
+        let (mut lo, mut hi) = (0, self.len);
+        while lo < hi {
+            let mid = (lo + hi) / 2;
+            if self.get(mid).end() <= page { lo = mid + 1 } else { hi = mid }
+        }
+        lo
+    }
+
+    fn insert_at(&mut self, i: usize, vma: Vma) {
+        self.entries.copy_within(i..self.len, i + 1);
+        self.entries[i].write(vma);
+        self.len += 1;
+    }
+    fn remove_at(&mut self, i: usize) {
+        self.entries.copy_within(i + 1..self.len, i);
+        self.len -= 1;
+    }
+
+    /// Mappings in all.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The mapping around a page.
+    pub fn find(&self, page: PageNo) -> Option<Vma> {
+        let i = self.lower(page.0);
+        (i < self.len && self.get(i).first.0 <= page.0).then(|| *self.get(i))
+    }
+
+    /// The first mapping that ends after `page`, cut to what lies in `[page, end)`.
+    pub fn next_in(&self, page: u32, end: u32) -> Option<Vma> {
+        let i = self.lower(page);
+        if page >= end || i >= self.len || self.get(i).first.0 >= end {
+            return None;
+        }
+        let mut vma = *self.get(i);
+        let (from, to) = (vma.first.0.max(page), vma.end().min(end));
+        vma.first = PageNo(from);
+        vma.count = to - from;
+        Some(vma)
+    }
+
+    /// Whether every page of the range is mapped.
+    pub fn covered(&self, first: PageNo, count: u32) -> bool {
+        let (mut page, end) = (first.0, first.0 + count);
+        while page < end {
+            match self.next_in(page, end) {
+                Some(vma) if vma.first.0 == page => page = vma.end(),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether no page of the range is mapped.
+    pub fn is_free(&self, first: PageNo, count: u32) -> bool {
+        first.0 as u64 + count as u64 <= self.pages as u64 && self.next_in(first.0, first.0 + count).is_none()
+    }
+
+    /// The lowest gap of `count` pages that starts at a multiple of `align` pages.
+    pub fn gap(&self, count: u32, align: u32) -> Option<PageNo> {
+        let mut start = 0u64;
+        for i in 0..=self.len {
+            let end = if i < self.len { self.get(i).first.0 as u64 } else { self.pages as u64 };
+            let aligned = start.next_multiple_of(align as u64);
+            if aligned + count as u64 <= end {
+                return Some(PageNo(aligned as u32));
+            }
+            if i < self.len {
+                start = self.get(i).end() as u64;
+            }
+        }
+        None
+    }
+
+    /// Whether `extra` more mappings certainly fit.
+    fn has_room(&self, extra: usize) -> bool {
+        self.len + extra <= self.entries.len()
+    }
+
+    /// Adds a mapping over a free range, joining it with neighbours of the same kind.
+    pub fn insert(&mut self, vma: Vma) -> Result<(), MapError> {
+        if vma.count == 0 || !self.is_free(vma.first, vma.count) || !self.has_room(1) {
+            return Err(MapError::NoRoom);
+        }
+        let i = self.lower(vma.first.0);
+        self.insert_at(i, vma);
+        self.join(i);
+        Ok(())
+    }
+
+    /// Joins entry `i` with its neighbours where they touch and are alike.
+    fn join(&mut self, i: usize) {
+        if i + 1 < self.len && self.get(i).end() == self.get(i + 1).first.0 && self.get(i).same_kind(self.get(i + 1)) {
+            self.get_mut(i).count += self.get(i + 1).count;
+            self.remove_at(i + 1);
+        }
+        if i > 0 && self.get(i - 1).end() == self.get(i).first.0 && self.get(i - 1).same_kind(self.get(i)) {
+            self.get_mut(i - 1).count += self.get(i).count;
+            self.remove_at(i);
+        }
+    }
+
+    /// Makes `page` a border between mappings.
+    fn split(&mut self, page: u32) {
+        let i = self.lower(page);
+        if i < self.len && self.get(i).first.0 < page {
+            let mut tail = *self.get(i);
+            tail.count = tail.end() - page;
+            tail.first = PageNo(page);
+            self.get_mut(i).count -= tail.count;
+            self.insert_at(i + 1, tail);
+        }
+    }
+
+    /// How many mappings more there are once a range has borders at both its ends.
+    fn cuts(&self, first: PageNo, count: u32) -> usize {
+        let inside = |page: u32| self.find(PageNo(page)).is_some_and(|v| v.first.0 < page);
+        inside(first.0) as usize + inside(first.0 + count) as usize
+    }
+
+    /// Removes whatever is mapped in a range.
+    pub fn remove(&mut self, first: PageNo, count: u32) -> Result<(), MapError> {
+        if !self.has_room(self.cuts(first, count)) {
+            return Err(MapError::NoRoom);
+        }
+        self.split(first.0);
+        self.split(first.0 + count);
+        let from = self.lower(first.0);
+        let mut to = from;
+        while to < self.len && self.get(to).first.0 < first.0 + count {
+            to += 1;
+        }
+        self.entries.copy_within(to..self.len, from);
+        self.len -= to - from;
+        Ok(())
+    }
+
+    /// Changes attributes of all mappings in a range.
+    pub fn update(&mut self, first: PageNo, count: u32, change: impl Fn(&mut Vma)) -> Result<(), MapError> {
+        if !self.covered(first, count) {
+            return Err(MapError::Hole);
+        }
+        if !self.has_room(self.cuts(first, count)) {
+            return Err(MapError::NoRoom);
+        }
+        self.split(first.0);
+        self.split(first.0 + count);
+        let mut page = first.0;
+        while page < first.0 + count {
+            let i = self.lower(page);
+            change(self.get_mut(i));
+            page = self.get(i).end();
+            self.join(i);
+        }
+        let i = self.lower(first.0 + count);
+        if i < self.len {
+            self.join(i);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,349 @@
+//! A machine that exists only as tables, and insists on its contract.
+use super::sched::{self, Rng, step};
+use super::store::SimStore;
+use outswap_core::engine::Engine;
+use outswap_core::machine::{Event, Machine, Prot, PutError, WindowNo};
+use outswap_core::store::Page;
+use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
+use outswap_core::word::State;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+pub type SimEngine = Engine<SimMachine, SimStore>;
+
+/// A defect that the harness must notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    None,
+    /// The store gives another page than it was asked for.
+    StoreWrongPage,
+    /// The store loses what it was given and gives zeros.
+    StoreForgets,
+    /// Installing a page changes one byte.
+    PutWrongByte,
+    /// A write of the program is lost.
+    LosesWrite,
+    /// A page is taken with the content that it had before its last write.
+    TakeOldContent,
+    /// Dropped pages keep their content.
+    KeepsDropped,
+    /// A page moves to its new place without its content.
+    TransferEmpty,
+}
+
+/// How often things go wrong that may go wrong: once in so many times, 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chaos {
+    pub take_refused_in: u32,
+    pub put_again_in: u32,
+    pub no_memory_in: u32,
+    pub transfer_refused_in: u32,
+    pub protect_refused_in: u32,
+}
+
+struct Mapping {
+    rng: Rng,
+    chaos: Chaos,
+    pages: Vec<Option<Box<Page>>>,
+    /// What a page held before its last write; kept only for sabotage.
+    before: Vec<Option<Box<Page>>>,
+    /// Pages of which a process forked off has the same frame.
+    shared: Vec<bool>,
+    prot: Vec<Prot>,
+    filled: Vec<bool>,
+}
+
+pub struct SimMachine {
+    mapping: Mutex<Mapping>,
+    frames: AtomicPtr<u8>,
+    frame_count: usize,
+    grain: usize,
+    engine: AtomicPtr<SimEngine>,
+    pub events: [AtomicU64; outswap_core::machine::EVENTS],
+    sabotage: Sabotage,
+}
+
+fn layout(frames: usize) -> Layout {
+    Layout::from_size_align(frames * PAGE_BYTES, PAGE_BYTES).expect("a page's size is a power of two")
+}
+
+/// How an access of the program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Done,
+    Missing,
+}
+
+impl SimMachine {
+    pub fn new(seed: u64, pages: usize, windows: usize, grain: usize, chaos: Chaos, sabotage: Sabotage) -> Self {
+        let frame_count = windows * BLOCK_PAGES;
+        // SAFETY: the size is not zero.
+        let frames = unsafe { alloc_zeroed(layout(frame_count)) };
+        assert!(!frames.is_null());
+        SimMachine {
+            mapping: Mutex::new(Mapping {
+                rng: Rng(seed),
+                chaos,
+                pages: (0..pages).map(|_| None).collect(),
+                before: (0..pages).map(|_| None).collect(),
+                shared: vec![false; pages],
+                prot: vec![Prot::NONE; pages],
+                filled: vec![false; frame_count],
+            }),
+            frames: AtomicPtr::new(frames),
+            frame_count,
+            grain,
+            engine: AtomicPtr::new(std::ptr::null_mut()),
+            events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
+            sabotage,
+        }
+    }
+
+    /// Lets the machine look at the engine's page words, to see that pages it is given are owned.
+    pub fn attach(&self, engine: &SimEngine) {
+        self.engine.store(engine as *const SimEngine as *mut SimEngine, Release);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Mapping> {
+        // Another thread that panicked here has already reported why.
+        self.mapping.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn assert_owned(&self, page: PageNo, who: &str) {
+        // SAFETY: the engine owns this machine, so it outlives every call of it.
+        let engine = unsafe { &*self.engine.load(Acquire) };
+        assert_eq!(engine.state(page), State::Busy, "{who}: page {} is not owned by the caller", page.0);
+    }
+
+    fn frame_ptr(&self, frame: usize) -> *mut u8 {
+        assert!(frame < self.frame_count, "frame {frame} does not exist");
+        // SAFETY: within the allocation.
+        unsafe { self.frames.load(Relaxed).add(frame * PAGE_BYTES) }
+    }
+
+    /// A program's instruction that reads or writes a page.
+    pub fn access(&self, page: u32, write: bool, f: impl FnOnce(&mut Page)) -> Access {
+        let mut m = self.lock();
+        let i = page as usize;
+        let needs = if write { 3 } else { 1 };
+        assert!(m.prot[i].0 & needs == needs, "page {page} has access {:?} instead of {needs}", m.prot[i]);
+        if m.pages[i].is_none() {
+            return Access::Missing;
+        }
+        if write {
+            m.shared[i] = false;
+            if self.sabotage == Sabotage::TakeOldContent {
+                m.before[i] = m.pages[i].clone();
+            }
+            if self.sabotage == Sabotage::LosesWrite && m.rng.once_in(50) {
+                return Access::Done;
+            }
+        }
+        f(m.pages[i].as_mut().expect("looked at above"));
+        Access::Done
+    }
+
+    /// Whether a page is in the program's reach.
+    pub fn is_mapped(&self, page: u32) -> bool {
+        self.lock().pages[page as usize].is_some()
+    }
+    /// The program's access to a page.
+    pub fn prot(&self, page: usize) -> Prot {
+        self.lock().prot[page]
+    }
+    pub fn mapped_pages(&self) -> u64 {
+        self.lock().pages.iter().flatten().count() as u64
+    }
+    pub fn filled_frames(&self) -> u64 {
+        self.lock().filled.iter().filter(|&&f| f).count() as u64
+    }
+    /// From now on nothing goes wrong.
+    pub fn calm(&self) {
+        self.lock().chaos = Chaos::default();
+    }
+    /// A process was forked off: both sides share all pages that are mapped.
+    pub fn forked(&self, seed: u64) {
+        let mut m = self.lock();
+        m.rng = Rng(seed);
+        m.shared = m.pages.iter().map(Option::is_some).collect();
+    }
+
+    fn put_one(&self, page: PageNo, content: Option<&[u8]>) -> Option<PutError> {
+        step();
+        self.assert_owned(page, "put");
+        let mut m = self.lock();
+        let chaos = m.chaos;
+        if m.rng.once_in(chaos.put_again_in) {
+            return Some(PutError::Again);
+        }
+        if m.rng.once_in(chaos.no_memory_in) {
+            return Some(PutError::NoMemory);
+        }
+        let i = page.0 as usize;
+        assert!(m.pages[i].is_none(), "put: page {} is mapped already", page.0);
+        let mut copy: Box<Page> = Box::new([0; PAGE_BYTES]);
+        if let Some(content) = content {
+            let offset = (content.as_ptr() as usize).wrapping_sub(self.frames.load(Relaxed) as usize);
+            let frame = offset / PAGE_BYTES;
+            assert!(frame >= self.frame_count || m.filled[frame], "put: page {} from an empty frame", page.0);
+            copy.copy_from_slice(content);
+            if self.sabotage == Sabotage::PutWrongByte && m.rng.once_in(20) {
+                copy[m.rng.below(PAGE_BYTES)] ^= 1;
+            }
+        }
+        m.pages[i] = Some(copy);
+        m.before[i] = None;
+        m.shared[i] = false;
+        None
+    }
+}
+
+impl Drop for SimMachine {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.frames.load(Relaxed), layout(self.frame_count)) };
+    }
+}
+
+impl Machine for SimMachine {
+    fn pause(&self, spins: u32) {
+        assert!(spins < 1_000_000 || sched::is_parallel(), "a thread waits for ever");
+        sched::wait();
+    }
+
+    fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+        assert!(count <= BLOCK_PAGES && offset + count <= BLOCK_PAGES, "take: a window has 64 frames");
+        assert!(present != 0 && present.checked_shr(count as u32).unwrap_or(0) == 0, "take: pages of the run only");
+        let mut taken = 0;
+        for i in 0..count {
+            step();
+            let page = first.plus(i);
+            self.assert_owned(page, "take");
+            let mut m = self.lock();
+            let at = page.0 as usize;
+            if present & 1 << i == 0 {
+                assert!(m.pages[at].is_none(), "take: page {} would move along with its neighbours", page.0);
+                continue;
+            }
+            assert!(m.pages[at].is_some(), "take: page {} is not mapped", page.0);
+            let frame = window.0 as usize * BLOCK_PAGES + offset + i;
+            assert!(!m.filled[frame], "take: frame {frame} is in use");
+            let chaos = m.chaos;
+            if m.rng.once_in(chaos.take_refused_in) || m.shared[at] && m.rng.once_in(2) {
+                continue;
+            }
+            let content = m.pages[at].take().expect("looked at above");
+            let content = m.before[at].take().unwrap_or(content);
+            m.shared[at] = false;
+            m.filled[frame] = true;
+            // SAFETY: the frame was empty, so nobody reads it; whoever reads it later learned of it after this.
+            unsafe { self.frame_ptr(frame).copy_from_nonoverlapping(content.as_ptr(), PAGE_BYTES) };
+            taken |= 1 << i;
+        }
+        step();
+        taken
+    }
+
+    unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
+        step();
+        let m = self.lock();
+        let first = frame.0 as usize;
+        assert!(m.filled[first..first + pages].iter().all(|&f| f), "frame {first}+{pages} read while empty");
+        // SAFETY: within the allocation; filled frames are not written until they are released, and by the caller's
+        // promise that is not before the last use of the reference.
+        unsafe { std::slice::from_raw_parts(self.frame_ptr(first), pages * PAGE_BYTES) }
+    }
+
+    fn release(&self, window: WindowNo) {
+        step();
+        let mut m = self.lock();
+        let first = window.0 as usize * BLOCK_PAGES;
+        for frame in first..first + BLOCK_PAGES {
+            if std::mem::replace(&mut m.filled[frame], false) {
+                // Whoever still reads the frame gets something that matches no page.
+                // SAFETY: within the allocation, and nobody may refer to it any more.
+                unsafe { self.frame_ptr(frame).write_bytes(0xdb, PAGE_BYTES) };
+            }
+        }
+        drop(m);
+        step();
+    }
+
+    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+        for (i, content) in src.chunks_exact(PAGE_BYTES).enumerate() {
+            if let Some(error) = self.put_one(first.plus(i), Some(content)) {
+                return (i, Some(error));
+            }
+        }
+        step();
+        (src.len() / PAGE_BYTES, None)
+    }
+
+    fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        for i in 0..count {
+            if let Some(error) = self.put_one(first.plus(i), None) {
+                return (i, Some(error));
+            }
+        }
+        step();
+        (count, None)
+    }
+
+    fn drop_pages(&self, first: PageNo, count: usize) {
+        for i in 0..count {
+            step();
+            self.assert_owned(first.plus(i), "drop");
+            let mut m = self.lock();
+            if self.sabotage != Sabotage::KeepsDropped {
+                m.pages[first.plus(i).0 as usize] = None;
+            }
+        }
+        step();
+    }
+
+    fn transfer(&self, from: PageNo, to: PageNo) -> bool {
+        step();
+        self.assert_owned(from, "transfer from");
+        self.assert_owned(to, "transfer to");
+        let mut m = self.lock();
+        let chaos = m.chaos;
+        if m.rng.once_in(chaos.transfer_refused_in) {
+            return false;
+        }
+        let (from, to) = (from.0 as usize, to.0 as usize);
+        assert!(m.pages[from].is_some() && m.pages[to].is_none(), "transfer: from a mapped page to a missing one");
+        m.pages[to] = m.pages[from].take();
+        m.shared[to] = std::mem::replace(&mut m.shared[from], false);
+        if self.sabotage == Sabotage::TransferEmpty {
+            m.pages[to] = Some(Box::new([0; PAGE_BYTES]));
+        }
+        drop(m);
+        step();
+        true
+    }
+
+    fn protect(&self, first: PageNo, count: usize, prot: Prot) -> bool {
+        step();
+        let mut m = self.lock();
+        let chaos = m.chaos;
+        // Taking access away needs no memory, so it cannot fail.
+        if prot == Prot::READ_WRITE && m.rng.once_in(chaos.protect_refused_in) {
+            return false;
+        }
+        m.prot[first.0 as usize..first.0 as usize + count].fill(prot);
+        drop(m);
+        step();
+        true
+    }
+
+    fn grain(&self) -> usize {
+        step();
+        self.grain
+    }
+
+    fn count(&self, event: Event, n: u64) {
+        self.events[event as usize].fetch_add(n, Relaxed);
+        step();
+    }
+}

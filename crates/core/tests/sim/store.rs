@@ -1,0 +1,182 @@
+//! A store that exists only as a table, fails as it is told to, and insists on its contract.
+use super::machine::Sabotage;
+use super::sched::{Rng, step};
+use outswap_core::store::{Folio, Page, Store, StoreError};
+use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use std::sync::Mutex;
+
+/// How often things go wrong: once in so many times, 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    pub full_in: u32,
+    /// How many puts fail in a row when one does.
+    pub burst: u32,
+    pub io_in: u32,
+    pub dead_in: u32,
+    pub corrupt_in: u32,
+    /// Pages that fit; 0 for any number.
+    pub capacity: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    content: Option<Box<Page>>,
+    corrupt: bool,
+    /// Can never be read again.
+    dead: bool,
+    /// Calls at work on it.
+    at_work: u32,
+}
+
+struct Inner {
+    rng: Rng,
+    trouble: Trouble,
+    slots: Vec<Slot>,
+    used: usize,
+    refuse: u32,
+}
+
+pub struct SimStore {
+    inner: Mutex<Inner>,
+    sabotage: Sabotage,
+}
+
+/// What the store did to the context's last fault.
+#[derive(Default)]
+pub struct Worker {
+    pub saw_corrupt: bool,
+    pub saw_io: bool,
+}
+
+impl SimStore {
+    pub fn new(seed: u64, slots: usize, trouble: Trouble, sabotage: Sabotage) -> Self {
+        let slots = (0..slots).map(|_| Slot::default()).collect();
+        SimStore { inner: Mutex::new(Inner { rng: Rng(seed), trouble, slots, used: 0, refuse: 0 }), sabotage }
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    /// From now on nothing goes wrong, and everything fits. What is damaged stays damaged.
+    pub fn calm(&self) {
+        let mut s = self.lock();
+        s.trouble = Trouble::default();
+        s.refuse = 0;
+    }
+    pub fn forked(&self, seed: u64) {
+        self.lock().rng = Rng(seed);
+    }
+    pub fn used_slots(&self) -> u64 {
+        self.lock().used as u64
+    }
+
+    fn put(&self, first: SlotId, pages: &[u8]) -> Result<(), StoreError> {
+        step();
+        let count = pages.len() / PAGE_BYTES;
+        let mut s = self.lock();
+        let trouble = s.trouble;
+        if s.refuse > 0 {
+            s.refuse -= 1;
+            return Err(StoreError::Full);
+        }
+        if s.rng.once_in(trouble.full_in) {
+            s.refuse = s.rng.below(trouble.burst as usize + 1) as u32;
+            return Err(StoreError::Full);
+        }
+        if trouble.capacity != 0 && s.used + count > trouble.capacity {
+            return Err(StoreError::Full);
+        }
+        for i in 0..count {
+            let slot = &mut s.slots[first.0 as usize + i];
+            assert!(slot.content.is_none() && slot.at_work == 0, "put: slot {} is in use", first.0 as usize + i);
+            slot.at_work += 1;
+        }
+        drop(s);
+        // The bytes are read while others run.
+        for (i, page) in pages.chunks_exact(PAGE_BYTES).enumerate() {
+            step();
+            let mut copy: Box<Page> = Box::new([0; PAGE_BYTES]);
+            copy.copy_from_slice(page);
+            let mut s = self.lock();
+            let corrupt = s.rng.once_in(trouble.corrupt_in);
+            if corrupt {
+                let bit = s.rng.below(PAGE_BYTES * 8);
+                copy[bit / 8] ^= 1 << (bit % 8);
+            }
+            let dead = s.rng.once_in(trouble.dead_in);
+            s.used += 1;
+            let slot = &mut s.slots[first.0 as usize + i];
+            *slot = Slot { content: Some(copy), corrupt, dead, at_work: slot.at_work - 1 };
+        }
+        step();
+        Ok(())
+    }
+}
+
+impl Store for SimStore {
+    type Worker = Worker;
+
+    fn put_page(&self, slot: SlotId, page: &Page, _: &mut Worker) -> Result<(), StoreError> {
+        self.put(slot, page)
+    }
+
+    fn put_folio(&self, first: SlotId, folio: &Folio, _: &mut Worker) -> Result<(), StoreError> {
+        assert!((first.0 as usize).is_multiple_of(FOLIO_PAGES), "a folio's slots are aligned");
+        self.put(first, folio)
+    }
+
+    fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Worker) -> Result<(), StoreError> {
+        step();
+        let count = out.len() / PAGE_BYTES;
+        let mut s = self.lock();
+        let range = first.0 as usize..first.0 as usize + count;
+        for i in range.clone() {
+            assert!(s.slots[i].content.is_some(), "get: slot {i} holds nothing");
+        }
+        let trouble = s.trouble;
+        if s.rng.once_in(trouble.io_in) || range.clone().any(|i| s.slots[i].dead) {
+            worker.saw_io = true;
+            return Err(StoreError::Io);
+        }
+        if range.clone().any(|i| s.slots[i].corrupt) && s.rng.once_in(3) {
+            worker.saw_corrupt = true;
+            return Err(StoreError::Corrupt);
+        }
+        range.clone().for_each(|i| s.slots[i].at_work += 1);
+        drop(s);
+        for (i, out) in range.zip(out.chunks_exact_mut(PAGE_BYTES)) {
+            step();
+            let mut s = self.lock();
+            let wrong = self.sabotage == Sabotage::StoreWrongPage && s.rng.once_in(20);
+            let from = if wrong { (i + 1..s.slots.len()).find(|&k| s.slots[k].content.is_some()).unwrap_or(i) } else { i };
+            let slot = &s.slots[from];
+            worker.saw_corrupt |= slot.corrupt;
+            out.copy_from_slice(&slot.content.as_ref().expect("held while at work")[..]);
+            if self.sabotage == Sabotage::StoreForgets && s.rng.once_in(20) {
+                out.fill(0);
+            }
+            s.slots[i].at_work -= 1;
+        }
+        step();
+        Ok(())
+    }
+
+    fn free(&self, slot: SlotId) {
+        step();
+        let mut s = self.lock();
+        let entry = &mut s.slots[slot.0 as usize];
+        assert_eq!(entry.at_work, 0, "free: slot {} is being read or written", slot.0);
+        assert!(entry.content.is_some(), "free: slot {} holds nothing", slot.0);
+        *entry = Slot::default();
+        s.used -= 1;
+        drop(s);
+        step();
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.lock().used * PAGE_BYTES) as u64
+    }
+
+    fn shrink(&self, _: u64, _: &mut Worker) -> u64 {
+        0
+    }
+}

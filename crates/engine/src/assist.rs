@@ -1,0 +1,282 @@
+//! Assistance for system calls: what their arguments point to is made resident and kept so until they return.
+use crate::calls::{Arg, Call, DEFAULT_BYTES};
+use crate::gate;
+use crate::layout::*;
+use crate::live::Live;
+use crate::machine::page_of;
+use outswap_core::engine::{Context, Fault};
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_store::Worker;
+use outswap_sys::{Errno, nr, os};
+
+type Cx = Context<Worker>;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Iovec {
+    base: usize,
+    len: usize,
+}
+
+/// `struct msghdr`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Msghdr {
+    name: usize,
+    namelen: u32,
+    iov: usize,
+    iovlen: usize,
+    control: usize,
+    controllen: usize,
+    flags: i32,
+}
+const MMSGHDR_BYTES: usize = 64;
+/// The kernel's `UIO_MAXIOV`.
+const IOV_MAX: usize = 1024;
+/// Longest string that any call takes (an argument of exec).
+const STRING_MAX_BYTES: usize = 128 * 1024;
+
+/// A hazard slot being filled for a call.
+pub struct Pins<'a> {
+    live: &'a Live,
+    slot: usize,
+    /// Managed bytes that may still be made resident for a transfer.
+    window_bytes: usize,
+}
+
+/// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB.
+pub fn window_bytes(live: &Live) -> usize {
+    (live.engine.limit_pages() as usize / 8).saturating_mul(PAGE_BYTES).clamp(64 << 10, 1 << 20)
+}
+
+impl<'a> Pins<'a> {
+    /// Takes a hazard slot, waiting while all are in use.
+    pub fn new(live: &'a Live) -> Pins<'a> {
+        let tid = os::gettid() as u32;
+        let mut spins = 0;
+        loop {
+            if let Some(slot) = live.engine.hazards.acquire(tid) {
+                if slot < gate::CALL_SLOTS {
+                    return Pins { live, slot, window_bytes: window_bytes(live) };
+                }
+                live.engine.hazards.release(slot);
+            }
+            if spins == 1000 {
+                free_dead(live);
+            }
+            crate::live::pause(live, spins);
+            spins += 1;
+        }
+    }
+
+    /// The slot's number.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Ends the assistance.
+    pub fn release(self) {
+        self.live.engine.hazards.release(self.slot);
+    }
+
+    /// Makes what lies in managed memory of a range resident. Whatever is not accessible is left for the kernel to find.
+    pub fn pin(&mut self, cx: &mut Cx, addr: usize, len: usize) -> Result<(), Fault> {
+        let end_of_arena = ARENA + self.live.engine.machine.arena_bytes.load(core::sync::atomic::Ordering::Relaxed);
+        let (start, end) = (addr.max(ARENA), addr.saturating_add(len).min(end_of_arena));
+        if start >= end {
+            return Ok(());
+        }
+        let first = page_of(start);
+        let count = page_of(end - 1).0 - first.0 + 1;
+        self.live.engine.hazards.publish(self.slot, first, count);
+        match self.live.engine.pin(first, count, cx).1 {
+            Fault::Done | Fault::NotMapped => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    /// Reads from the program's memory, wherever it is, without faulting.
+    fn read<T: Copy + Default>(&mut self, cx: &mut Cx, addr: usize) -> Option<T> {
+        let mut value = [T::default()];
+        let len = core::mem::size_of::<T>();
+        self.pin(cx, addr, len).ok()?;
+        // SAFETY: plain old data of that size.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), len) };
+        peek(addr, bytes).then_some(value[0])
+    }
+
+    fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
+        if !in_arena(addr) {
+            return Ok(());
+        }
+        let (mut at, mut total) = (addr, 0);
+        while total < STRING_MAX_BYTES {
+            let rest = PAGE_BYTES - at % PAGE_BYTES;
+            self.pin(cx, at, rest)?;
+            let mut chunk = [0u8; 256];
+            for part in (0..rest).step_by(chunk.len()) {
+                let len = chunk.len().min(rest - part);
+                if !peek(at + part, &mut chunk[..len]) || chunk[..len].contains(&0) {
+                    return Ok(());
+                }
+            }
+            at += rest;
+            total += rest;
+        }
+        Ok(())
+    }
+
+    fn vector(&mut self, cx: &mut Cx, addr: usize, count: usize, limit: &mut Option<usize>) -> Result<usize, Fault> {
+        let count = count.min(IOV_MAX);
+        self.pin(cx, addr, count * 16)?;
+        let mut usable = 0;
+        for i in 0..count {
+            let Some(iov) = self.read::<Iovec>(cx, addr + i * 16) else { break };
+            if overlaps_arena(iov.base, iov.len.max(1)) {
+                if let Some(limit) = limit {
+                    if iov.len > *limit {
+                        return Ok(usable);
+                    }
+                    *limit -= iov.len;
+                }
+                self.pin(cx, iov.base, iov.len)?;
+            }
+            usable = i + 1;
+        }
+        Ok(usable)
+    }
+
+    fn message(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
+        self.pin(cx, addr, core::mem::size_of::<Msghdr>())?;
+        let Some(msg) = self.read::<Msghdr>(cx, addr) else { return Ok(()) };
+        self.pin(cx, msg.name, msg.namelen as usize)?;
+        self.pin(cx, msg.control, msg.controllen)?;
+        self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
+    }
+
+    /// Makes everything resident that a call's arguments point to. For a transfer, lengths in `args` may be cut.
+    pub fn arguments(&mut self, cx: &mut Cx, call: Option<&Call>, args: &mut [usize; 6]) -> Result<(), Fault> {
+        let Some(call) = call else {
+            for &arg in args.iter() {
+                if in_arena(arg) {
+                    self.pin(cx, arg, DEFAULT_BYTES as usize)?;
+                }
+            }
+            return Ok(());
+        };
+        for (i, spec) in call.args.iter().enumerate() {
+            let at = args[i];
+            match *spec {
+                Arg::No => {}
+                Arg::Buf(k) => {
+                    let len = &mut args[k as usize];
+                    if call.transfer && overlaps_arena(at, *len) {
+                        *len = (*len).min(self.window_bytes);
+                    }
+                    let len = *len;
+                    self.pin(cx, at, len)?;
+                }
+                Arg::Message(k) => self.pin(cx, at, args[k as usize].saturating_add(8))?,
+                Arg::Each(k, bytes) => {
+                    // Some calls take an int here, whose upper half says nothing.
+                    let count = (args[k as usize] as u32 as usize).min(1 << 20);
+                    self.pin(cx, at, count * bytes as usize)?;
+                }
+                Arg::N(bytes) => self.pin(cx, at, bytes as usize)?,
+                Arg::Str => self.string(cx, at)?,
+                Arg::Iov(k) => {
+                    let mut limit = call.transfer.then_some(self.window_bytes);
+                    let count = args[k as usize];
+                    let usable = self.vector(cx, at, count, &mut limit)?;
+                    // One element at least goes out whole, however long: the call would do nothing otherwise.
+                    if usable == 0 && count > 0 {
+                        if let Some(iov) = self.read::<Iovec>(cx, at) {
+                            self.pin(cx, iov.base, iov.len)?;
+                        }
+                    }
+                    if call.transfer && usable < count && count <= IOV_MAX && (1..count).contains(&usable.max(1)) {
+                        args[k as usize] = usable.max(1);
+                    }
+                }
+                Arg::Msg => self.message(cx, at)?,
+                Arg::Mmsg(k) => {
+                    for i in 0..args[k as usize].min(IOV_MAX) {
+                        self.pin(cx, at + i * MMSGHDR_BYTES, MMSGHDR_BYTES)?;
+                        self.message(cx, at + i * MMSGHDR_BYTES)?;
+                    }
+                }
+                Arg::SizedBy(k) => {
+                    if let Some(len) = self.read::<u32>(cx, args[k as usize]) {
+                        self.pin(cx, at, (len as usize).min(1 << 20))?;
+                    }
+                }
+                Arg::FdSet(k) => self.pin(cx, at, (args[k as usize] as u32 as usize).div_ceil(64).min(1 << 14) * 8)?,
+                Arg::Forever(bytes) => {
+                    self.pin(cx, at, bytes as usize)?;
+                    if in_arena(at) {
+                        let first = page_of(at);
+                        let count = page_of(at + bytes as usize - 1).0 - first.0 + 1;
+                        self.live.engine.set_locked(first, count, true);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Frees the slots of threads that are gone: a thread can die inside a call.
+fn free_dead(live: &Live) {
+    for (slot, owner) in live.engine.hazards.in_use() {
+        if os::tgkill(os::getpid(), owner as i32, 0) == Err(Errno::ESRCH) {
+            live.engine.hazards.release(slot);
+        }
+    }
+}
+
+fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {
+    if len == 0 {
+        return true;
+    }
+    let mine = Iovec { base: local as usize, len };
+    let theirs = Iovec { base: addr, len };
+    let (a, b) = (&raw const mine as usize, &raw const theirs as usize);
+    // SAFETY: the local part is memory of ours of that length; the other part is checked by the kernel.
+    unsafe { gate::call(nr, os::getpid() as usize, a, 1, b, 1, 0) == len as isize }
+}
+
+/// Reads the program's memory without faulting. What is managed must be resident.
+pub fn peek(addr: usize, buf: &mut [u8]) -> bool {
+    transfer(nr::PROCESS_VM_READV, addr, buf.as_mut_ptr(), buf.len())
+}
+
+/// Reads the program's memory, bringing in what is not resident. False where it is not readable.
+pub fn copy_in(live: &Live, cx: &mut Cx, addr: usize, buf: &mut [u8]) -> bool {
+    let mut pins = Pins::new(live);
+    let ok = pins.pin(cx, addr, buf.len()).is_ok() && peek(addr, buf);
+    pins.release();
+    ok
+}
+
+/// Writes the program's memory, bringing in what is not resident. False where it is not writable.
+pub fn copy_out(live: &Live, cx: &mut Cx, addr: usize, buf: &[u8]) -> bool {
+    let mut pins = Pins::new(live);
+    let ok = pins.pin(cx, addr, buf.len()).is_ok()
+        && transfer(nr::PROCESS_VM_WRITEV, addr, buf.as_ptr().cast_mut(), buf.len());
+    pins.release();
+    ok
+}
+
+/// Keeps the pages of a range resident for good: the kernel uses them on its own.
+pub fn keep(live: &Live, cx: &mut Cx, addr: usize, len: usize) {
+    if !overlaps_arena(addr, len) {
+        return;
+    }
+    let mut pins = Pins::new(live);
+    if pins.pin(cx, addr, len).is_ok() {
+        let first: PageNo = page_of(addr.max(ARENA));
+        let count = page_of(addr + len - 1).0 - first.0 + 1;
+        live.engine.set_locked(first, count, true);
+    }
+    pins.release();
+}

@@ -1,0 +1,189 @@
+//! The budget: how many pages may be resident, so that the anonymous memory of the whole tree stays under its limit.
+//!
+//! What managed pages use is known exactly. Everything else of a process (engine tables, pool, stacks, libraries' data) is
+//! measured: what the kernel says of the process, less what managed pages explain. Between measurements the pool's growth
+//! is added. After a fork, pages are shared until they are written, which nobody tells us; then the proportional share
+//! (`Pss_Anon`) is measured, which is also what the limit is judged by.
+use crate::control::Stat;
+use crate::live::Live;
+use crate::reclaim;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*};
+use outswap_core::store::Store;
+use outswap_core::units::PAGE_BYTES;
+use outswap_sys::os;
+
+/// What the budget knows.
+#[derive(Default)]
+pub struct Budget {
+    /// Memory that managed pages do not explain, at the last measurement, less the pool then; may be negative after a fork.
+    other_bytes: AtomicI64,
+    measured_at_ns: AtomicU64,
+    measuring: AtomicBool,
+    /// The over-budget warning was given.
+    warned: AtomicBool,
+}
+
+/// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in
+/// progress could not all have their pages.
+const MIN_RESIDENT_PAGES: u64 = 64;
+/// Share of the budget kept for resident pages, however much the pool would like: a quarter.
+const RESIDENT_SHARE: u64 = 4;
+/// Measurements are at least so far apart, unless memory grows quickly.
+const MEASURE_NS: u64 = 5_000_000;
+/// Installed pages count in steps of 64; every so many bytes of budget are left uncounted at most by each of the threads.
+const SLACK_SHARE: u64 = 128;
+
+/// Reads a small file; returns the bytes read.
+fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
+    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return 0 };
+    let mut len = 0;
+    while len < buf.len() {
+        match os::read(fd, &mut buf[len..]) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => len += n,
+        }
+    }
+    let _ = os::close(fd);
+    len
+}
+
+fn number(text: &[u8]) -> u64 {
+    text.iter()
+        .skip_while(|c| **c == b' ')
+        .take_while(|c| c.is_ascii_digit())
+        .fold(0, |n, c| n * 10 + (c - b'0') as u64)
+}
+
+/// Anonymous memory of this process in bytes, as the kernel counts it.
+pub fn anonymous_bytes(shared: bool) -> Option<u64> {
+    let mut buf = [0u8; 1536];
+    if shared {
+        let len = read_file(b"/proc/self/smaps_rollup\0", &mut buf);
+        let key = b"\nPss_Anon:";
+        let at = buf[..len].windows(key.len()).position(|w| w == key);
+        if let Some(at) = at {
+            return Some(number(&buf[at + key.len()..len]) * 1024);
+        }
+    }
+    let len = read_file(b"/proc/self/statm\0", &mut buf);
+    let mut fields = buf[..len].split(|c| *c == b' ');
+    let resident = number(fields.nth(1)?);
+    let file_and_shared = number(fields.next()?);
+    Some(resident.saturating_sub(file_and_shared) * PAGE_BYTES as u64)
+}
+
+/// Measures what managed pages do not explain.
+pub fn measure(live: &Live) {
+    let budget = &live.budget;
+    if live.control.config.ram_bytes == 0 || budget.measuring.swap(true, Acquire) {
+        return;
+    }
+    let used = || (live.engine.used_pages() * PAGE_BYTES as u64) as i64;
+    let (before, pool) = (used(), live.engine.store.memory_bytes() as i64);
+    if let Some(bytes) = anonymous_bytes(live.forked.load(Relaxed)) {
+        let explained = before.min(used());
+        let other = bytes as i64 - explained - pool;
+        // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
+        let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
+        budget.other_bytes.store(other, Relaxed);
+        budget.measured_at_ns.store(os::monotonic_ns(), Relaxed);
+    }
+    budget.measuring.store(false, Release);
+}
+
+/// Measures if the last time is long ago.
+pub fn measure_if_due(live: &Live) {
+    if os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed)) > MEASURE_NS {
+        measure(live);
+    }
+}
+
+/// Publishes what this process uses, and derives from what all use how much may be resident.
+pub fn refresh(live: &Live) {
+    let config = &live.control.config;
+    let engine = &live.engine;
+    let page = PAGE_BYTES as u64;
+    let used = engine.used_pages() * page;
+    let pool = engine.store.memory_bytes();
+    let other = live.budget.other_bytes.load(Relaxed);
+    let rest = if config.ram_bytes > 0 { (pool as i64 + other).max(-(used as i64)) } else { 0 };
+    let charge = (used as i64 + rest).max(0) as u64;
+    let record = live.record();
+    let before = record.charge_bytes.swap(charge, AcqRel);
+    let total = live.control.charge_bytes.fetch_add(charge.wrapping_sub(before), AcqRel).wrapping_add(charge.wrapping_sub(before));
+    live.control.peak_charge_bytes.fetch_max(total, Relaxed);
+    let others = total.saturating_sub(charge);
+
+    let mut limit = u64::MAX >> 1;
+    if config.ram_bytes > 0 {
+        let slack = config.ram_bytes / SLACK_SHARE;
+        let room = (config.ram_bytes - slack) as i64 - others as i64 - rest;
+        limit = limit.min(room.max(0) as u64 / page);
+        let fixed = others as i64 + other.max(0) + (config.ram_bytes / RESIDENT_SHARE) as i64;
+        engine.store.set_memory_limit_bytes((config.ram_bytes as i64 - slack as i64 - fixed).max(0) as u64);
+        engine.set_retain_max(engine.used_pages() / 4);
+    }
+    if config.resident_bytes > 0 {
+        let room = if config.ram_bytes > 0 { config.resident_bytes } else { config.resident_bytes.saturating_sub(others) };
+        limit = limit.min(room / page);
+    }
+    engine.set_limit_pages(limit.max(MIN_RESIDENT_PAGES));
+
+    let counters = &record.counters;
+    let stats = engine.store.stats();
+    let file = stats.file_live_bytes.load(Relaxed);
+    let gauges = [
+        (Stat::ResidentBytes, engine.resident_pages() * page),
+        (Stat::CachedBytes, engine.staged_pages() * page),
+        (Stat::PoolBytes, stats.pool_bytes.load(Relaxed)),
+        (Stat::PoolUsedBytes, stats.pool_used_bytes.load(Relaxed)),
+        (Stat::FileBytes, file),
+        (Stat::ChargeBytes, charge),
+        (Stat::UnmanagedBytes, other.max(0) as u64),
+    ];
+    for (stat, value) in gauges {
+        counters.set(stat, value);
+    }
+    for (peak, value) in [
+        (Stat::PeakResidentBytes, used),
+        (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
+        (Stat::PeakFileBytes, file),
+        (Stat::PeakChargeBytes, charge),
+    ] {
+        counters.stats[peak as usize].fetch_max(value, Relaxed);
+    }
+    // The store counts for itself; its counters are copied, so that they survive the process.
+    for (stat, counter) in [
+        (Stat::PagesOutRam, &stats.pages_out_ram),
+        (Stat::PagesInRam, &stats.pages_in_ram),
+        (Stat::PagesOutFile, &stats.pages_out_file),
+        (Stat::PagesInFile, &stats.pages_in_file),
+        (Stat::BytesOutFile, &stats.file_written_total),
+        (Stat::BytesInFile, &stats.file_read_total),
+        (Stat::CompressIn, &stats.compress_in_total),
+        (Stat::CompressOut, &stats.compress_out_total),
+        (Stat::RawUnits, &stats.raw_units),
+    ] {
+        counters.set(stat, counter.load(Relaxed));
+    }
+}
+
+/// Called every few pages from the fault path.
+pub fn tick(live: &Live) {
+    if live.control.config.ram_bytes > 0 {
+        let near = live.engine.used_pages() * 4 > live.engine.limit_pages() * 3;
+        if near {
+            measure_if_due(live);
+        }
+    }
+    refresh(live);
+    reclaim::wake_if_low(live);
+}
+
+/// The budget could not be held: says so once, and counts.
+pub fn over(live: &Live) {
+    live.stat(Stat::OverBudget, 1);
+    if !live.budget.warned.swap(true, Relaxed) {
+        live.warn(b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)");
+    }
+}

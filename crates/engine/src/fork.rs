@@ -1,0 +1,111 @@
+//! fork: parent and child each go on with their own engine over their own copy of everything.
+//!
+//! The kernel copies the tables, the pool and the frames by copy-on-write, as it copies the program. What it does not copy is
+//! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
+//! happens while no other thread is inside the engine, so that the copy is whole.
+use crate::control::{Control, Process, Stat};
+use crate::live::{self, Live};
+use crate::source::Source;
+use crate::{budget, reclaim};
+use core::sync::atomic::Ordering::*;
+use outswap_sys::{Errno, Result, nr, os, syscall5};
+
+/// Serves fork and clone without shared memory. Runs in the trap handler, with all signals blocked.
+pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
+    if !live.is_own_process() {
+        // A vforked child that forks: its child would share nothing with the engine it stands on.
+        return -(Errno::EAGAIN.0 as isize);
+    }
+    const SIGCHLD: usize = 17;
+    let args = if nr == nr::FORK { [SIGCHLD, 0, 0, 0, 0, 0] } else { args };
+    let mut held = live.contexts.exclude(os::gettid());
+    let result = held.run(|_| {
+        let ticket = live.engine.store.fork_prepare();
+        live.forked.store(true, Relaxed);
+        // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
+        let pid = unsafe { syscall5(nr::CLONE, args[0], args[1], args[2], args[3], args[4]) };
+        if pid == 0 {
+            if let Err(e) = become_child(live) {
+                // Without its fault source the child would read zeros where its data is: it must not run.
+                live.control.post(b"error: a forked child could not set up its memory and was ended");
+                let _ = e;
+                os::exit_group(125);
+            }
+            live.engine.store.fork_child(ticket);
+            live.wipe();
+        } else {
+            live.engine.store.fork_parent(ticket, pid.max(0) as i32);
+        }
+        pid
+    });
+    drop(held);
+    live.contexts.readmit();
+    if result >= 0 {
+        live.stat(Stat::Forks, (result > 0) as u64);
+        budget::measure(live);
+        budget::refresh(live);
+        if result == 0 {
+            reclaim::wake_if_low(live);
+        }
+    }
+    result
+}
+
+fn become_child(live: &Live) -> Result<()> {
+    let pid = os::getpid();
+    live.pid.store(pid, Relaxed);
+    reclaim::forget();
+    // Calls of the parent's other threads do not exist here.
+    for (slot, _) in live.engine.hazards.in_use() {
+        live.engine.hazards.release(slot);
+    }
+    let machine = &live.engine.machine;
+    let record = take_record(live.control, pid).ok_or(Errno::EAGAIN)?;
+    record.fault_source.store(machine.source.load(Relaxed), Relaxed);
+    machine.record.store(record as *const Process as *mut Process, Release);
+    match live.source() {
+        Source::Mprotect => {
+            let old = machine.mem_fd.load(Relaxed);
+            let _ = os::close(old);
+            machine.mem_fd.store(open_mem(old)?, Relaxed);
+        }
+        source => {
+            let old = machine.uffd.load(Relaxed);
+            let _ = os::close(old);
+            machine.uffd.store(live::open_uffd(source, old)?.0, Relaxed);
+            live.register_all()?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens `/proc/self/mem` at a descriptor of at least `min_fd`.
+pub fn open_mem(min_fd: i32) -> Result<i32> {
+    let low = os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0)?;
+    let high = os::fcntl(low, os::F_DUPFD_CLOEXEC, min_fd as usize);
+    let _ = os::close(low);
+    high.map(|fd| fd as i32)
+}
+
+/// Takes a record of the control block for a process. A record that this process had before an exec, or that a dead process
+/// left, is folded into the sums first.
+pub fn take_record(control: &Control, pid: i32) -> Option<&Process> {
+    for record in &control.processes {
+        if record.pid.load(Acquire) == pid {
+            control.fold(record, pid);
+        }
+    }
+    for attempt in 0..2 {
+        for record in &control.processes {
+            let owner = record.pid.load(Acquire);
+            if attempt == 1 && owner > 0 && os::kill(owner, 0) == Err(Errno::ESRCH) {
+                control.fold(record, owner);
+            }
+            if record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
+                control.processes_started.fetch_add(1, Relaxed);
+                return Some(record);
+            }
+        }
+    }
+    None
+}

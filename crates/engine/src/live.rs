@@ -1,0 +1,325 @@
+//! The engine of this process: one, made at start, and what belongs to it.
+use crate::contexts::Contexts;
+use crate::control::{Control, Process, Stat};
+use crate::machine::{LiveMachine, address};
+use crate::signals::Actions;
+use crate::source::Source;
+use crate::{budget, gate};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering::*};
+use outswap_core::engine::Engine;
+use outswap_core::lock::{Guard, SpinLock};
+use outswap_core::machine::Machine;
+use outswap_core::memory::Reserve;
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_store::Tiers;
+use outswap_sys::uffd::{self, Uffd};
+use outswap_sys::{Result, nr, os};
+
+/// Ranges that a forked child finds empty (`MADV_WIPEONFORK`).
+const WIPES: usize = 64;
+
+/// Tables of the live engine: mapped without reserving, never unmapped.
+pub struct Mapped;
+impl Reserve for Mapped {
+    fn reserve(&self, bytes: usize) -> *mut u8 {
+        match os::mmap_anonymous(bytes.next_multiple_of(PAGE_BYTES)) {
+            Ok(at) => {
+                // A huge page would be held for one touched byte.
+                // SAFETY: an advice that drops nothing.
+                let _ = unsafe { os::madvise(at, bytes.next_multiple_of(PAGE_BYTES), os::MADV_NOHUGEPAGE) };
+                at as *mut u8
+            }
+            Err(_) => core::ptr::null_mut(),
+        }
+    }
+}
+
+/// The heap that grows by `brk`.
+#[derive(Default)]
+pub struct Heap {
+    /// First address; 0 before first use.
+    pub start: usize,
+    /// The break.
+    pub end: usize,
+    /// Where it must end.
+    pub limit: usize,
+}
+
+/// Everything of one managed process.
+pub struct Live {
+    /// The state machine over this process's memory.
+    pub engine: Engine<LiveMachine, &'static Tiers>,
+    /// The control block of the tree.
+    pub control: &'static Control,
+    /// Stacks and scratch memory.
+    pub contexts: &'static Contexts,
+    /// The process that this engine serves; differs from `getpid()` in a vforked child.
+    pub pid: AtomicI32,
+    /// The program's own dispositions of the signals that the engine uses.
+    pub actions: SpinLock<Actions>,
+    /// What the budget knows.
+    pub budget: budget::Budget,
+    /// Bytes of staging memory.
+    pub stage_bytes: usize,
+    /// First and last of the engine's descriptors.
+    pub fds: (i32, i32),
+    /// Forked, or child of a fork: pages may be shared with another process.
+    pub forked: AtomicBool,
+    heap: SpinLock<Heap>,
+    wipes: SpinLock<[(u32, u32); WIPES]>,
+    locked: AtomicI64,
+    lock_future: AtomicBool,
+}
+
+static LIVE: AtomicPtr<Live> = AtomicPtr::new(core::ptr::null_mut());
+/// 0: not looked at; 1: being set up; 2: set up, or nothing to do.
+static STATE: AtomicU32 = AtomicU32::new(0);
+
+/// The engine, if this process is managed.
+pub fn try_live() -> Option<&'static Live> {
+    // SAFETY: set once, to memory that is never freed.
+    unsafe { LIVE.load(Acquire).as_ref() }
+}
+
+/// The engine.
+///
+/// # Panics
+/// Before set-up; only code that set-up makes reachable calls this.
+pub fn live() -> &'static Live {
+    try_live().expect("the engine is set up before its handlers and hooks run")
+}
+
+/// Called by the machine now and then: looks at the budget.
+pub fn budget_tick() {
+    if let Some(live) = try_live() {
+        budget::tick(live);
+    }
+}
+
+/// Called by the machine when reclaim cannot hold the limit.
+pub fn over_budget() {
+    if let Some(live) = try_live() {
+        budget::over(live);
+    }
+}
+
+/// Places the engine.
+pub fn set(live: &'static Live) {
+    LIVE.store(live as *const Live as *mut Live, Release);
+}
+
+/// Whether this caller is to set the process up. Others wait until it is done; a call from inside set-up gets false.
+pub fn begin_setup(tid: &AtomicI32) -> bool {
+    if STATE.load(Acquire) == 2 {
+        return false;
+    }
+    if STATE.compare_exchange(0, 1, AcqRel, Acquire).is_ok() {
+        tid.store(os::gettid(), Release);
+        return true;
+    }
+    while STATE.load(Acquire) == 1 && tid.load(Acquire) != os::gettid() {
+        os::sched_yield();
+    }
+    false
+}
+
+/// Set-up is over.
+pub fn end_setup() {
+    STATE.store(2, Release);
+}
+
+fn spin(spins: u32) {
+    if spins < 50 { core::hint::spin_loop() } else { os::sched_yield() }
+}
+
+impl Live {
+    /// Everything but the engine and what was reserved for it.
+    pub fn new(
+        engine: Engine<LiveMachine, &'static Tiers>,
+        control: &'static Control,
+        contexts: &'static Contexts,
+        stage_bytes: usize,
+        fds: (i32, i32),
+    ) -> Live {
+        Live {
+            engine,
+            control,
+            contexts,
+            pid: AtomicI32::new(os::getpid()),
+            actions: SpinLock::new(Actions::default()),
+            budget: budget::Budget::default(),
+            stage_bytes,
+            fds,
+            forked: AtomicBool::new(false),
+            heap: SpinLock::new(Heap::default()),
+            wipes: SpinLock::new([(0, 0); WIPES]),
+            locked: AtomicI64::new(0),
+            lock_future: AtomicBool::new(false),
+        }
+    }
+
+    /// This process's record in the control block.
+    pub fn record(&self) -> &'static Process {
+        // SAFETY: the record lies in the control block, which stays mapped; set before the engine is.
+        unsafe { &*self.engine.machine.record.load(Acquire) }
+    }
+    /// Counts.
+    pub fn stat(&self, stat: Stat, n: u64) {
+        self.engine.machine.stat(stat, n);
+    }
+    /// Tells the user something once; the supervisor prints it.
+    pub fn warn(&self, text: &[u8]) {
+        self.stat(Stat::Warnings, 1);
+        self.control.post(text);
+    }
+    /// Whether this is the process whose engine this is, not a vforked child that borrows its memory.
+    pub fn is_own_process(&self) -> bool {
+        os::getpid() == self.pid.load(Relaxed)
+    }
+    /// The fault source.
+    pub fn source(&self) -> Source {
+        Source::of(self.engine.machine.source.load(Relaxed))
+    }
+
+    /// The `brk` heap.
+    pub fn heap(&self) -> Guard<'_, Heap> {
+        self.heap.lock(spin)
+    }
+    /// Pages that the program locked.
+    pub fn locked_pages(&self) -> u64 {
+        self.locked.load(Relaxed).max(0) as u64
+    }
+    /// Adds to the count of locked pages.
+    pub fn add_locked(&self, pages: i64) {
+        self.locked.fetch_add(pages, Relaxed);
+    }
+    /// Whether mappings made from now on are locked (`MCL_FUTURE`).
+    pub fn lock_future(&self) -> bool {
+        self.lock_future.load(Relaxed)
+    }
+    /// Sets [`Live::lock_future`].
+    pub fn set_lock_future(&self, on: bool) {
+        self.lock_future.store(on, Relaxed);
+    }
+    /// `RLIMIT_MEMLOCK`, in bytes.
+    pub fn lock_limit_bytes(&self) -> u64 {
+        let mut limit = [u64::MAX; 2];
+        // SAFETY: `limit` has the layout of `struct rlimit64`; 8 is RLIMIT_MEMLOCK.
+        unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, 8, 0, limit.as_mut_ptr() as usize) };
+        limit[0]
+    }
+    /// Whether the kernel's own rules would let the program lock `count` more pages.
+    pub fn may_lock(&self, count: u32) -> bool {
+        let limit = self.lock_limit_bytes();
+        if limit == u64::MAX || may_lock_any() {
+            return true;
+        }
+        limit > 0 && (self.locked_pages() + count as u64) * PAGE_BYTES as u64 <= limit
+    }
+
+    /// Remembers a range to be emptied in forked children.
+    pub fn add_wipe(&self, first: PageNo, count: u32) -> bool {
+        let mut wipes = self.wipes.lock(spin);
+        match wipes.iter_mut().find(|w| w.1 == 0) {
+            Some(free) => {
+                *free = (first.0, count);
+                true
+            }
+            None => false,
+        }
+    }
+    /// Forgets ranges that overlap one that is gone.
+    pub fn forget_wipe(&self, first: PageNo, count: u32) {
+        for wipe in self.wipes.lock(spin).iter_mut() {
+            if wipe.0 < first.0 + count && first.0 < wipe.0 + wipe.1 {
+                *wipe = (0, 0);
+            }
+        }
+    }
+    /// Empties what a forked child must not see.
+    pub fn wipe(&self) {
+        let wipes = *self.wipes.lock(spin);
+        for (first, count) in wipes.into_iter().filter(|w| w.1 > 0) {
+            self.engine.discard(PageNo(first), count);
+        }
+    }
+
+    /// Makes a range that something else was mapped over part of the managed range again.
+    pub fn restore(&self, first: PageNo, count: u32) {
+        let len = count as usize * PAGE_BYTES;
+        let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED;
+        // SAFETY: the range is managed address space whose mapping the program gave up.
+        let at = unsafe { gate::call(nr::MMAP, address(first), len, os::PROT_NONE, flags, usize::MAX, 0) };
+        assert!(at == address(first) as isize, "managed address space can be mapped again");
+        self.register(address(first), len).expect("managed address space can be registered again");
+    }
+
+    /// Registers a range of managed or staging memory with the fault source.
+    pub fn register(&self, addr: usize, len: usize) -> Result<()> {
+        // SAFETY: an advice that drops nothing. Huge pages would make one touch cost 512 pages.
+        let _ = unsafe { gate::call3(nr::MADVISE, addr, len, os::MADV_NOHUGEPAGE) };
+        match self.source() {
+            Source::Mprotect => Ok(()),
+            Source::Move | Source::Copy => self.engine.machine.uffd().register(addr, len, true),
+        }
+    }
+
+    /// Registers all managed memory but what the kernel manages there, and the staging windows. For a new userfaultfd.
+    pub fn register_all(&self) -> Result<()> {
+        let machine = &self.engine.machine;
+        let all = (machine.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32;
+        let mut page = 0;
+        while page < all {
+            let mut end = all;
+            let mut next = page;
+            // Up to the next foreign mapping.
+            while let Some(vma) = self.engine.next_in(next, all) {
+                if vma.foreign {
+                    end = vma.first.0;
+                    break;
+                }
+                next = vma.end();
+            }
+            if end > page {
+                self.register(address(PageNo(page)), (end - page) as usize * PAGE_BYTES)?;
+            }
+            page = if end < all { self.engine.next_in(end, all).map_or(all, |v| v.end()) } else { all };
+        }
+        if self.source() != Source::Mprotect {
+            machine.uffd().register(machine.stage.load(Relaxed), self.stage_bytes, true)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether this process may lock without limit (`CAP_IPC_LOCK`).
+fn may_lock_any() -> bool {
+    #[repr(C)]
+    struct Header(u32, i32);
+    let header = Header(0x2008_0522, 0);
+    let mut data = [0u32; 6];
+    // SAFETY: version 3 of capget: a header and two records of three words.
+    let ok = unsafe { outswap_sys::syscall2(nr::CAPGET, &raw const header as usize, data.as_mut_ptr() as usize) } == 0;
+    ok && data[0] & 1 << 14 != 0
+}
+
+/// Opens a userfaultfd for a fault source, at a descriptor of at least `min_fd`.
+pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
+    let features = uffd::FEATURE_SIGBUS
+        | uffd::FEATURE_PAGEFAULT_FLAG_WP
+        | if source == Source::Move { uffd::FEATURE_MOVE } else { 0 };
+    let low = Uffd::open(features)?;
+    let high = os::fcntl(low.0, os::F_DUPFD_CLOEXEC, min_fd as usize);
+    let _ = os::close(low.0);
+    high.map(|fd| Uffd(fd as i32))
+}
+
+/// Pages of a staging area of so many bytes.
+pub const fn windows(stage_bytes: usize) -> usize {
+    stage_bytes / (BLOCK_PAGES * PAGE_BYTES)
+}
+
+/// Waits as the machine does.
+pub fn pause(live: &Live, spins: u32) {
+    live.engine.machine.pause(spins);
+}

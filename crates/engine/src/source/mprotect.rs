@@ -1,0 +1,143 @@
+//! mprotect and SIGSEGV, for hosts that forbid userfaultfd: a page that is not resident has no access rights. Content goes in
+//! and out through `/proc/self/mem`, which ignores access rights.
+//!
+//! Every border between resident and other pages is a border between two kernel mappings, of which a process may have 65,530
+//! by default; so pages come in by groups of 16.
+use crate::live::live;
+use crate::machine::{LiveMachine, address, drop_content};
+use crate::gate;
+use core::sync::atomic::Ordering::Relaxed;
+use outswap_core::machine::{Machine, Prot, PutError, WindowNo};
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::word::State;
+use outswap_sys::{Errno, Result, nr};
+
+/// Pages that come in together.
+pub const GRAIN_PAGES: usize = 16;
+
+fn set_access(first: PageNo, count: usize, prot: Prot) -> Result<()> {
+    // SAFETY: managed memory is never accessed by Rust.
+    unsafe { gate::call3(nr::MPROTECT, address(first), count * PAGE_BYTES, prot.0 as usize) }.map(drop)
+}
+
+fn transfer_bytes(nr: usize, fd: i32, local: usize, len: usize, remote: usize) -> bool {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: `local` is memory of ours of that length; `remote` is an offset in /proc/self/mem. The gate is used because
+        // that offset lies in the managed range.
+        let n = unsafe { gate::call(nr, fd as usize, local + done, len - done, remote + done, 0, 0) };
+        match outswap_sys::ret(n) {
+            Ok(0) => return false,
+            Ok(n) => done += n,
+            Err(Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// See [`Machine::take`].
+pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+    let fd = m.mem_fd.load(Relaxed);
+    let mut taken = 0u64;
+    let mut at = 0;
+    while at < 64 && present >> at != 0 {
+        at += (present >> at).trailing_zeros() as usize;
+        let run = (!(present >> at)).trailing_zeros() as usize;
+        let (page, frame) = (first.plus(at), m.window_address(window, offset + at));
+        if set_access(page, run, Prot::NONE).is_ok() {
+            if transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page)) {
+                drop_content(page, run);
+                taken |= outswap_core::hazard::mask_of(at, run);
+            } else {
+                restore_access(page, run);
+            }
+        }
+        at += run;
+    }
+    taken
+}
+
+/// Gives pages the access that their mappings say.
+fn restore_access(first: PageNo, count: usize) -> bool {
+    let (mut page, end) = (first.0, first.0 + count as u32);
+    let mut ok = true;
+    while let Some(vma) = live().engine.next_in(page, end) {
+        if vma.prot != Prot::NONE && !vma.foreign {
+            ok &= set_access(vma.first, vma.count as usize, vma.prot).is_ok();
+        }
+        page = vma.end();
+    }
+    ok
+}
+
+/// See [`Machine::put`].
+pub fn put(m: &LiveMachine, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+    let fd = m.mem_fd.load(Relaxed);
+    let count = src.len() / PAGE_BYTES;
+    if !transfer_bytes(nr::PWRITE64, fd, src.as_ptr() as usize, src.len(), address(first)) {
+        drop_content(first, count);
+        return (0, Some(PutError::Gone));
+    }
+    if !restore_access(first, count) {
+        let _ = set_access(first, count, Prot::NONE);
+        drop_content(first, count);
+        return (0, Some(PutError::NoMemory));
+    }
+    (count, None)
+}
+
+/// See [`Machine::put_zero`]. The kernel fills the pages with zeros when they are touched.
+pub fn put_zero(first: PageNo, count: usize) -> (usize, Option<PutError>) {
+    if !restore_access(first, count) {
+        let _ = set_access(first, count, Prot::NONE);
+        return (0, Some(PutError::NoMemory));
+    }
+    (count, None)
+}
+
+/// See [`Machine::drop_pages`].
+pub fn drop_pages(first: PageNo, count: usize) {
+    let _ = set_access(first, count, Prot::NONE);
+    drop_content(first, count);
+}
+
+/// See [`Machine::transfer`].
+pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
+    let mut page = [0u8; PAGE_BYTES];
+    let fd = m.mem_fd.load(Relaxed);
+    let at = page.as_mut_ptr() as usize;
+    if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, address(from)) || put(m, to, &page).0 == 0 {
+        return false;
+    }
+    drop_pages(from, 1);
+    true
+}
+
+/// See [`Machine::protect`]. The map already says the new access; a page that is busy gets it from there.
+pub fn protect(first: PageNo, count: usize, prot: Prot) -> bool {
+    if prot == Prot::NONE {
+        return set_access(first, count, prot).is_ok();
+    }
+    let engine = &live().engine;
+    let mut ok = true;
+    engine.touched(first, count as u32, |first, count| {
+        let mut at = 0;
+        while at < count as usize {
+            let mut spins = 0;
+            while engine.state(first.plus(at)) == State::Busy {
+                engine.machine.pause(spins);
+                spins += 1;
+            }
+            let mut run = 0;
+            while at + run < count as usize && engine.state(first.plus(at + run)) == State::Resident {
+                run += 1;
+            }
+            if run > 0 {
+                ok &= set_access(first.plus(at), run, prot).is_ok();
+            }
+            at += run.max(1);
+        }
+    });
+    ok
+}

@@ -1,0 +1,352 @@
+//! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
+use crate::assist::{self, Pins};
+use crate::calls;
+use crate::layout::*;
+use crate::live::Live;
+use crate::signals::OURS;
+use crate::{exec, fork, gate, memory, signals};
+use outswap_core::engine::{Context, Fault};
+use outswap_store::Worker;
+use outswap_sys::signal::{KernelSigaction, SIGBUS, SIGSEGV, SIGSYS, Siginfo, Stack, Ucontext, bit};
+use outswap_sys::{Errno, nr, os};
+
+type Cx = Context<Worker>;
+const EFAULT: isize = -(Errno::EFAULT.0 as isize);
+const EINVAL: isize = -(Errno::EINVAL.0 as isize);
+const EBADF: isize = -(Errno::EBADF.0 as isize);
+const EPERM: isize = -(Errno::EPERM.0 as isize);
+const EIO: isize = -(Errno::EIO.0 as isize);
+
+/// What becomes of a trapped call.
+enum Outcome {
+    /// It was served: this is what it returns.
+    Done(isize),
+    /// It runs in the stub of this slot, once the handler returns.
+    Run(usize),
+    /// It runs in pieces, in this handler.
+    Pieces,
+}
+
+/// Masks and structures that calls in progress point to instead of the program's own, one set a slot.
+#[repr(C)]
+struct Substitute {
+    mask: u64,
+    pair: [usize; 2],
+}
+static SUBSTITUTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+
+/// Reserves what trapped calls need.
+pub fn reserve() -> outswap_sys::Result<()> {
+    let at = os::mmap_anonymous(HAZARDS * core::mem::size_of::<Substitute>())?;
+    SUBSTITUTES.store(at, core::sync::atomic::Ordering::Release);
+    Ok(())
+}
+
+fn substitute(slot: usize) -> *mut Substitute {
+    let base = SUBSTITUTES.load(core::sync::atomic::Ordering::Acquire) as *mut Substitute;
+    base.wrapping_add(slot)
+}
+
+/// Serves a trap. The interrupted code continues as if its system call had returned, or in the gate.
+pub fn on_trap(live: &Live, info: &Siginfo, uc: &mut Ucontext) {
+    signals::count_trap(live);
+    let nr = info.syscall as usize;
+    let g = &uc.gregs;
+    let mut args =
+        [g.rdi as usize, g.rsi as usize, g.rdx as usize, g.r10 as usize, g.r8 as usize, g.r9 as usize];
+    let is_fork = nr == nr::FORK || nr == nr::CLONE && args[0] & 0x100 == 0;
+    if is_fork {
+        uc.gregs.rax = fork::fork(live, nr, args) as u64;
+        return;
+    }
+    if nr == nr::EXECVE || nr == nr::EXECVEAT {
+        uc.gregs.rax = exec::exec(live, nr, args) as u64;
+        return;
+    }
+    if nr == nr::CLONE {
+        clone_thread(live, args, uc);
+        return;
+    }
+    let mask = &mut uc.sigmask;
+    match live.contexts.hold().run(|cx| serve(live, cx, nr, &mut args, mask)) {
+        Outcome::Done(value) => uc.gregs.rax = value as u64,
+        Outcome::Pieces => uc.gregs.rax = pieces(live, nr, args) as u64,
+        Outcome::Run(slot) => {
+            let to = uc.gregs.rip as usize;
+            let g = &mut uc.gregs;
+            g.rax = nr as u64;
+            [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9] = args.map(|a| a as u64);
+            g.rip = gate::stub(slot, to) as u64;
+        }
+    }
+}
+
+fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut u64) -> Outcome {
+    if let Some(value) = memory::call(nr, *args, cx) {
+        return Outcome::Done(value);
+    }
+    match nr {
+        nr::RT_SIGACTION => return Outcome::Done(sigaction(live, cx, *args)),
+        nr::RT_SIGPROCMASK => return Outcome::Done(sigprocmask(live, cx, *args, mask)),
+        nr::SIGALTSTACK => keep_altstack(live, cx, args[0]),
+        nr::CLOSE => return Outcome::Done(EBADF),
+        // Our descriptors are where a program that counts upwards never comes; one that names them gets none.
+        nr::DUP2 | nr::DUP3 => return Outcome::Done(EBADF),
+        nr::CLOSE_RANGE => return Outcome::Done(close_range(live, *args)),
+        nr::PROCESS_MADVISE => return process_madvise(live, cx, *args),
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => {
+            if args[2] > assist::window_bytes(live) && overlaps_arena(args[1], args[2]) && is_file(args[0]) {
+                return Outcome::Pieces;
+            }
+        }
+        nr::IOCTL if args[1] == 0x8912 => {
+            // struct ifconf: a length and a pointer.
+            let mut pins = Pins::new(live);
+            let mut ifconf = [0u8; 16];
+            if pins.pin(cx, args[2], 16).is_ok() && assist::peek(args[2], &mut ifconf) {
+                let word = |at: usize| u64::from_le_bytes(ifconf[at..at + 8].try_into().expect("8 bytes"));
+                let _ = pins.pin(cx, word(8) as usize, (word(0) as u32 as usize).min(1 << 20));
+            }
+            return Outcome::Run(pins.slot());
+        }
+        _ => {}
+    }
+    let mut pins = Pins::new(live);
+    let result = pins.arguments(cx, calls::find(nr), args);
+    if let Err(fault) = result {
+        pins.release();
+        return Outcome::Done(match fault {
+            Fault::Corrupt | Fault::Unreadable => {
+                live.warn(b"warning: a system call's memory cannot be read back from the store: the call fails with EIO");
+                EIO
+            }
+            _ => EFAULT,
+        });
+    }
+    if let Some(at) = mask_argument(nr) {
+        replace_mask(pins.slot(), nr, at, args);
+    }
+    Outcome::Run(pins.slot())
+}
+
+/// Which argument of a call is a signal mask that holds while it waits.
+fn mask_argument(nr: usize) -> Option<usize> {
+    match nr {
+        nr::RT_SIGSUSPEND => Some(0),
+        nr::PPOLL => Some(3),
+        nr::EPOLL_PWAIT => Some(4),
+        nr::EPOLL_PWAIT2 => Some(4),
+        nr::PSELECT6 => Some(5),
+        _ => None,
+    }
+}
+
+/// A handler that runs while the call waits has the call's mask: our signals must not be in it.
+fn replace_mask(slot: usize, nr: usize, at: usize, args: &mut [usize; 6]) {
+    let to = substitute(slot);
+    let mut from = args[at];
+    let mut pair = [0u8; 16];
+    if nr == nr::PSELECT6 {
+        if from == 0 || !assist::peek(from, &mut pair) {
+            return;
+        }
+        from = usize::from_le_bytes(pair[..8].try_into().expect("8 bytes"));
+    }
+    let mut mask = [0u8; 8];
+    if from == 0 || !assist::peek(from, &mut mask) || u64::from_le_bytes(mask) & OURS == 0 {
+        return;
+    }
+    // SAFETY: the slot, and with it its substitutes, are this call's until it returns.
+    unsafe {
+        (*to).mask = u64::from_le_bytes(mask) & !OURS;
+        let place = &raw const (*to).mask as usize;
+        if nr == nr::PSELECT6 {
+            (*to).pair = [place, usize::from_le_bytes(pair[8..].try_into().expect("8 bytes"))];
+            args[at] = &raw const (*to).pair as usize;
+        } else {
+            args[at] = place;
+        }
+    }
+}
+
+fn sigaction(live: &Live, cx: &mut Cx, [signal, new, old, size, ..]: [usize; 6]) -> isize {
+    const BYTES: usize = core::mem::size_of::<KernelSigaction>();
+    if size != 8 {
+        return EINVAL;
+    }
+    let mut action = KernelSigaction::default();
+    // SAFETY: plain old data.
+    let bytes = unsafe { &mut *(&raw mut action).cast::<[u8; BYTES]>() };
+    if new != 0 && !assist::copy_in(live, cx, new, bytes) {
+        return EFAULT;
+    }
+    let signal = signal as i32;
+    let mut before = KernelSigaction::default();
+    if matches!(signal, SIGBUS | SIGSEGV | SIGSYS) {
+        let mut actions = live.actions.lock(|s| crate::live::pause(live, s));
+        if let Some(slot) = actions.get(signal) {
+            before = *slot;
+            // A vforked child borrows this memory, but its dispositions are its own and end with its exec.
+            if new != 0 && live.is_own_process() {
+                *slot = action;
+            }
+        }
+    } else {
+        action.mask &= !OURS;
+        let new = (new != 0).then_some(&action);
+        // SAFETY: the program's own request, without our signals in the mask.
+        if let Err(e) = unsafe { outswap_sys::signal::sigaction(signal, new, Some(&mut before)) } {
+            return -(e.0 as isize);
+        }
+    }
+    // SAFETY: plain old data.
+    let bytes = unsafe { &*(&raw const before).cast::<[u8; BYTES]>() };
+    if old != 0 && !assist::copy_out(live, cx, old, bytes) {
+        return EFAULT;
+    }
+    0
+}
+
+fn sigprocmask(live: &Live, cx: &mut Cx, [how, new, old, size, ..]: [usize; 6], mask: &mut u64) -> isize {
+    if size != 8 {
+        return EINVAL;
+    }
+    let mut set = [0u8; 8];
+    if new != 0 && !assist::copy_in(live, cx, new, &mut set) {
+        return EFAULT;
+    }
+    let (set, before) = (u64::from_le_bytes(set), *mask);
+    let after = match how {
+        _ if new == 0 => before,
+        0 => before | set,
+        1 => before & !set,
+        2 => set,
+        _ => return EINVAL,
+    };
+    const SIGKILL: u64 = bit(9);
+    const SIGSTOP: u64 = bit(19);
+    *mask = after & !(OURS | SIGKILL | SIGSTOP);
+    if old != 0 && !assist::copy_out(live, cx, old, &before.to_le_bytes()) {
+        return EFAULT;
+    }
+    0
+}
+
+/// The kernel writes signal frames to an alternate stack on its own.
+fn keep_altstack(live: &Live, cx: &mut Cx, at: usize) {
+    const BYTES: usize = core::mem::size_of::<Stack>();
+    let mut stack = Stack::default();
+    // SAFETY: plain old data.
+    let bytes = unsafe { &mut *(&raw mut stack).cast::<[u8; BYTES]>() };
+    if at != 0 && assist::copy_in(live, cx, at, bytes) && stack.flags & 2 == 0 && stack.size < 1 << 30 {
+        assist::keep(live, cx, stack.sp, stack.size);
+    }
+}
+
+fn close_range(live: &Live, [first, last, flags, ..]: [usize; 6]) -> isize {
+    let (low, high) = (live.fds.0 as usize, live.fds.1 as usize);
+    let mut result = 0;
+    for (first, last) in [(first, last.min(low - 1)), (first.max(high + 1), last)] {
+        if first <= last {
+            // SAFETY: closes the program's descriptors, as it asked.
+            let value = unsafe { outswap_sys::syscall3(nr::CLOSE_RANGE, first, last, flags) };
+            result = result.min(value);
+        }
+    }
+    if first > last { EINVAL } else { result }
+}
+
+/// Advice for managed memory of this very process must not go past the engine.
+fn process_madvise(live: &Live, cx: &mut Cx, args: [usize; 6]) -> Outcome {
+    let [_, vec, count, advice, ..] = args;
+    let mut total = 0isize;
+    for i in 0..count.min(1024) {
+        let mut iov = [0u8; 16];
+        if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
+            return Outcome::Done(EFAULT);
+        }
+        let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
+        if !overlaps_arena(word(0), word(8)) {
+            let mut pins = Pins::new(live);
+            let _ = pins.pin(cx, vec, count.min(1024) * 16);
+            return Outcome::Run(pins.slot());
+        }
+        // Only advice that is known to keep content may come from another process.
+        if !matches!(advice, os::MADV_COLD | os::MADV_PAGEOUT | os::MADV_WILLNEED) {
+            return Outcome::Done(EPERM);
+        }
+        let value = memory::madvise(live, cx, word(0), word(8), advice);
+        if value < 0 {
+            return Outcome::Done(if total > 0 { total } else { value });
+        }
+        total += word(8) as isize;
+    }
+    Outcome::Done(total)
+}
+
+/// A thread whose stack lies in managed memory. The child passes through the same code, so no slot can be freed there;
+/// what the kernel writes on its own is kept resident for good.
+fn clone_thread(live: &Live, args: [usize; 6], uc: &mut Ucontext) {
+    const KEPT_BYTES: usize = 64 * 1024;
+    live.contexts.hold().run(|cx| {
+        let stack = args[1];
+        if in_arena(stack) {
+            assist::keep(live, cx, (stack - KEPT_BYTES).max(ARENA), KEPT_BYTES);
+        }
+        for at in [args[2], args[3], args[4]] {
+            if in_arena(at) {
+                assist::keep(live, cx, at, 256);
+            }
+        }
+    });
+    match gate::clone_stub(uc.gregs.rip as usize) {
+        Some(stub) => {
+            uc.gregs.rax = nr::CLONE as u64;
+            uc.gregs.rip = stub as u64;
+        }
+        None => uc.gregs.rax = -(Errno::EAGAIN.0 as isize) as u64,
+    }
+}
+
+/// Whether a descriptor is a file, whose transfers are never cut short.
+fn is_file(fd: usize) -> bool {
+    let mut stat = [0u32; 36];
+    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24.
+    let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
+    const S_IFMT: u32 = 0o170000;
+    const S_IFREG: u32 = 0o100000;
+    const S_IFBLK: u32 = 0o060000;
+    ok && matches!(stat[6] & S_IFMT, S_IFREG | S_IFBLK)
+}
+
+/// A transfer between a file and more memory than may be resident at once.
+fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
+    let [fd, buf, len, offset, ..] = args;
+    let window = assist::window_bytes(live);
+    let mut done = 0;
+    while done < len {
+        let part = window.min(len - done);
+        let pinned = live.contexts.hold().run(|cx| {
+            let mut pins = Pins::new(live);
+            match pins.pin(cx, buf + done, part) {
+                Ok(()) => Ok(pins.slot()),
+                Err(_) => {
+                    pins.release();
+                    Err(())
+                }
+            }
+        });
+        let Ok(slot) = pinned else { return if done > 0 { done as isize } else { EIO } };
+        // SAFETY: the program's own call, on a part of its buffer.
+        let value = unsafe { gate::call(nr, fd, buf + done, part, offset + done, 0, 0) };
+        live.engine.hazards.release(slot);
+        match value {
+            n if n < 0 => return if done > 0 { done as isize } else { n },
+            n => done += n as usize,
+        }
+        if (value as usize) < part {
+            break;
+        }
+    }
+    done as isize
+}

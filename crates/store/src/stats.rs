@@ -1,0 +1,57 @@
+//! What the store counts.
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters and gauges of one process's store; read them with relaxed loads.
+        #[derive(Default, Debug)]
+        #[repr(C)]
+        pub struct StoreStats { $($(#[$doc])* pub $name: AtomicU64),* }
+    };
+}
+stats! {
+    /// Pages written to a plain or compressed RAM tier.
+    pages_out_ram,
+    /// Pages read from a RAM tier.
+    pages_in_ram,
+    /// Pages written to the file tier, directly or from a RAM tier.
+    pages_out_file,
+    /// Pages read from the file tier.
+    pages_in_file,
+    /// Bytes written to the file.
+    file_written_total,
+    /// Bytes read from the file.
+    file_read_total,
+    /// Gauge: live bytes of this process in the file.
+    file_live_bytes,
+    /// Bytes that went into compression.
+    compress_in_total,
+    /// Bytes that came out of compression, raw units counted at full size.
+    compress_out_total,
+    /// Units that did not compress.
+    raw_units,
+    /// Puts refused because every tier was full.
+    full,
+    /// Read and write errors of the file.
+    errors,
+    /// Units that came back changed.
+    corruptions,
+    /// Gauge: pool memory really held.
+    pool_bytes,
+    /// Gauge: bytes of stored objects in the pools.
+    pool_used_bytes,
+    /// Objects moved by compaction of a pool.
+    compacted_objects,
+    /// Units moved out of sparse file segments.
+    file_moved_units,
+    /// Forked children for which the user table had no entry: what they share is never freed.
+    pinned_forks,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Relaxed);
+}
+
+pub(crate) fn sub(counter: &AtomicU64, n: u64) {
+    counter.fetch_sub(n, Relaxed);
+}
