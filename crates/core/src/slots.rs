@@ -22,6 +22,12 @@ struct Cluster {
     kind: AtomicU32,
 }
 const LISTED: u32 = 0x100;
+
+impl Cluster {
+    fn is_empty(&self) -> bool {
+        self.used.iter().all(|w| w.load(Relaxed) == 0)
+    }
+}
 // SAFETY: atomics of zero are valid.
 unsafe impl Zeroed for Cluster {}
 
@@ -46,6 +52,8 @@ struct Lists {
     free: u32,
     /// First cluster never used.
     fresh: u32,
+    /// Clusters on a list of those with room of which no slot is in use.
+    idle: u32,
     used_slots: u64,
 }
 
@@ -63,7 +71,7 @@ impl Slots {
         Some(Slots {
             clusters: Table::new(from, clusters)?,
             hashes: Table::new(from, clusters * CLUSTER_SLOTS)?,
-            lists: SpinLock::new(Lists { partial: [NONE; 2], free: NONE, fresh: 0, used_slots: 0 }),
+            lists: SpinLock::new(Lists { partial: [NONE; 2], free: NONE, fresh: 0, idle: 0, used_slots: 0 }),
         })
     }
 
@@ -73,12 +81,13 @@ impl Slots {
         let o = order as usize;
         loop {
             if lists.partial[o] == NONE {
-                self.add_cluster(&mut lists, order)?;
+                self.add_cluster(&mut lists, order).or_else(|| self.regroup(&mut lists, order))?;
             }
             let number = lists.partial[o] - 1;
             let cluster = &self.clusters[number as usize];
             if let Some(index) = find(cluster, order) {
                 let width = if order == Order::Page { 1 } else { 0xffff };
+                lists.idle -= cluster.is_empty() as u32;
                 cluster.used[index / 64].fetch_or(width << (index % 64), Relaxed);
                 lists.used_slots += if order == Order::Page { 1 } else { FOLIO_PAGES as u64 };
                 return Some(SlotId(number * CLUSTER_SLOTS as u32 + index as u32));
@@ -99,10 +108,60 @@ impl Slots {
         } else {
             return None;
         };
+        self.list(lists, number, order);
+        lists.idle += 1;
+        Some(())
+    }
+
+    /// Puts a cluster on the list of those with room for `order`.
+    fn list(&self, lists: &mut Lists, number: u32, order: Order) {
         let cluster = &self.clusters[number as usize];
         cluster.kind.store((order as u32 + 1) | LISTED, Relaxed);
         cluster.next.store(lists.partial[order as usize], Relaxed);
         lists.partial[order as usize] = number + 1;
+    }
+
+    fn list_free(&self, lists: &mut Lists, number: u32) {
+        let cluster = &self.clusters[number as usize];
+        cluster.kind.store(0, Relaxed);
+        cluster.next.store(lists.free, Relaxed);
+        lists.free = number + 1;
+    }
+
+    /// Sorts the clusters anew once an order has run out of them: those that have become empty serve any order again.
+    /// For single pages the clusters whose folios are all broken are turned over, or, as the last resort, one that
+    /// still has room for a folio. Otherwise slots would stay free for ever while the store is called full.
+    fn regroup(&self, lists: &mut Lists, order: Order) -> Option<()> {
+        let all = (self.clusters.len() * CLUSTER_SLOTS) as u64;
+        let hope = if order == Order::Page { lists.used_slots < all } else { lists.idle > 0 };
+        if !hope {
+            return None;
+        }
+        (lists.free, lists.partial, lists.idle) = (NONE, [NONE; 2], 0);
+        for number in 0..lists.fresh {
+            let cluster = &self.clusters[number as usize];
+            let kind = cluster.kind.load(Relaxed) & !LISTED;
+            let folios = kind == Order::Folio as u32 + 1;
+            if cluster.is_empty() {
+                self.list_free(lists, number);
+            } else if folios && find(cluster, Order::Folio).is_some() {
+                self.list(lists, number, Order::Folio);
+            } else if find(cluster, Order::Page).is_some() && (!folios || order == Order::Page) {
+                self.list(lists, number, Order::Page);
+            } else {
+                cluster.kind.store(kind, Relaxed);
+            }
+        }
+        if lists.partial[order as usize] != NONE {
+            return Some(());
+        }
+        if lists.free != NONE {
+            return self.add_cluster(lists, order);
+        }
+        // Here the order is that of pages, and only clusters with room for folios are left.
+        let number = lists.partial[Order::Folio as usize].checked_sub(1)?;
+        lists.partial[Order::Folio as usize] = self.clusters[number as usize].next.load(Relaxed);
+        self.list(lists, number, Order::Page);
         Some(())
     }
 
@@ -119,18 +178,15 @@ impl Slots {
         assert!(old & 1 << (index % 64) != 0, "slot freed twice");
         lists.used_slots -= 1;
         let kind = cluster.kind.load(Relaxed);
-        let empty = cluster.used.iter().all(|w| w.load(Relaxed) == 0);
-        if kind & LISTED == 0 {
-            let order = kind as usize - 1;
-            if empty {
-                cluster.kind.store(0, Relaxed);
-                cluster.next.store(lists.free, Relaxed);
-                lists.free = number + 1;
-            } else if order == Order::Page as usize || find(cluster, Order::Folio).is_some() {
-                cluster.kind.store(kind | LISTED, Relaxed);
-                cluster.next.store(lists.partial[order], Relaxed);
-                lists.partial[order] = number + 1;
-            }
+        let empty = cluster.is_empty();
+        if kind & LISTED != 0 {
+            lists.idle += empty as u32;
+        } else if empty {
+            self.list_free(&mut lists, number);
+        } else if kind == Order::Page as u32 + 1 {
+            self.list(&mut lists, number, Order::Page);
+        } else if find(cluster, Order::Folio).is_some() {
+            self.list(&mut lists, number, Order::Folio);
         }
     }
 

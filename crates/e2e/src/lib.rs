@@ -1,0 +1,27 @@
+//! Helpers of the end-to-end tests: every test runs a program twice, plainly and under `outswap run`, and compares.
+//!
+//! Environment: `OUTSWAP_BIN` names the binary to test (default: the workspace's release build), with its libraries
+//! beside it. `OUTSWAP_E2E_PLAIN=1` runs both sides plainly, which proves the tests themselves.
+pub mod build;
+pub mod calls;
+pub mod process;
+pub mod sample;
+pub mod setup;
+pub mod wire;
+pub mod workloads;
+
+pub use process::{Outcome, Run};
+pub use setup::{Setup, Tmp, plain_mode};
+
+/// A binary kilobyte.
+pub const KIB: u64 = 1 << 10;
+/// A binary megabyte.
+pub const MIB: u64 = 1 << 20;
+
+/// A number from the environment, or its default.
+pub fn env_or(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}

@@ -15,19 +15,26 @@ const PERMANENT: usize = 64;
 /// Hazard slots that calls may use.
 pub const CALL_SLOTS: usize = HAZARDS - PERMANENT;
 
-/// Builds the gate. `owner_word(slot)` is the address of the slot's owner word.
-pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
+/// Opens the plain gate. Before this, no call may name managed memory: the filter may have been inherited.
+pub fn open() -> Result<()> {
     let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
     let at = unsafe { os::mmap(GATE, GATE_BYTES.next_multiple_of(4096), os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
     if at != GATE {
         return Err(outswap_sys::Errno::EEXIST);
     }
-    // SAFETY: fresh memory of GATE_BYTES, ours alone.
-    let code = unsafe { core::slice::from_raw_parts_mut(GATE as *mut u8, GATE_CODE_BYTES) };
-    code[..3].copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
+    // SAFETY: fresh memory, ours alone.
+    unsafe { core::slice::from_raw_parts_mut(GATE as *mut u8, 3) }.copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
+    // SAFETY: nothing writes the page from here on.
+    unsafe { os::mprotect(GATE, 4096, os::PROT_READ | os::PROT_EXEC) }
+}
+
+/// Builds the stubs. `owner_word(slot)` is the address of the slot's owner word.
+pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
+    // SAFETY: the stubs' pages, ours alone and not used by anyone yet.
+    let code = unsafe { core::slice::from_raw_parts_mut((GATE + 4096) as *mut u8, GATE_CODE_BYTES - 4096) };
     for slot in 0..HAZARDS {
-        let stub = &mut code[4096 + slot * STUB_BYTES..][..STUB_BYTES];
+        let stub = &mut code[slot * STUB_BYTES..][..STUB_BYTES];
         let at = GATE + 4096 + slot * STUB_BYTES;
         let relative = |end: usize| ((RETURNS + slot * 8) as i64 - (at + end) as i64) as i32;
         if slot < CALL_SLOTS {
@@ -47,8 +54,8 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     }
     // The return addresses start on the page after the code: GATE_CODE_BYTES is a multiple of the page.
     const { assert!(GATE_CODE_BYTES.is_multiple_of(4096)) };
-    // SAFETY: the code page is ours; nothing writes it from here on.
-    unsafe { os::mprotect(GATE, GATE_CODE_BYTES, os::PROT_READ | os::PROT_EXEC) }
+    // SAFETY: nothing writes the stubs from here on.
+    unsafe { os::mprotect(GATE + 4096, GATE_CODE_BYTES - 4096, os::PROT_READ | os::PROT_EXEC) }
 }
 
 /// Issues a system call that may name managed memory.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
-use outswap_sys::{Errno, os};
+use outswap_sys::{Errno, nr, os};
 
 static CONTEXTS: Contexts = Contexts::new();
 static SETUP_TID: AtomicI32 = AtomicI32::new(0);
@@ -195,6 +195,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         return Err(SetupError::Version);
     }
     signals::start_clock();
+    gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
     trap::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
@@ -228,7 +229,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let store = make_store(control, slots, min_fd)?;
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)
-        .map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
+        .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
     let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
     OBJECT.store(object as usize, Relaxed);
@@ -268,9 +269,9 @@ fn reserve_arena() -> Option<usize> {
             else {
                 return false;
             };
-            let at = os::mmap(ARENA, bytes, os::PROT_NONE, flags, -1, 0);
+            let at = gate::call(nr::MMAP, ARENA, bytes, os::PROT_NONE, flags, usize::MAX, 0);
             let _ = os::munmap(probe, bytes / 2);
-            at == Ok(ARENA)
+            at == ARENA as isize
         }
     })
 }
@@ -327,8 +328,8 @@ fn already_filtered() -> bool {
 /// Asks for something harmless with an argument in the managed range, with the trap handler counting.
 fn range_is_trapped() -> bool {
     let before = live::live().record().counters.get(Stat::CallsTrapped);
-    // SAFETY: getpid ignores its arguments.
-    unsafe { outswap_sys::syscall1(outswap_sys::nr::GETPID, ARENA) };
+    // SAFETY: getuid ignores its arguments.
+    unsafe { outswap_sys::syscall1(outswap_sys::nr::GETUID, ARENA) };
     live::live().record().counters.get(Stat::CallsTrapped) != before
 }
 

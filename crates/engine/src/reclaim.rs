@@ -79,7 +79,7 @@ pub fn start() {
              "2:",
              main = in(reg) main as extern "C" fn() -> !,
              inlateout("rax") nr::CLONE as isize => tid,
-             in("rdi") CLONE_FLAGS, in("rsi") stack + STACK_BYTES - 64, in("rdx") 0, in("r10") 0, in("r8") 0,
+             in("rdi") CLONE_FLAGS, in("rsi") stack + STACK_BYTES - 64, in("rdx") 0, in("r10") 0, in("r8") 0, in("r9") 0,
              out("rcx") _, out("r11") _);
         tid
     };

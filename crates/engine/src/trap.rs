@@ -89,10 +89,12 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
         nr::RT_SIGACTION => return Outcome::Done(sigaction(live, cx, *args)),
         nr::RT_SIGPROCMASK => return Outcome::Done(sigprocmask(live, cx, *args, mask)),
         nr::SIGALTSTACK => keep_altstack(live, cx, args[0]),
-        nr::CLOSE => return Outcome::Done(EBADF),
-        // Our descriptors are where a program that counts upwards never comes; one that names them gets none.
-        nr::DUP2 | nr::DUP3 => return Outcome::Done(EBADF),
-        nr::CLOSE_RANGE => return Outcome::Done(close_range(live, *args)),
+        // Our descriptors are where a program that counts upwards never comes; one that names them finds none.
+        nr::CLOSE if is_our_fd(live, args[0]) => return Outcome::Done(EBADF),
+        nr::DUP2 | nr::DUP3 if is_our_fd(live, args[1]) => return Outcome::Done(EBADF),
+        nr::CLOSE_RANGE if args[1] as u32 >= live.fds.0 as u32 => {
+            return Outcome::Done(close_range(live, *args));
+        }
         nr::PROCESS_MADVISE => return process_madvise(live, cx, *args),
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => {
             if args[2] > assist::window_bytes(live) && overlaps_arena(args[1], args[2]) && is_file(args[0]) {
@@ -243,8 +245,13 @@ fn keep_altstack(live: &Live, cx: &mut Cx, at: usize) {
     }
 }
 
+fn is_our_fd(live: &Live, fd: usize) -> bool {
+    (live.fds.0..=live.fds.1).contains(&(fd as i32))
+}
+
 fn close_range(live: &Live, [first, last, flags, ..]: [usize; 6]) -> isize {
     let (low, high) = (live.fds.0 as usize, live.fds.1 as usize);
+    let (first, last) = (first as u32 as usize, last as u32 as usize);
     let mut result = 0;
     for (first, last) in [(first, last.min(low - 1)), (first.max(high + 1), last)] {
         if first <= last {

@@ -3,7 +3,8 @@
 //! # The unit of compression
 //! A folio is compressed in chunks of [`CHUNK_PAGES`] pages. Measured with
 //! `cargo run --release -p outswap-store --example chunks` (one run on a busy
-//! 2-core VM; chunks of 4 / 16 / 64 KiB; ns per 4 KiB page; "one" is one random page out of a chunk, decoded no further than needed with LZ4):
+//! 2-core VM; chunks of 4 / 16 / 64 KiB; ns per 4 KiB page; "one" is one random page out of a
+//! chunk, decoded no further than needed with LZ4):
 //!
 //! | data, codec | ratio | compress | decompress all | one |
 //! | --- | --- | --- | --- | --- |
@@ -14,7 +15,6 @@
 //!
 //! 16 KiB has most of what 64 KiB wins in ratio; a random page costs a quarter to two fifths of what it costs there.
 use core::ffi::{c_char, c_int, c_void};
-use core::ptr::null_mut;
 use lz4_sys as _;
 use outswap_core::units::PAGE_BYTES;
 
@@ -232,7 +232,7 @@ pub(crate) fn decode(
             if worker.zstd_d.is_null() {
                 let space = worker.zstd_d_space.as_mut_ptr().cast();
                 worker.zstd_d = zstd_sys::ZSTD_initStaticDCtx(space, ZSTD_DCTX_BYTES);
-                if worker.zstd_d == null_mut() {
+                if worker.zstd_d.is_null() {
                     return Err(());
                 }
             }

@@ -35,30 +35,42 @@ pub fn ret(value: isize) -> Result<usize> {
     if (-4095..0).contains(&value) { Err(Errno((-value) as i32)) } else { Ok(value as usize) }
 }
 
+/// A system call with six arguments.
+///
+/// # Safety
+/// As the system call itself: pointers must be right for it, and what it does to the address space must not break Rust's
+/// view of memory.
+#[inline]
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn syscall6(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    let value: isize;
+    // SAFETY: the caller vouches for the call; the clobbers are those of the x86-64 ABI.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr as isize => value, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
+             in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    value
+}
+
 macro_rules! syscall {
-    ($(#[$doc:meta])* $name:ident, $($arg:ident => $reg:tt),*) => {
+    ($(#[$doc:meta])* $name:ident($($arg:ident),*), $($zero:literal),*) => {
         $(#[$doc])*
         ///
+        /// Argument registers that the call does not use are zeroed: a filter sees all six, and whatever stood in them
+        /// before could look like a pointer into managed memory.
+        ///
         /// # Safety
-        /// As the system call itself: pointers must be right for it, and what it does to the address
-        /// space must not break Rust's view of memory.
+        /// As [`syscall6`].
         #[inline]
-        #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(nr: usize $(, $arg: usize)*) -> isize {
-            let value: isize;
-            // SAFETY: the caller vouches for the call; the clobbers are those of the x86-64 ABI.
-            unsafe {
-                asm!("syscall", inlateout("rax") nr as isize => value, $(in($reg) $arg,)*
-                     lateout("rcx") _, lateout("r11") _, options(nostack));
-            }
-            value
+            // SAFETY: the caller vouches.
+            unsafe { syscall6(nr $(, $arg)* $(, $zero)*) }
         }
     };
 }
-syscall!(/** A system call without arguments. */ syscall0,);
-syscall!(/** A system call with one argument. */ syscall1, a => "rdi");
-syscall!(/** A system call with two arguments. */ syscall2, a => "rdi", b => "rsi");
-syscall!(/** A system call with three arguments. */ syscall3, a => "rdi", b => "rsi", c => "rdx");
-syscall!(/** A system call with four arguments. */ syscall4, a => "rdi", b => "rsi", c => "rdx", d => "r10");
-syscall!(/** A system call with five arguments. */ syscall5, a => "rdi", b => "rsi", c => "rdx", d => "r10", e => "r8");
-syscall!(/** A system call with six arguments. */ syscall6, a => "rdi", b => "rsi", c => "rdx", d => "r10", e => "r8", f => "r9");
+syscall!(/** A system call without arguments. */ syscall0(), 0, 0, 0, 0, 0, 0);
+syscall!(/** A system call with one argument. */ syscall1(a), 0, 0, 0, 0, 0);
+syscall!(/** A system call with two arguments. */ syscall2(a, b), 0, 0, 0, 0);
+syscall!(/** A system call with three arguments. */ syscall3(a, b, c), 0, 0, 0);
+syscall!(/** A system call with four arguments. */ syscall4(a, b, c, d), 0, 0);
+syscall!(/** A system call with five arguments. */ syscall5(a, b, c, d, e), 0);

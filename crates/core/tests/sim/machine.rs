@@ -52,6 +52,8 @@ struct Mapping {
     shared: Vec<bool>,
     prot: Vec<Prot>,
     filled: Vec<bool>,
+    /// Pages over which the kernel manages something else.
+    foreign: Vec<bool>,
 }
 
 pub struct SimMachine {
@@ -90,6 +92,7 @@ impl SimMachine {
                 shared: vec![false; pages],
                 prot: vec![Prot::NONE; pages],
                 filled: vec![false; frame_count],
+                foreign: vec![false; pages],
             }),
             frames: AtomicPtr::new(frames),
             frame_count,
@@ -158,6 +161,9 @@ impl SimMachine {
     pub fn filled_frames(&self) -> u64 {
         self.lock().filled.iter().filter(|&&f| f).count() as u64
     }
+    pub fn set_foreign(&self, page: usize, foreign: bool) {
+        self.lock().foreign[page] = foreign;
+    }
     /// From now on nothing goes wrong.
     pub fn calm(&self) {
         self.lock().chaos = Chaos::default();
@@ -181,6 +187,7 @@ impl SimMachine {
             return Some(PutError::NoMemory);
         }
         let i = page.0 as usize;
+        assert!(!m.foreign[i], "put: page {} is not managed now", page.0);
         assert!(m.pages[i].is_none(), "put: page {} is mapped already", page.0);
         let mut copy: Box<Page> = Box::new([0; PAGE_BYTES]);
         if let Some(content) = content {
@@ -295,6 +302,7 @@ impl Machine for SimMachine {
             step();
             self.assert_owned(first.plus(i), "drop");
             let mut m = self.lock();
+            assert!(!m.foreign[first.plus(i).0 as usize], "drop: page {} is not managed now", first.plus(i).0);
             if self.sabotage != Sabotage::KeepsDropped {
                 m.pages[first.plus(i).0 as usize] = None;
             }

@@ -34,6 +34,8 @@ impl Drop for Arena {
 }
 
 const NOBODY: u8 = 255;
+/// Owner of pages over which the kernel manages something else.
+const FOREIGN: u8 = 254;
 
 /// What the program believes: who may use which page, and what it holds.
 struct Model {
@@ -56,6 +58,7 @@ struct World {
     setup: Setup,
     /// Whether to tell what the threads do (`OUTSWAP_SIM_TRACE`).
     told: bool,
+    over: std::sync::atomic::AtomicU64,
 }
 
 /// What a seed decides before anything runs.
@@ -71,6 +74,9 @@ struct Setup {
     trouble: Trouble,
     chaos: Chaos,
     no_memory: bool,
+    calm: bool,
+    /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
+    dense: bool,
 }
 
 /// How to run a seed.
@@ -91,6 +97,7 @@ pub struct Outcome {
     pub steps: u64,
     pub events: [u64; outswap_core::machine::EVENTS],
     pub forks: u64,
+    pub over: u64,
 }
 
 /// Runs one seed to its end. The error says what was wrong.
@@ -103,6 +110,8 @@ pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
         world.fork(&mut rng, options, &mut outcome, 0)?;
     }
     guarded(|| world.finish(options))?;
+    outcome.over = world.over.load(Relaxed);
+    if outcome.over > 20 { println!("OVER {seed} {} {:?} {:?}", outcome.over, world.config, world.setup); }
     for (sum, n) in outcome.events.iter_mut().zip(&world.engine.machine.events) {
         *sum = n.load(Relaxed);
     }
@@ -149,6 +158,8 @@ impl World {
                 protect_refused_in: if chaotic { 10 } else { 0 },
             },
             no_memory,
+            calm: slots >= pages * 2 && !troubled && !broken && !chaotic && !no_memory,
+            dense: rng.once_in(3),
         };
         let config = Config {
             pages: pages as u32,
@@ -178,7 +189,8 @@ impl World {
         let mut page = 0;
         while page < setup.mapped {
             let owner = rng.below(setup.threads) as u8;
-            for _ in 0..rng.pick(&[1, 1, 2, 3, 5, 8, 16, 24, 40]) {
+            let run = if setup.dense { rng.pick(&[16, 48, 64, 128]) } else { rng.pick(&[1, 1, 2, 3, 5, 8, 16, 24, 40]) };
+            for _ in 0..run {
                 if page < setup.mapped {
                     model.owner[page].store(owner, Relaxed);
                     model.prot[page].store(3, Relaxed);
@@ -186,7 +198,7 @@ impl World {
                 }
             }
         }
-        World { engine, arena, model, config, setup, told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
+        World { engine, arena, model, config, setup, over: Default::default(), told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
     }
 
     /// Runs the program's threads to their end.
@@ -270,7 +282,7 @@ impl World {
         for page in 0..self.setup.pages {
             let mapped = self.model.owner[page].load(Relaxed) != NOBODY;
             assert_eq!(engine.covered(PageNo(page as u32), 1), mapped, "page {page}: the address map");
-            if !mapped {
+            if !mapped || self.model.owner[page].load(Relaxed) == FOREIGN {
                 let state = engine.state(PageNo(page as u32));
                 assert_eq!(state, outswap_core::word::State::Untouched, "page {page} is not mapped");
             }
@@ -289,7 +301,7 @@ impl World {
         program.chaos_over = true;
         let verify_all = |program: &mut Program| {
             for page in 0..self.setup.pages as u32 {
-                if self.model.owner[page as usize].load(Relaxed) != NOBODY {
+                if self.model.owner[page as usize].load(Relaxed) < FOREIGN {
                     if self.model.prot[page as usize].load(Relaxed) == 0 {
                         if !engine.protect(PageNo(page), 1, Prot::READ) {
                             assert!(self.config.mappings < 100, "page {page}: the map has room");
@@ -318,12 +330,16 @@ impl World {
                     Step::Nothing | Step::StoreFull => idle += 1,
                 }
             }
+            if engine.used_pages() != 0 { println!("{:?} {:?} used {} staged {}", self.config, self.setup, engine.used_slots(), engine.staged_pages()); }
             assert_eq!(engine.used_pages(), 0, "all pages can be evicted, and reclaim finds them");
             self.quiet_check();
         }
         engine.set_limit_pages(self.setup.max_limit as u64);
         verify_all(&mut program);
         self.quiet_check();
+        for page in 0..self.setup.pages {
+            self.engine.machine.set_foreign(page, false);
+        }
         engine.discard(PageNo(0), self.setup.pages as u32);
         engine.set_limit_pages(0);
         while matches!(engine.reclaim(&mut program.cx), Step::Freed(_)) {}
@@ -375,6 +391,13 @@ impl<'a> Program<'a> {
     }
 
     fn run(&mut self) {
+        if self.world.setup.dense {
+            for page in 0..self.world.setup.pages {
+                if self.mine(page) {
+                    self.write(page as u32);
+                }
+            }
+        }
         for _ in 0..self.world.setup.ops {
             step();
             match self.rng.below(100) {
@@ -391,7 +414,10 @@ impl<'a> Program<'a> {
                 81..86 => self.page_out(),
                 86..89 => self.will_need(),
                 89..92 => self.change_limits(),
-                92..98 => self.call(),
+                92..96 => self.call(),
+                96 => self.stray(),
+                97 => self.map_foreign(),
+                98 => self.unmap_foreign(),
                 _ => self.verify_mine(),
             }
         }
@@ -460,7 +486,12 @@ impl<'a> Program<'a> {
             }
             assert!(!self.locked(page as usize), "page {page} is locked, and yet not there");
             self.cx.worker = Worker::default();
+            let limit = self.engine.limit_pages();
             let fault = self.engine.fault(PageNo(page), &mut self.cx);
+            if limit == self.engine.limit_pages() && self.world.setup.calm && !self.chaos_over && self.model().locked.iter().all(|l| !l.load(Relaxed)) {
+                let over = self.engine.used_pages().saturating_sub(limit);
+                self.world.over.fetch_max(over, Relaxed);
+            }
             tries += 1;
             if !self.excuse(fault, page, tries) {
                 self.lose(page);
@@ -493,7 +524,7 @@ impl<'a> Program<'a> {
         self.writes += 1;
         let mut content: Box<Page> = Box::new([0; PAGE_BYTES]);
         match self.rng.below(8) {
-            0 => return None,
+            0 if !self.world.setup.dense => return None,
             1 => content.fill(self.rng.range(1, 4) as u8),
             2 | 3 => {
                 let old = self.model().content[page as usize].lock().expect("no panic while held").clone();
@@ -503,7 +534,11 @@ impl<'a> Program<'a> {
             }
             4 => {
                 // The same bytes again.
-                return self.model().content[page as usize].lock().expect("no panic while held").clone();
+                let old = self.model().content[page as usize].lock().expect("no panic while held").clone();
+                if old.is_some() || !self.world.setup.dense {
+                    return old;
+                }
+                content.fill(5);
             }
             _ => {
                 let mut noise = Rng((self.me as u64) << 56 | (page as u64) << 32 | self.writes);
@@ -575,6 +610,50 @@ impl<'a> Program<'a> {
             self.model().owner[page].store(self.me, Relaxed);
             self.model().prot[page].store(3, Relaxed);
         }
+    }
+
+    /// An access that hits nothing, by mistake: it brings nothing in.
+    fn stray(&mut self) {
+        let page = self.rng.below(self.world.setup.pages);
+        if self.model().owner[page].load(Relaxed) >= FOREIGN {
+            let fault = self.engine.fault(PageNo(page as u32), &mut self.cx);
+            // Another thread may map it meanwhile, and use it.
+            if self.model().owner[page].load(Relaxed) >= FOREIGN {
+                assert!(matches!(fault, Fault::NotMapped | Fault::NoMemory | Fault::Done), "{fault:?}");
+            }
+        }
+        assert_eq!(self.engine.fault(PageNo(self.world.setup.pages as u32), &mut self.cx), Fault::NotMapped);
+    }
+
+    fn map_foreign(&mut self) {
+        let count = self.rng.range(1, 20) as u32;
+        let call = self.engine.begin_call();
+        let gap = self.engine.gap(count, 1).filter(|&f| self.engine.map_foreign(f, count, Prot::READ_WRITE));
+        if let Some(first) = gap {
+            self.tell("map foreign", first.0 as usize, count as usize);
+            for page in first.0 as usize..(first.0 + count) as usize {
+                assert_eq!(self.model().owner[page].swap(FOREIGN, Relaxed), NOBODY);
+                self.engine.machine.set_foreign(page, true);
+            }
+        }
+        drop(call);
+    }
+    fn unmap_foreign(&mut self) {
+        let call = self.engine.begin_call();
+        let pages = self.world.setup.pages;
+        let foreign = |p: usize| self.model().owner[p].load(Relaxed) == FOREIGN;
+        if let Some(first) = (0..pages).find(|&p| foreign(p)) {
+            let count = (first..pages).take_while(|&p| foreign(p)).count();
+            // Given back first, as the engine asks.
+            (first..first + count).for_each(|p| self.engine.machine.set_foreign(p, false));
+            if self.engine.unmap(PageNo(first as u32), count as u32) {
+                self.tell("unmap foreign", first, count);
+                self.disown(first, count);
+            } else {
+                (first..first + count).for_each(|p| self.engine.machine.set_foreign(p, true));
+            }
+        }
+        drop(call);
     }
 
     fn unmap(&mut self) {

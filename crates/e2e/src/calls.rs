@@ -1,0 +1,97 @@
+//! The programs of `tests/calls`.
+use crate::setup::workspace;
+use crate::{MIB, Setup, Tmp, build};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// What each of the programs gets.
+pub const RAM_BYTES: u64 = 32 * MIB;
+
+/// One line of the manifest.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The call, or `-` for a program that stands for no single one.
+    pub call: String,
+    /// File in `tests/calls`.
+    pub program: String,
+}
+
+/// Reads the manifest.
+pub fn manifest() -> Vec<Row> {
+    let path = workspace().join("tests/calls/MANIFEST");
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
+    lines
+        .map(|line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+            [call, program] => Row { call: call.into(), program: program.into() },
+            _ => panic!("MANIFEST: `{line}` is not a name and a file"),
+        })
+        .collect()
+}
+
+/// All programs of the manifest, each once.
+pub fn programs() -> BTreeSet<String> {
+    manifest().into_iter().map(|row| row.program).collect()
+}
+
+/// The calls that the engine's table names, from its source: the first word of each `call!(NAME, ...)`.
+pub fn table(source: &str) -> Vec<String> {
+    let code: String = source.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
+    let mut names = Vec::new();
+    for mark in ["call!", "row!"] {
+        for (at, _) in code.match_indices(mark) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+                continue;
+            }
+            let rest = code[at + mark.len()..].trim_start();
+            let Some(rest) = rest.strip_prefix(['(', '[', '{']) else { continue };
+            let rest = rest.trim_start().trim_start_matches('"').trim_start_matches("nr::");
+            let name: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            if !name.is_empty() {
+                names.push(name.to_ascii_lowercase());
+            }
+        }
+    }
+    names
+}
+
+/// Runs a program both ways, each in a directory of its own.
+pub fn compare(setup: &Setup, program: &str) {
+    let binary = build::program(&format!("tests/calls/{program}"));
+    let (one, two) = (Tmp::new(), Tmp::new());
+    let plain = setup.plain(&binary).env("TMPDIR", one.path()).dir(one.path()).timeout_s(60).run().succeeded();
+    let managed = setup.managed(RAM_BYTES, &binary).env("TMPDIR", two.path()).dir(two.path()).timeout_s(90).run();
+    managed.same_as(&plain).within(RAM_BYTES);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_rows_are_found() {
+        let source = "macro_rules! call { ($n:ident) => {} }\n const T: &[C] = &[\n call!(READ, [No]),\n // call!(GONE)\n\
+                      call!(\n WRITE, [No]), row!(\"openat2\", x), syscall!(NOT), call!{nr::STAT}];";
+        assert_eq!(table(source), ["read", "write", "stat", "openat2"]);
+    }
+
+    #[test]
+    fn every_file_has_a_row_and_every_row_a_file() {
+        let found: BTreeSet<String> = fs::read_dir(workspace().join("tests/calls"))
+            .expect("the directory exists")
+            .flatten()
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .filter(|n| n.ends_with(".c"))
+            .collect();
+        assert_eq!(found, programs());
+    }
+
+    #[test]
+    fn no_call_has_two_rows() {
+        let rows = manifest();
+        let calls: Vec<&str> = rows.iter().map(|r| r.call.as_str()).filter(|c| *c != "-").collect();
+        assert!(calls.len() > 180);
+        assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len());
+    }
+}

@@ -1,0 +1,210 @@
+//! What a process tree uses, seen from outside.
+use crate::MIB;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Between two samples.
+pub const INTERVAL: Duration = Duration::from_millis(20);
+/// What each process may use beyond the budget.
+pub const PROCESS_ALLOWANCE_BYTES: u64 = 8 * MIB;
+
+/// The anonymous memory of a tree at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Sum of `Pss_Anon`.
+    pub anon_bytes: u64,
+    /// Processes it is the sum of.
+    pub processes: u64,
+}
+
+impl Sample {
+    /// What is left after each process's allowance.
+    fn charged_bytes(&self) -> u64 {
+        self.anon_bytes.saturating_sub(self.processes * PROCESS_ALLOWANCE_BYTES)
+    }
+}
+
+/// What was seen over a whole run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peak {
+    /// The sample with the largest sum.
+    pub largest: Sample,
+    /// The sample that is furthest above the processes' allowances.
+    pub worst: Sample,
+    /// Samples taken.
+    pub count: u64,
+}
+
+impl Peak {
+    fn add(&mut self, sample: Sample) {
+        self.count += 1;
+        if sample.anon_bytes > self.largest.anon_bytes {
+            self.largest = sample;
+        }
+        if self.count == 1 || sample.charged_bytes() > self.worst.charged_bytes() {
+            self.worst = sample;
+        }
+    }
+
+    /// Whether every sample was within `ram` + 5 % + 8 MiB a process; else what was seen.
+    pub fn within(&self, ram_bytes: u64) -> Result<(), String> {
+        let limit_bytes = ram_bytes + ram_bytes / 20;
+        if self.worst.charged_bytes() <= limit_bytes {
+            return Ok(());
+        }
+        Err(format!(
+            "{} KiB of anonymous memory in {} processes, over the budget of {} KiB + 5 % + 8 MiB a process",
+            self.worst.anon_bytes >> 10,
+            self.worst.processes,
+            ram_bytes >> 10
+        ))
+    }
+}
+
+/// Parent and start time of a process; the latter tells it from a later one with the same number.
+fn stat(pid: i32) -> Option<(i32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before the last parenthesis may hold anything.
+    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
+    Some((fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
+}
+
+/// `Pss_Anon` of a process, in bytes; nothing where it has ended.
+pub fn pss_anon_bytes(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("Pss_Anon:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// The tree below a process. A process stays in it when its parent ends.
+pub struct Tree {
+    root: i32,
+    known: HashMap<i32, u64>,
+}
+
+impl Tree {
+    /// The tree below `root`, which belongs to it.
+    pub fn new(root: i32) -> Tree {
+        let started = stat(root).map_or(0, |s| s.1);
+        Tree { root, known: HashMap::from([(root, started)]) }
+    }
+
+    /// All processes that live now, the root first if it lives.
+    pub fn update(&mut self) -> Vec<i32> {
+        let mut parents = HashMap::new();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            if let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok())
+                && let Some(found) = stat(pid)
+            {
+                parents.insert(pid, found);
+            }
+        }
+        self.known.retain(|pid, started| parents.get(pid).is_some_and(|p| p.1 == *started));
+        loop {
+            let new: HashSet<i32> = parents
+                .iter()
+                .filter(|(pid, (parent, _))| !self.known.contains_key(pid) && self.known.contains_key(parent))
+                .map(|(&pid, _)| pid)
+                .collect();
+            if new.is_empty() {
+                break;
+            }
+            self.known.extend(new.into_iter().map(|pid| (pid, parents[&pid].1)));
+        }
+        let mut pids: Vec<i32> = self.known.keys().copied().collect();
+        pids.sort_by_key(|&pid| (pid != self.root, pid));
+        pids
+    }
+}
+
+/// Takes samples in a thread of its own.
+pub struct Sampler {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Peak>>,
+}
+
+impl Sampler {
+    /// Begins; `with_root` is false where the root is the supervisor, which is no part of the program.
+    pub fn start(root: i32, with_root: bool) -> Sampler {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tree = Tree::new(root);
+        let thread = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let mut peak = Peak::default();
+                while !stop.load(Relaxed) {
+                    let mut sample = Sample::default();
+                    for pid in tree.update() {
+                        if (with_root || pid != root)
+                            && let Some(bytes) = pss_anon_bytes(pid)
+                        {
+                            sample.anon_bytes += bytes;
+                            sample.processes += 1;
+                        }
+                    }
+                    if sample.processes > 0 {
+                        peak.add(sample);
+                    }
+                    thread::sleep(INTERVAL);
+                }
+                peak
+            }
+        });
+        Sampler { stop, thread: Some(thread) }
+    }
+
+    /// Ends, and tells what was seen.
+    pub fn finish(mut self) -> Peak {
+        self.stop.store(true, Relaxed);
+        let thread = self.thread.take().expect("taken only here and in drop");
+        thread.join().expect("sampling does not panic")
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Run;
+
+    const TOUCH: &str = "import time,sys\nb=bytearray(96<<20)\nfor i in range(0,len(b),4096): b[i]=1\ntime.sleep(0.5)";
+
+    #[test]
+    fn sees_the_memory_of_a_process() {
+        let peak = Run::new("python3").args(["-c", TOUCH]).run().succeeded().peak;
+        assert!(peak.largest.anon_bytes > 96 * MIB && peak.largest.anon_bytes < 160 * MIB, "{peak:?}");
+        assert!(peak.count > 5);
+        assert!(peak.within(96 * MIB).is_ok() && peak.within(64 * MIB).is_err());
+    }
+
+    #[test]
+    fn sees_children_and_leaves_out_the_supervisor() {
+        let script = format!("import os\nif os.fork()==0:\n  os.setsid()\nelse:\n  os.wait()\n  os._exit(0)\n{TOUCH}");
+        let peak = Run::new("sh").args(["-c", "python3 -c \"$1\"; true", "sh", &script]).run().succeeded().peak;
+        assert!(peak.largest.anon_bytes > 96 * MIB && peak.largest.processes >= 2, "{peak:?}");
+        let mut alone = Run::new("python3").args(["-c", TOUCH]);
+        alone.supervised = true;
+        assert_eq!(alone.run().succeeded().peak.count, 0);
+    }
+
+    #[test]
+    fn every_process_has_its_allowance() {
+        let mut peak = Peak::default();
+        peak.add(Sample { anon_bytes: 100 * MIB, processes: 10 });
+        peak.add(Sample { anon_bytes: 60 * MIB, processes: 1 });
+        assert_eq!((peak.largest.processes, peak.worst.processes), (10, 1));
+        assert!(peak.within(50 * MIB).is_ok() && peak.within(49 * MIB).is_err());
+    }
+}

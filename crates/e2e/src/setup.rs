@@ -1,0 +1,166 @@
+//! Where things are, and the ways in which programs are run.
+use crate::{MIB, Run, build};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Whether both sides are run plainly, to prove the tests themselves.
+pub fn plain_mode() -> bool {
+    std::env::var_os("OUTSWAP_E2E_PLAIN").is_some_and(|v| v == "1")
+}
+
+/// The workspace.
+pub fn workspace() -> PathBuf {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_dir.ancestors().nth(2).expect("the crate lies two levels below the workspace").into()
+}
+
+/// The binary under test.
+pub fn outswap() -> PathBuf {
+    let path = match std::env::var_os("OUTSWAP_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => workspace().join("target/release/outswap"),
+    };
+    assert!(path.is_file(), "{} is missing: run `make build` first, or set OUTSWAP_BIN", path.display());
+    path
+}
+
+/// A directory that goes away, which any user may write.
+pub struct Tmp(PathBuf);
+
+impl Tmp {
+    /// Makes one.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Tmp {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("outswap-e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("the directory is ours");
+        Tmp(path)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Tmp {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A way in which programs are run: as which user, behind which launcher, with which options.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What stands before both the plain and the managed command.
+    pub launcher: Vec<OsString>,
+    /// Options of `outswap run`.
+    pub options: Vec<OsString>,
+    /// The binary.
+    pub binary: PathBuf,
+}
+
+impl Setup {
+    /// As we are ourselves.
+    pub fn new() -> Setup {
+        let binary = if plain_mode() { PathBuf::new() } else { outswap() };
+        Setup { launcher: Vec::new(), options: Vec::new(), binary }
+    }
+
+    /// As user nobody (where we are root), with no capabilities and no new privileges.
+    pub fn nobody() -> Setup {
+        Setup { launcher: launcher(&["--nobody"]), binary: readable_binary(), ..Setup::new() }
+    }
+
+    /// As nobody, with userfaultfd and io_uring answered by `errno` (`EPERM` or `ENOSYS`).
+    pub fn denied(errno: &str) -> Setup {
+        Setup { launcher: launcher(&["--nobody", "--deny", errno]), ..Setup::nobody() }
+    }
+
+    /// With an option more.
+    pub fn option(mut self, name: &str, value: &str) -> Setup {
+        self.options.extend([name.into(), value.into()]);
+        self
+    }
+
+    fn launched(&self) -> Run {
+        match self.launcher.split_first() {
+            Some((first, rest)) => Run::new(first).args(rest),
+            None => Run::new("env"),
+        }
+    }
+
+    /// A plain run.
+    pub fn plain(&self, program: impl AsRef<OsStr>) -> Run {
+        self.launched().arg(program)
+    }
+
+    /// A run under Outswap.
+    pub fn managed(&self, ram_bytes: u64, program: impl AsRef<OsStr>) -> Run {
+        if plain_mode() {
+            return self.plain(program);
+        }
+        let ram = format!("{}K", ram_bytes.div_ceil(1024));
+        let run = self.launched().arg(&self.binary).args(["run", "--ram", &ram]).args(&self.options).arg("--");
+        let mut run = run.arg(program).env("OUTSWAP_E2E_MANAGED", "1");
+        run.supervised = true;
+        run
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup::new()
+    }
+}
+
+fn launcher(options: &[&str]) -> Vec<OsString> {
+    let mut words = vec![build::program("tests/programs/launch.c").into_os_string()];
+    words.extend(options.iter().map(OsString::from));
+    words
+}
+
+/// A copy of the binary and its libraries that any user may read.
+fn readable_binary() -> PathBuf {
+    static COPY: OnceLock<PathBuf> = OnceLock::new();
+    let copy = COPY.get_or_init(|| {
+        if plain_mode() {
+            return PathBuf::new();
+        }
+        let binary = outswap();
+        let from = binary.parent().expect("a file has a directory");
+        let to = build::directory().join("bin");
+        fs::create_dir_all(&to).expect("the build directory is ours");
+        for entry in fs::read_dir(from).expect("the binary lies there").flatten() {
+            let name = entry.file_name();
+            let text = name.to_string_lossy();
+            if name == binary.file_name().expect("a file has a name") || text.ends_with(".so") {
+                fs::copy(entry.path(), to.join(&name)).expect("there is room for a copy");
+                fs::set_permissions(to.join(&name), Permissions::from_mode(0o755)).expect("the copy is ours");
+            }
+        }
+        to.join(binary.file_name().expect("a file has a name"))
+    });
+    copy.clone()
+}
+
+/// Whether we can become another user.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+/// A quarter of what a plain run used; never less than the engine itself needs.
+pub fn quarter(plain_bytes: u64) -> u64 {
+    (plain_bytes / 4).max(12 * MIB)
+}
