@@ -185,7 +185,11 @@ PIECE char *str(const char *s) {
 /* Addresses that cannot be read: ends with NULL. */
 PIECE void **bad_in(void) {
     static void *list[6];
+    unsigned char in_use;
+    /* Any later mapping may have landed in the hole. */
+    if (list[0] && (mincore(list[1], PAGE, &in_use) == 0 || errno != ENOMEM)) list[1] = guarded(1) + HOLE / 2;
     if (!list[0]) {
+        place(1, 1);
         list[1] = guarded(1) + HOLE / 2;
         char *none = fresh(2);
         OK(mprotect(none, 2 * PAGE, PROT_NONE));
@@ -204,8 +208,9 @@ static const char read_only_data[2 * PAGE] __attribute__((aligned(4096), unused)
 /* Addresses that cannot be written. */
 PIECE void **bad_out(void) {
     static void *list[9];
+    void **unreadable = bad_in();
+    memcpy(list + 1, unreadable + 1, 4 * sizeof *list);
     if (!list[0]) {
-        memcpy(list + 1, bad_in() + 1, 4 * sizeof *list);
         char *fresh_ro = fresh(2), *old_ro = fresh(2);
         OK(mprotect(fresh_ro, 2 * PAGE, PROT_READ));
         fill(old_ro, 2 * PAGE, 2);
@@ -214,15 +219,16 @@ PIECE void **bad_out(void) {
         list[5] = fresh_ro;
         list[6] = old_ro;
         list[7] = (void *)read_only_data;
-        list[0] = bad_in()[0];
+        list[0] = unreadable[0];
     }
     return list;
 }
-/* A readable and writable byte with nothing behind it: too short for any structure or unterminated string. */
+/* A readable and writable byte with nothing usable behind it: too short for any structure or unterminated string. */
 PIECE void *edge(void) {
     static char *last;
     if (!last) {
-        last = guarded(1) + PAGE - 1;
+        last = fresh(2) + PAGE - 1;
+        OK(mprotect(last + 1, PAGE, PROT_NONE));
         *last = 1;
         evict(last, 1);
     }

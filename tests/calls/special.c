@@ -1,5 +1,5 @@
-/* Calls for the system's owner, and those that libc makes for itself: none of them changes anything here. Only syscall(2)
- * is used, because libc has no wrappers for most. Where a right may be missing, both answers are right. */
+/* Calls for the system's owner, and those that libc makes for itself: none of them changes anything here. Only
+ * syscall(2) is used, because libc has no wrappers for most. Where a right may be missing, both answers are right. */
 #include "common.h"
 #include <linux/capability.h>
 #include <linux/perf_event.h>

@@ -28,6 +28,8 @@ static void test(void) {
             pid = syscall(SYS_clone3, ARG(struct clone_args, .flags = CLONE_PARENT_SETTID,
                 .parent_tid = (uintptr_t)tid,
                                           .exit_signal = SIGCHLD), sizeof(struct clone_args));
+        /* clone3 hides its pointers, so a supervisor may refuse it; every program has another way. */
+        if (way == 4 && pid < 0 && errno == ENOSYS) break;
         if (!pid) child(p);
         CHECK(pid > 0);
         if (way == 2 || way == 4) EQ(*tid, pid);
@@ -66,7 +68,8 @@ static void test(void) {
         if (!(pid = fork())) _exit(0);
         expect_errno(CALL(wait4, pid, *b, 0, NULL), EFAULT);
     }
-    EFAULT_IN(b, syscall(SYS_clone3, b, sizeof(struct clone_args)));
+    if (syscall(SYS_clone3, NULL, 0L) != -1 || errno != ENOSYS)
+        EFAULT_IN(b, syscall(SYS_clone3, b, sizeof(struct clone_args)));
     munmap(p, 4 * PAGE), munmap(stack, 64 * PAGE);
 }
 BOTH_WAYS(test)

@@ -43,6 +43,17 @@ pub struct Map {
     entries: &'static mut [core::mem::MaybeUninit<Vma>],
     len: usize,
     pages: u32,
+    /// Pages mapped.
+    mapped: u32,
+    /// Where the next search for a gap starts.
+    cursor: u32,
+}
+
+/// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped.
+const ROAM_PAGES: u64 = 1 << 18;
+
+fn first_after(first: PageNo, count: u32) -> u32 {
+    first.0 + count
 }
 
 impl Map {
@@ -53,7 +64,7 @@ impl Map {
             return None;
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the engine lives.
-        Some(Map { entries: unsafe { core::slice::from_raw_parts_mut(base, capacity) }, len: 0, pages })
+        Some(Map { entries: unsafe { core::slice::from_raw_parts_mut(base, capacity) }, len: 0, pages, mapped: 0, cursor: 0 })
     }
 
     fn get(&self, i: usize) -> &Vma {
@@ -132,10 +143,24 @@ impl Map {
         first.0 as u64 + count as u64 <= self.pages as u64 && self.next_in(first.0, first.0 + count).is_none()
     }
 
-    /// The lowest gap of `count` pages that starts at a multiple of `align` pages.
-    pub fn gap(&self, count: u32, align: u32) -> Option<PageNo> {
-        let mut start = 0u64;
-        for i in 0..=self.len {
+    /// A gap of `count` pages that starts at a multiple of `align` pages.
+    ///
+    /// The search goes on where the last one ended, so that what was just unmapped stays unmapped for a while (a stray
+    /// access is then seen as one), and starts over at the bottom before it has gone through much more address space than is
+    /// mapped, because tables grow with the address space that was ever used.
+    pub fn gap(&mut self, count: u32, align: u32) -> Option<PageNo> {
+        let reach = (self.mapped as u64 * 2 + ROAM_PAGES).min(self.pages as u64);
+        let found = match self.gap_from(self.cursor, count, align) {
+            Some(first) if first.0 as u64 + count as u64 <= reach => first,
+            _ => self.gap_from(0, count, align)?,
+        };
+        self.cursor = first_after(found, count);
+        Some(found)
+    }
+
+    fn gap_from(&self, from: u32, count: u32, align: u32) -> Option<PageNo> {
+        let mut start = from as u64;
+        for i in self.lower(from)..=self.len {
             let end = if i < self.len { self.get(i).first.0 as u64 } else { self.pages as u64 };
             let aligned = start.next_multiple_of(align as u64);
             if aligned + count as u64 <= end {
@@ -161,6 +186,7 @@ impl Map {
         let i = self.lower(vma.first.0);
         self.insert_at(i, vma);
         self.join(i);
+        self.mapped += vma.count;
         Ok(())
     }
 
@@ -204,6 +230,7 @@ impl Map {
         let from = self.lower(first.0);
         let mut to = from;
         while to < self.len && self.get(to).first.0 < first.0 + count {
+            self.mapped -= self.get(to).count;
             to += 1;
         }
         self.entries.copy_within(to..self.len, from);

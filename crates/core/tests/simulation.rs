@@ -93,7 +93,6 @@ fn random_programs() {
     for outcome in &outcomes {
         events.iter_mut().zip(outcome.events).for_each(|(sum, n)| *sum += n);
     }
-    println!("over: {:?}", { let mut v: Vec<u64> = outcomes.iter().map(|o| o.over).collect(); v.sort(); [v[v.len()/2], v[v.len()*9/10], v[v.len()*99/100], v[v.len()-1]] });
     let steps: u64 = outcomes.iter().map(|o| o.steps).sum();
     let forks: u64 = outcomes.iter().map(|o| o.forks).sum();
     println!("{} seeds, {steps} steps, {forks} forks, events {events:?}", outcomes.len());

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn table_rows_are_found() {
-        let source = "macro_rules! call { ($n:ident) => {} }\n const T: &[C] = &[\n call!(READ, [No]),\n // call!(GONE)\n\
+        let source = "macro_rules! call { ($n:ident) => {} }\n const T: &[C] = &[\n\
+                      call!(READ, [No]),\n // call!(GONE)\n\
                       call!(\n WRITE, [No]), row!(\"openat2\", x), syscall!(NOT), call!{nr::STAT}];";
         assert_eq!(table(source), ["read", "write", "stat", "openat2"]);
     }

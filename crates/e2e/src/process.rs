@@ -151,7 +151,7 @@ impl Running {
         }
         self.ended = true;
         let peak = self.sampler.take().expect("taken only here").finish();
-        let mut text = |pipe: Option<JoinHandle<Vec<u8>>>| pipe.and_then(|p| p.join().ok()).unwrap_or_default();
+        let text = |pipe: Option<JoinHandle<Vec<u8>>>| pipe.and_then(|p| p.join().ok()).unwrap_or_default();
         let stdout = text(self.stdout.take());
         let stderr = text(self.stderr.take());
         let status = status.unwrap_or_else(|| ExitStatus::from_raw(libc::SIGKILL));

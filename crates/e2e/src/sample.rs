@@ -194,7 +194,7 @@ mod tests {
         let script = format!("import os\nif os.fork()==0:\n  os.setsid()\nelse:\n  os.wait()\n  os._exit(0)\n{TOUCH}");
         let peak = Run::new("sh").args(["-c", "python3 -c \"$1\"; true", "sh", &script]).run().succeeded().peak;
         assert!(peak.largest.anon_bytes > 96 * MIB && peak.largest.processes >= 2, "{peak:?}");
-        let mut alone = Run::new("python3").args(["-c", TOUCH]);
+        let mut alone = Run::new("sleep").arg("0.2");
         alone.supervised = true;
         assert_eq!(alone.run().succeeded().peak.count, 0);
     }

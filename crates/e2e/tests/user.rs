@@ -1,2 +1,113 @@
-//! x
-fn main(){}
+//! Without any right: as user nobody, with no new privileges, with each fault source, and where userfaultfd and
+//! io_uring are refused as they are in a container. All programs of `tests/calls` as nobody; for the other ways those
+//! where they differ, and all with `OUTSWAP_E2E_FULL=1`.
+use libtest_mimic::{Arguments, Failed, Trial};
+use outswap_e2e::{MIB, Setup, calls, env_or, setup, workloads};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+/// Programs whose way through the engine depends on the fault source: data both ways, protection, fork, signals,
+/// threads.
+const REPRESENTATIVE: &[&str] = &[
+    "rw.c",
+    "vec.c",
+    "sendmsg.c",
+    "exec.c",
+    "wait.c",
+    "futex.c",
+    "mmap.c",
+    "munmap.c",
+    "mremap.c",
+    "mprotect.c",
+    "madvise.c",
+    "mlock.c",
+    "brk.c",
+    "signals.c",
+    "fork_tree.c",
+    "fork_threads.c",
+    "fork_exec.c",
+    "threads.c",
+    "coroutine.c",
+    "bigio.c",
+    "iouring.c",
+];
+
+/// A name, and the setup it stands for.
+type Way = (&'static str, fn() -> Setup);
+
+fn trial(name: String, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        catch_unwind(AssertUnwindSafe(test)).map_err(|payload| {
+            let text = payload.downcast::<String>().map(|text| *text);
+            Failed::from(text.unwrap_or_else(|p| p.downcast::<&str>().map_or("panicked".into(), |t| t.to_string())))
+        })
+    })
+}
+
+fn is_really_nobody() {
+    let script = "id -u; grep -E '^(CapEff|NoNewPrivs|CapBnd)' /proc/self/status";
+    let plain = Setup::nobody().plain("sh").args(["-c", script]).run().succeeded();
+    let text = plain.text();
+    if setup::is_root() {
+        assert!(text.starts_with("65534\n") && text.contains("CapBnd:\t0000000000000000"), "{text}");
+    }
+    assert!(text.contains("CapEff:\t0000000000000000") && text.contains("NoNewPrivs:\t1"), "{text}");
+    Setup::nobody().managed(32 * MIB, "sh").args(["-c", script]).run().same_as(&plain);
+}
+
+/// The filter that stands for a container's must be there, or its trials would show nothing.
+fn is_really_denied(errno: &str, number: i32) {
+    let script = format!(
+        "import ctypes\nl=ctypes.CDLL(None,use_errno=True)\nprint(l.syscall(323,1),ctypes.get_errno()=={number})"
+    );
+    let plain = Setup::denied(errno).plain(workloads::python()).args(["-c", &script]).run().succeeded();
+    assert_eq!(plain.text(), "-1 True\n");
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let full = env_or("OUTSWAP_E2E_FULL", 0) != 0;
+    let ways: &[Way] = &[
+        ("nobody", Setup::nobody),
+        ("move", || Setup::nobody().option("--fault-source", "move")),
+        ("copy", || Setup::nobody().option("--fault-source", "copy")),
+        ("mprotect", || Setup::nobody().option("--fault-source", "mprotect")),
+        ("eperm", || Setup::denied("EPERM")),
+        ("enosys", || Setup::denied("ENOSYS")),
+    ];
+    let mut trials = vec![
+        trial("nobody::is_really_nobody".into(), is_really_nobody),
+        trial("eperm::is_really_denied".into(), || is_really_denied("EPERM", 1)),
+        trial("enosys::is_really_denied".into(), || is_really_denied("ENOSYS", 38)),
+    ];
+    for &(way, make) in ways {
+        for program in calls::programs() {
+            if way == "nobody" || full || REPRESENTATIVE.contains(&program.as_str()) {
+                let name = format!("{way}::{}", program.trim_end_matches(".c"));
+                trials.push(trial(name, move || calls::compare(&make(), &program)));
+            }
+        }
+        if way != "move" {
+            trials.push(trial(format!("{way}::python_objects"), move || {
+                workloads::python_program(&make(), "objects.py")
+            }));
+        }
+        if way == "nobody" || full {
+            trials.push(trial(format!("{way}::redis_server"), move || workloads::redis(&make())));
+            trials.push(trial(format!("{way}::python_multiprocessing"), move || {
+                workloads::python_program(&make(), "processes.py");
+            }));
+        }
+        if full {
+            trials.push(trial(format!("{way}::python_numpy"), move || workloads::python_program(&make(), "arrays.py")));
+            trials.push(trial(format!("{way}::memcached"), move || workloads::memcached(&make())));
+            trials.push(trial(format!("{way}::gnu_sort"), move || workloads::sort(&make())));
+            trials.push(trial(format!("{way}::sqlite"), move || workloads::sqlite(&make())));
+            trials.push(trial(format!("{way}::gcc"), move || workloads::gcc(&make())));
+            trials.push(trial(format!("{way}::java"), move || workloads::java(&make())));
+            trials.push(trial(format!("{way}::node"), move || workloads::node(&make())));
+            trials.push(trial(format!("{way}::stress_ng"), move || workloads::stress_ng(&make())));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -131,7 +131,10 @@ impl<'a> Pins<'a> {
         self.pin(cx, addr, count * 16)?;
         let mut usable = 0;
         for i in 0..count {
-            let Some(iov) = self.read::<Iovec>(cx, addr + i * 16) else { break };
+            let Some(iov) = self.read::<Iovec>(cx, addr + i * 16) else { return Ok(count) };
+            if (iov.len as isize) < 0 {
+                return Ok(count);
+            }
             if overlaps_arena(iov.base, iov.len.max(1)) {
                 if let Some(limit) = limit {
                     if iov.len > *limit {
@@ -170,6 +173,10 @@ impl<'a> Pins<'a> {
                 Arg::No => {}
                 Arg::Buf(k) => {
                     let len = &mut args[k as usize];
+                    if (*len as isize) < 0 {
+                        // The kernel refuses this length; cut, it would not.
+                        continue;
+                    }
                     if call.transfer && overlaps_arena(at, *len) {
                         *len = (*len).min(self.window_bytes);
                     }
@@ -226,7 +233,7 @@ impl<'a> Pins<'a> {
 }
 
 /// Frees the slots of threads that are gone: a thread can die inside a call.
-fn free_dead(live: &Live) {
+pub fn free_dead(live: &Live) {
     for (slot, owner) in live.engine.hazards.in_use() {
         if os::tgkill(os::getpid(), owner as i32, 0) == Err(Errno::ESRCH) {
             live.engine.hazards.release(slot);

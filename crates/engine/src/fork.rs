@@ -4,13 +4,20 @@
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
 //! happens while no other thread is inside the engine, so that the copy is whole.
 use crate::control::{Control, Process, Stat};
+use crate::layout::in_arena;
 use crate::live::{self, Live};
 use crate::source::Source;
-use crate::{budget, reclaim};
+use crate::{assist, budget, gate, reclaim, signals};
 use core::sync::atomic::Ordering::*;
-use outswap_sys::{Errno, Result, nr, os, syscall5};
+use outswap_sys::{Errno, Result, nr, os};
 
-/// Serves fork and clone without shared memory. Runs in the trap handler, with all signals blocked.
+/// Where the kernel writes thread ids of its own accord, for flags of clone.
+const CLONE_PARENT_SETTID: usize = 0x0010_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
+const CLONE_CHILD_SETTID: usize = 0x0100_0000;
+
+/// Serves fork and clone without shared memory. Runs in the trap handler, with all signals blocked. Both sides go on in
+/// this handler; a stack that the caller gave for the child is the caller's to set there.
 pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     if !live.is_own_process() {
         // A vforked child that forks: its child would share nothing with the engine it stands on.
@@ -18,12 +25,18 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     }
     const SIGCHLD: usize = 17;
     let args = if nr == nr::FORK { [SIGCHLD, 0, 0, 0, 0, 0] } else { args };
-    let mut held = live.contexts.exclude(os::gettid());
-    let result = held.run(|_| {
+    let tid = os::gettid();
+    let mut held = live.contexts.exclude(tid);
+    let result = held.run(|cx| {
+        for (flags, at) in [(CLONE_PARENT_SETTID, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])] {
+            if args[0] & flags != 0 && in_arena(at) {
+                assist::keep(live, cx, at, 4);
+            }
+        }
         let ticket = live.engine.store.fork_prepare();
         live.forked.store(true, Relaxed);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
-        let pid = unsafe { syscall5(nr::CLONE, args[0], args[1], args[2], args[3], args[4]) };
+        let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
             if let Err(e) = become_child(live) {
                 // Without its fault source the child would read zeros where its data is: it must not run.
@@ -32,6 +45,7 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
                 os::exit_group(125);
             }
             live.engine.store.fork_child(ticket);
+            signals::adopt_altstack(tid);
             live.wipe();
         } else {
             live.engine.store.fork_parent(ticket, pid.max(0) as i32);

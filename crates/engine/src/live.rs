@@ -15,8 +15,16 @@ use outswap_store::Tiers;
 use outswap_sys::uffd::{self, Uffd};
 use outswap_sys::{Result, nr, os};
 
-/// Ranges that a forked child finds empty (`MADV_WIPEONFORK`).
+/// Ranges that a forked child finds empty (`MADV_WIPEONFORK`) or does not have (`MADV_DONTFORK`).
 const WIPES: usize = 64;
+
+#[derive(Clone, Copy, Default)]
+struct Wipe {
+    first: u32,
+    count: u32,
+    /// Not only empty, but not mapped.
+    gone: bool,
+}
 
 /// Tables of the live engine: mapped without reserving, never unmapped.
 pub struct Mapped;
@@ -66,7 +74,7 @@ pub struct Live {
     /// Forked, or child of a fork: pages may be shared with another process.
     pub forked: AtomicBool,
     heap: SpinLock<Heap>,
-    wipes: SpinLock<[(u32, u32); WIPES]>,
+    wipes: SpinLock<[Wipe; WIPES]>,
     locked: AtomicI64,
     lock_future: AtomicBool,
 }
@@ -152,7 +160,7 @@ impl Live {
             fds,
             forked: AtomicBool::new(false),
             heap: SpinLock::new(Heap::default()),
-            wipes: SpinLock::new([(0, 0); WIPES]),
+            wipes: SpinLock::new([Wipe::default(); WIPES]),
             locked: AtomicI64::new(0),
             lock_future: AtomicBool::new(false),
         }
@@ -217,30 +225,48 @@ impl Live {
         limit > 0 && (self.locked_pages() + count as u64) * PAGE_BYTES as u64 <= limit
     }
 
-    /// Remembers a range to be emptied in forked children.
-    pub fn add_wipe(&self, first: PageNo, count: u32) -> bool {
+    /// Remembers a range that forked children find empty, or `gone`.
+    pub fn add_wipe(&self, first: PageNo, count: u32, gone: bool) -> bool {
         let mut wipes = self.wipes.lock(spin);
-        match wipes.iter_mut().find(|w| w.1 == 0) {
+        match wipes.iter_mut().find(|w| w.count == 0) {
             Some(free) => {
-                *free = (first.0, count);
+                *free = Wipe { first: first.0, count, gone };
                 true
             }
             None => false,
         }
     }
-    /// Forgets ranges that overlap one that is gone.
+    /// Forgets a range: it is unmapped, or children are to get it after all. What overlaps it is cut.
     pub fn forget_wipe(&self, first: PageNo, count: u32) {
-        for wipe in self.wipes.lock(spin).iter_mut() {
-            if wipe.0 < first.0 + count && first.0 < wipe.0 + wipe.1 {
-                *wipe = (0, 0);
+        let (start, end) = (first.0, first.0 + count);
+        let mut wipes = self.wipes.lock(spin);
+        for i in 0..WIPES {
+            let Wipe { first, count, gone } = wipes[i];
+            let last = first + count;
+            if count == 0 || first >= end || last <= start {
+                continue;
+            }
+            wipes[i].count = start.saturating_sub(first);
+            if last > end {
+                let rest = Wipe { first: end, count: last - end, gone };
+                // Cutting a hole makes two of one; with all places taken, a child gets the rest after all.
+                let place = if wipes[i].count == 0 { Some(i) } else { wipes.iter().position(|w| w.count == 0) };
+                if let Some(place) = place {
+                    wipes[place] = rest;
+                }
             }
         }
     }
-    /// Empties what a forked child must not see.
+    /// In a forked child: empties or unmaps what it must not have.
     pub fn wipe(&self) {
         let wipes = *self.wipes.lock(spin);
-        for (first, count) in wipes.into_iter().filter(|w| w.1 > 0) {
-            self.engine.discard(PageNo(first), count);
+        for Wipe { first, count, gone } in wipes.into_iter().filter(|w| w.count > 0) {
+            if gone {
+                self.engine.unmap(PageNo(first), count);
+                self.forget_wipe(PageNo(first), count);
+            } else {
+                self.engine.discard(PageNo(first), count);
+            }
         }
     }
 

@@ -342,12 +342,13 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         MADV_COLD | MADV_PAGEOUT => engine.page_out(vma.first, vma.count, what == MADV_PAGEOUT, cx),
         // Only shared memory has a hole to punch; huge pages are not made of managed memory.
         advice::REMOVE | advice::COLLAPSE => return EINVAL,
-        advice::WIPEONFORK => {
-            if !live.add_wipe(vma.first, vma.count) {
+        advice::WIPEONFORK | advice::DONTFORK => {
+            live.forget_wipe(vma.first, vma.count);
+            if !live.add_wipe(vma.first, vma.count, what == advice::DONTFORK) {
                 return EAGAIN;
             }
         }
-        advice::KEEPONFORK => live.forget_wipe(vma.first, vma.count),
+        advice::KEEPONFORK | advice::DOFORK => live.forget_wipe(vma.first, vma.count),
         advice::POPULATE_READ | advice::POPULATE_WRITE => {
             let need = if what == advice::POPULATE_READ { PROT_READ } else { PROT_WRITE };
             if vma.prot.0 as usize & need == 0 {
@@ -361,10 +362,7 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         | advice::MERGEABLE
         | advice::UNMERGEABLE
         | advice::HUGEPAGE
-        | advice::NOHUGEPAGE
-        // A child that lacks memory which its engine believes in would be wrong; one that has more is not.
-        | advice::DONTFORK
-        | advice::DOFORK => {}
+        | advice::NOHUGEPAGE => {}
         MADV_DONTDUMP | advice::DODUMP => {
             return pass(nr::MADVISE, [address(vma.first), vma.count as usize * PAGE_BYTES, what, 0, 0, 0]);
         }
@@ -393,7 +391,8 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     {
         return EINVAL;
     }
-    let (Some(old), Some(new)) = (pages(old_len), pages(new_len)) else { return EINVAL };
+    let Some(old) = pages(old_len) else { return EINVAL };
+    let Some(new) = pages(new_len) else { return ENOMEM };
     if flags & MREMAP_DONTUNMAP != 0 && old != new {
         return EINVAL;
     }
@@ -601,7 +600,10 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
                     live.engine.set_locked(vma.first, vma.count, false);
                     live.add_locked(-(vma.count as i64));
                 }
-            } else if !vma.locked && vma.prot != Prot::NONE && !lock_range(live, cx, vma.first, vma.count) {
+            } else if vma.prot == Prot::NONE {
+                // Nothing can be brought in for a program that may not read it.
+                return ENOMEM;
+            } else if !vma.locked && !lock_range(live, cx, vma.first, vma.count) {
                 return ENOMEM;
             }
             0
@@ -765,6 +767,52 @@ pub fn brk(live: &Live, addr: usize) -> isize {
     heap.end as isize
 }
 
+/// `shmat` to an address in the managed range.
+fn shmat(live: &Live, id: usize, addr: usize, flags: usize) -> isize {
+    const IPC_STAT: usize = 2;
+    const SHM_RND: usize = 0o20000;
+    const SHM_REMAP: usize = 0o40000;
+    const SHM_RDONLY: usize = 0o10000;
+    let mut stat = [0u64; 16];
+    let result = pass(nr::SHMCTL, [id, IPC_STAT, stat.as_mut_ptr() as usize, 0, 0, 0]);
+    if result < 0 {
+        return result;
+    }
+    // `shm_segsz` follows the 48 bytes of `struct ipc64_perm`.
+    let Some(count) = pages(stat[6] as usize) else { return EINVAL };
+    let addr = if flags & SHM_RND != 0 { addr & !(PAGE_BYTES - 1) } else { addr };
+    if !addr.is_multiple_of(PAGE_BYTES) || !live.managed(addr, count as usize * PAGE_BYTES) {
+        return EINVAL;
+    }
+    let first = page_of(addr);
+    let _call = live.engine.begin_call();
+    if flags & SHM_REMAP == 0 && !live.engine.is_free(first, count) {
+        return EINVAL;
+    }
+    if !unmap(live, first, count) {
+        return ENOMEM;
+    }
+    let at = pass(nr::SHMAT, [id, addr, flags | SHM_REMAP, 0, 0, 0]);
+    let prot = if flags & SHM_RDONLY != 0 { Prot::READ } else { Prot::READ_WRITE };
+    if at as usize != addr || !live.engine.map_foreign(first, count, prot) {
+        live.restore(first, count);
+        return if at as usize == addr { ENOMEM } else { at };
+    }
+    at
+}
+
+/// `shmdt` of a segment in the managed range.
+fn shmdt(live: &Live, addr: usize) -> isize {
+    let _call = live.engine.begin_call();
+    let Some(vma) = live.engine.find(page_of(addr)).filter(|v| v.foreign && address(v.first) == addr) else { return EINVAL };
+    let result = pass(nr::SHMDT, [addr, 0, 0, 0, 0, 0]);
+    if result == 0 {
+        live.restore(vma.first, vma.count);
+        live.engine.unmap(vma.first, vma.count);
+    }
+    result
+}
+
 /// Serves a memory call; `None` where `nr` is none.
 pub fn call(nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isize> {
     let live = live();
@@ -785,9 +833,8 @@ pub fn call(nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isize> {
         nr::MSYNC => msync(live, a, b, c),
         nr::BRK => brk(live, a),
         nr::REMAP_FILE_PAGES => EINVAL,
-        nr::SHMAT if b != 0 => EINVAL,
-        // Where pages of managed memory lie is the engine's business; the call itself would succeed on any of them.
-        nr::MBIND => 0,
+        nr::SHMAT if overlaps_arena(b, 1) => shmat(live, a, b, c),
+        nr::SHMDT if overlaps_arena(a, 1) => shmdt(live, a),
         _ => return None,
     })
 }

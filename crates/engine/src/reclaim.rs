@@ -2,7 +2,7 @@
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
 //! work when the C library's own state is in any condition.
-use crate::budget;
+use crate::{assist, budget};
 use crate::control::Stat;
 use crate::live::{Live, live};
 use core::arch::asm;
@@ -21,6 +21,9 @@ const STEPS: usize = 8;
 const LOOK_NS: u64 = 50_000_000;
 /// The same in a process that shares pages with others, whose writes nobody tells it of.
 const LOOK_SHARED_NS: u64 = 10_000_000;
+
+/// Looks after which slots of threads that ended inside a call are freed.
+const SWEEP_LOOKS: u32 = 16;
 
 /// Free pages under the limit at which background reclaim starts, and up to which it works: 1/32 and 1/16 of the limit,
 /// 8 MiB and 16 MiB at most.
@@ -92,7 +95,7 @@ pub fn start() {
 
 extern "C" fn main() -> ! {
     let live = live();
-    let mut idle = 0u32;
+    let (mut idle, mut looks) = (0u32, 0u32);
     loop {
         let seen = WAKE.load(SeqCst);
         let (low, high) = watermarks(live.engine.limit_pages());
@@ -102,6 +105,10 @@ extern "C" fn main() -> ! {
             let look_ns = if live.forked.load(Relaxed) { LOOK_SHARED_NS } else { LOOK_NS };
             let _ = os::futex_wait(&WAKE, seen, look_ns, false);
             ASLEEP.store(0, SeqCst);
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(SWEEP_LOOKS) {
+                assist::free_dead(live);
+            }
             let held = live.contexts.hold();
             budget::measure_if_due(live);
             budget::refresh(live);

@@ -10,7 +10,7 @@ use crate::machine::page_of;
 use crate::source::Source;
 use crate::trap;
 use core::arch::{global_asm, x86_64::_rdtsc};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::engine::Fault;
 use outswap_core::machine::Prot;
 use outswap_core::word::State;
@@ -21,6 +21,7 @@ use outswap_sys::{Result, os};
 pub const OURS: u64 = bit(SIGBUS) | bit(SIGSEGV) | bit(SIGSYS);
 const SIGNALS: [i32; 3] = [SIGBUS, SIGSEGV, SIGSYS];
 const BUS_ADRERR: i32 = 2;
+const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const SYS_SECCOMP: i32 = 1;
 const SS_DISABLE: i32 = 2;
@@ -151,8 +152,18 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         // SAFETY: the kernel's own structures.
         return unsafe { dispatch(live, SIGBUS, info, uc) };
     }
+    if signal == SIGSEGV && siginfo.code == SEGV_ACCERR && in_arena(siginfo.addr) && is_hole(live, siginfo.addr) {
+        // The reserved range is mapped without access where the program has nothing mapped.
+        // SAFETY: the kernel's own structure, which is this handler's.
+        unsafe { (*info).code = SEGV_MAPERR };
+    }
     // SAFETY: the kernel's own structures.
     unsafe { dispatch(live, signal, info, uc) }
+}
+
+fn is_hole(live: &Live, addr: usize) -> bool {
+    let inside = addr < ARENA + live.engine.machine.arena_bytes.load(Relaxed);
+    inside && live.engine.find(page_of(addr)).is_none()
 }
 
 unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
@@ -191,8 +202,11 @@ unsafe fn dispatch(live: &Live, signal: i32, info: *mut Siginfo, uc: *mut Uconte
     };
     // SAFETY: the kernel's own structures.
     let sent = unsafe { (*info).code } <= 0;
+    // A fault at a blocked signal is death.
+    let blocked = !sent && pretended() & bit(signal) != 0;
     match action.handler {
         SIG_IGN if sent => {}
+        _ if blocked => fall(signal),
         SIG_DFL | SIG_IGN => {
             // A fault comes again by itself; a signal that was sent, or a fault found by the store, does not.
             // SAFETY: the mask is the one that returning restores.
@@ -216,6 +230,28 @@ unsafe fn dispatch(live: &Live, signal: i32, info: *mut Siginfo, uc: *mut Uconte
     }
 }
 
+/// Which of our signals a thread believes to have blocked: thread in the upper half, mask in the lower; only those that
+/// block any have an entry.
+static PRETENDED: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+/// Which of our signals the calling thread believes to have blocked.
+pub fn pretended() -> u64 {
+    let tid = os::gettid() as u64;
+    let entry = PRETENDED.iter().map(|p| p.load(Acquire)).find(|p| p >> 32 == tid);
+    entry.map_or(0, |p| p & OURS)
+}
+
+/// Remembers [`pretended`]. With all places taken, the thread is not told of its block.
+pub fn set_pretended(mask: u64) {
+    let tid = os::gettid() as u64;
+    let value = if mask == 0 { 0 } else { tid << 32 | mask };
+    if let Some(entry) = PRETENDED.iter().find(|p| p.load(Acquire) >> 32 == tid) {
+        entry.store(value, Release);
+    } else if mask != 0 {
+        let _ = PRETENDED.iter().any(|p| p.compare_exchange(0, value, AcqRel, Relaxed).is_ok());
+    }
+}
+
 /// Counts a trapped call.
 pub fn count_trap(live: &Live) {
     live.stat(Stat::CallsTrapped, 1);
@@ -224,10 +260,30 @@ pub fn count_trap(live: &Live) {
 /// An alternate stack for handlers, so that a fault on a stack in managed memory can be answered.
 pub const ALTSTACK_BYTES: usize = 128 * 1024;
 
-/// Alternate stacks of threads that ended, for those to come.
-static FREE_ALTSTACKS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
+/// Alternate stacks that the engine gave: where, and to which thread (0: free).
+struct Given {
+    sp: AtomicUsize,
+    tid: AtomicI32,
+}
+const GIVEN_MAX: usize = 4096;
+static GIVEN: [Given; GIVEN_MAX] = [const { Given { sp: AtomicUsize::new(0), tid: AtomicI32::new(0) } }; GIVEN_MAX];
 
-/// Gives the calling thread an alternate stack if it has none, and says where it is.
+/// Whether an alternate stack is one of ours.
+pub fn is_given_altstack(sp: usize) -> bool {
+    sp != 0 && GIVEN.iter().map_while(|g| Some(g.sp.load(Acquire)).filter(|s| *s != 0)).any(|s| s == sp)
+}
+
+/// The alternate stack that the engine gave the calling thread.
+pub fn given_altstack() -> Option<Stack> {
+    let tid = os::gettid();
+    GIVEN
+        .iter()
+        .find(|g| g.tid.load(Acquire) == tid)
+        .map(|g| Stack { sp: g.sp.load(Acquire), flags: 0, size: ALTSTACK_BYTES })
+}
+
+/// Gives the calling thread an alternate stack if it has none, and says where it is. With all places taken, threads
+/// go without: then only faults on stacks in managed memory cannot be answered.
 pub fn take_altstack() -> Result<Option<usize>> {
     let mut old = Stack::default();
     // SAFETY: only reads.
@@ -235,11 +291,14 @@ pub fn take_altstack() -> Result<Option<usize>> {
     if old.flags & SS_DISABLE == 0 {
         return Ok(None);
     }
-    let free = FREE_ALTSTACKS.iter().map(|f| f.swap(0, AcqRel)).find(|f| *f != 0);
-    let sp = match free {
-        Some(sp) => sp,
-        None => os::mmap_anonymous(ALTSTACK_BYTES)?,
+    let tid = os::gettid();
+    let Some(given) = GIVEN.iter().find(|g| g.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok()) else {
+        return Ok(None);
     };
+    if given.sp.load(Acquire) == 0 {
+        given.sp.store(os::mmap_anonymous(ALTSTACK_BYTES)?, Release);
+    }
+    let sp = given.sp.load(Acquire);
     // SAFETY: memory that stays mapped while the thread uses it.
     unsafe { sigaltstack(Some(&Stack { sp, flags: 0, size: ALTSTACK_BYTES }), None)? };
     Ok(Some(sp))
@@ -254,11 +313,21 @@ pub fn give_altstack(sp: usize) {
         // SAFETY: no stack at all replaces ours.
         let _ = unsafe { sigaltstack(Some(&Stack { sp: 0, flags: SS_DISABLE, size: 0 }), None) };
     }
-    for place in &FREE_ALTSTACKS {
-        if place.compare_exchange(0, sp, AcqRel, Relaxed).is_ok() {
-            return;
-        }
+    if let Some(given) = GIVEN.iter().find(|g| g.sp.load(Acquire) == sp) {
+        given.tid.store(0, Release);
     }
-    // SAFETY: the stack is no thread's any more.
-    let _ = unsafe { os::munmap(sp, ALTSTACK_BYTES) };
+}
+
+/// In a forked child, the calling thread is the only one, under a new number.
+pub fn adopt_altstack(old_tid: i32) {
+    let tid = os::gettid();
+    for entry in &PRETENDED {
+        let value = entry.load(Acquire);
+        let own = value >> 32 == old_tid as u64;
+        entry.store(if own { (tid as u64) << 32 | value & OURS } else { 0 }, Release);
+    }
+    for given in GIVEN.iter().take_while(|g| g.sp.load(Acquire) != 0) {
+        let own = given.tid.load(Acquire) == old_tid;
+        given.tid.store(if own { tid } else { 0 }, Release);
+    }
 }

@@ -32,6 +32,7 @@ enum Outcome {
 struct Substitute {
     mask: u64,
     pair: [usize; 2],
+    stack: Stack,
 }
 static SUBSTITUTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
 
@@ -56,12 +57,22 @@ pub fn on_trap(live: &Live, info: &Siginfo, uc: &mut Ucontext) {
         [g.rdi as usize, g.rsi as usize, g.rdx as usize, g.r10 as usize, g.r8 as usize, g.r9 as usize];
     let is_fork = nr == nr::FORK || nr == nr::CLONE && args[0] & 0x100 == 0;
     if is_fork {
-        uc.gregs.rax = fork::fork(live, nr, args) as u64;
+        let pid = fork::fork(live, nr, args);
+        uc.gregs.rax = pid as u64;
+        if pid == 0 && nr == nr::CLONE && args[1] != 0 {
+            uc.gregs.rsp = args[1] as u64;
+        }
         return;
     }
     if nr == nr::EXECVE || nr == nr::EXECVEAT {
         uc.gregs.rax = exec::exec(live, nr, args) as u64;
         return;
+    }
+    if nr == nr::EXIT {
+        return end_thread(live, args[0], uc);
+    }
+    if nr == nr::SIGALTSTACK {
+        return sigaltstack(live, args, uc);
     }
     if nr == nr::CLONE {
         clone_thread(live, args, uc);
@@ -88,7 +99,6 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
     match nr {
         nr::RT_SIGACTION => return Outcome::Done(sigaction(live, cx, *args)),
         nr::RT_SIGPROCMASK => return Outcome::Done(sigprocmask(live, cx, *args, mask)),
-        nr::SIGALTSTACK => keep_altstack(live, cx, args[0]),
         // Our descriptors are where a program that counts upwards never comes; one that names them finds none.
         nr::CLOSE if is_our_fd(live, args[0]) => return Outcome::Done(EBADF),
         nr::DUP2 | nr::DUP3 if is_our_fd(live, args[1]) => return Outcome::Done(EBADF),
@@ -96,6 +106,26 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
             return Outcome::Done(close_range(live, *args));
         }
         nr::PROCESS_MADVISE => return process_madvise(live, cx, *args),
+        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
+            let mut managed_bytes = 0usize;
+            for i in 0..args[2].min(1024) {
+                let mut iov = [0u8; 16];
+                if !assist::copy_in(live, cx, args[1] + i * 16, &mut iov) {
+                    break;
+                }
+                let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
+                if (word(8) as isize) < 0 {
+                    managed_bytes = 0;
+                    break;
+                }
+                if overlaps_arena(word(0), word(8)) {
+                    managed_bytes = managed_bytes.saturating_add(word(8));
+                }
+            }
+            if managed_bytes > assist::window_bytes(live) && is_file(args[0]) {
+                return Outcome::Pieces;
+            }
+        }
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => {
             if args[2] > assist::window_bytes(live) && overlaps_arena(args[1], args[2]) && is_file(args[0]) {
                 return Outcome::Pieces;
@@ -126,7 +156,7 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
         });
     }
     if let Some(at) = mask_argument(nr) {
-        replace_mask(pins.slot(), nr, at, args);
+        replace_mask(&mut pins, cx, nr, at, args);
     }
     Outcome::Run(pins.slot())
 }
@@ -144,8 +174,8 @@ fn mask_argument(nr: usize) -> Option<usize> {
 }
 
 /// A handler that runs while the call waits has the call's mask: our signals must not be in it.
-fn replace_mask(slot: usize, nr: usize, at: usize, args: &mut [usize; 6]) {
-    let to = substitute(slot);
+fn replace_mask(pins: &mut Pins<'_>, cx: &mut Cx, nr: usize, at: usize, args: &mut [usize; 6]) {
+    let to = substitute(pins.slot());
     let mut from = args[at];
     let mut pair = [0u8; 16];
     if nr == nr::PSELECT6 {
@@ -155,6 +185,9 @@ fn replace_mask(slot: usize, nr: usize, at: usize, args: &mut [usize; 6]) {
         from = usize::from_le_bytes(pair[..8].try_into().expect("8 bytes"));
     }
     let mut mask = [0u8; 8];
+    if pins.pin(cx, from, mask.len()).is_err() {
+        return;
+    }
     if from == 0 || !assist::peek(from, &mut mask) || u64::from_le_bytes(mask) & OURS == 0 {
         return;
     }
@@ -217,7 +250,7 @@ fn sigprocmask(live: &Live, cx: &mut Cx, [how, new, old, size, ..]: [usize; 6], 
     if new != 0 && !assist::copy_in(live, cx, new, &mut set) {
         return EFAULT;
     }
-    let (set, before) = (u64::from_le_bytes(set), *mask);
+    let (set, before) = (u64::from_le_bytes(set), *mask | signals::pretended());
     let after = match how {
         _ if new == 0 => before,
         0 => before | set,
@@ -228,20 +261,119 @@ fn sigprocmask(live: &Live, cx: &mut Cx, [how, new, old, size, ..]: [usize; 6], 
     const SIGKILL: u64 = bit(9);
     const SIGSTOP: u64 = bit(19);
     *mask = after & !(OURS | SIGKILL | SIGSTOP);
+    signals::set_pretended(after & OURS);
     if old != 0 && !assist::copy_out(live, cx, old, &before.to_le_bytes()) {
         return EFAULT;
     }
     0
 }
 
-/// The kernel writes signal frames to an alternate stack on its own.
-fn keep_altstack(live: &Live, cx: &mut Cx, at: usize) {
+/// `sigaltstack`. The stack cannot be changed from a handler that runs on it, so the call itself runs in the gate, with a copy
+/// of what the program asked for. To a program, the stack that the engine gave its thread is none.
+fn sigaltstack(live: &Live, [new, old, ..]: [usize; 6], uc: &mut Ucontext) {
     const BYTES: usize = core::mem::size_of::<Stack>();
-    let mut stack = Stack::default();
-    // SAFETY: plain old data.
-    let bytes = unsafe { &mut *(&raw mut stack).cast::<[u8; BYTES]>() };
-    if at != 0 && assist::copy_in(live, cx, at, bytes) && stack.flags & 2 == 0 && stack.size < 1 << 30 {
-        assist::keep(live, cx, stack.sp, stack.size);
+    const SS_ONSTACK: i32 = 1;
+    const SS_DISABLE: i32 = 2;
+    let now = uc.stack;
+    let given = signals::is_given_altstack(now.sp);
+    let on = now.flags & SS_DISABLE == 0 && (uc.gregs.rsp as usize).wrapping_sub(now.sp) < now.size;
+    let result = live.contexts.hold().run(|cx| {
+        let mut stack = Stack::default();
+        // SAFETY: plain old data.
+        let bytes = unsafe { &mut *(&raw mut stack).cast::<[u8; BYTES]>() };
+        if new != 0 && !assist::copy_in(live, cx, new, bytes) {
+            return Err(EFAULT);
+        }
+        if old != 0 {
+            let mut before = now;
+            if given || now.flags & SS_DISABLE != 0 {
+                before = Stack { sp: 0, flags: SS_DISABLE, size: 0 };
+            } else if on {
+                before.flags |= SS_ONSTACK;
+            }
+            // SAFETY: plain old data.
+            let bytes = unsafe { &*(&raw const before).cast::<[u8; BYTES]>() };
+            if !assist::copy_out(live, cx, old, bytes) {
+                return Err(EFAULT);
+            }
+        }
+        if new == 0 {
+            return Ok(None);
+        }
+        if stack.flags & SS_DISABLE != 0 {
+            stack = signals::given_altstack().unwrap_or(stack);
+        } else if stack.size < 1 << 30 {
+            // The kernel writes signal frames there on its own.
+            assist::keep(live, cx, stack.sp, stack.size);
+        }
+        let slot = Pins::new(live).slot();
+        // SAFETY: the slot, and with it its substitutes, are this call's until it returns.
+        unsafe { (*substitute(slot)).stack = stack };
+        Ok(Some(slot))
+    });
+    match result {
+        Err(error) => uc.gregs.rax = error as u64,
+        Ok(None) => uc.gregs.rax = 0,
+        Ok(Some(slot)) => {
+            uc.gregs.rax = nr::SIGALTSTACK as u64;
+            // SAFETY: as above; only the address is taken.
+            uc.gregs.rdi = unsafe { &raw const (*substitute(slot)).stack } as u64;
+            uc.gregs.rsi = 0;
+            uc.gregs.rip = gate::stub(slot, uc.gregs.rip as usize) as u64;
+        }
+    }
+}
+
+/// A thread ends. The kernel then walks its list of robust mutexes by itself, so those in managed memory must be there; they
+/// stay until it is noticed that the thread is gone.
+fn end_thread(live: &Live, status: usize, uc: &mut Ucontext) {
+    let slot = live.contexts.hold().run(|cx| {
+        let mut pins = Pins::new(live);
+        let mut any = false;
+        let (mut head, mut len) = (0usize, 0usize);
+        // SAFETY: two places for the results.
+        let ok = unsafe {
+            outswap_sys::syscall3(nr::GET_ROBUST_LIST, 0, &raw mut head as usize, &raw mut len as usize) == 0
+        };
+        const ROBUST_LIST_LIMIT: usize = 2048;
+        let mut fields = [0u8; 24];
+        if ok && head != 0 && assist::peek(head, &mut fields) {
+            let word = |at: usize| usize::from_le_bytes(fields[at..at + 8].try_into().expect("8 bytes"));
+            let (mut entry, offset, pending) = (word(0), word(8), word(16));
+            for _ in 0..ROBUST_LIST_LIMIT {
+                // The lowest bit marks mutexes with priority inheritance.
+                let at = entry & !1;
+                if at == head || at == 0 {
+                    break;
+                }
+                any |= in_arena(at);
+                let mut next = [0u8; 8];
+                let pinned = pins.pin(cx, at, 8).is_ok() && pins.pin(cx, at.wrapping_add(offset), 4).is_ok();
+                if !pinned || !assist::peek(at, &mut next) {
+                    break;
+                }
+                entry = usize::from_le_bytes(next);
+            }
+            if pending != 0 {
+                any |= in_arena(pending & !1);
+                let _ = pins.pin(cx, (pending & !1).wrapping_add(offset), 4);
+            }
+        }
+        if any {
+            return Some(pins.slot());
+        }
+        pins.release();
+        None
+    });
+    match slot {
+        Some(slot) => {
+            uc.gregs.rax = nr::EXIT as u64;
+            uc.gregs.rip = gate::stub(slot, uc.gregs.rip as usize) as u64;
+        }
+        // SAFETY: ends this thread, as it asked.
+        None => unsafe {
+            outswap_sys::syscall1(nr::EXIT, status);
+        },
     }
 }
 
@@ -265,8 +397,14 @@ fn close_range(live: &Live, [first, last, flags, ..]: [usize; 6]) -> isize {
 
 /// Advice for managed memory of this very process must not go past the engine.
 fn process_madvise(live: &Live, cx: &mut Cx, args: [usize; 6]) -> Outcome {
-    let [_, vec, count, advice, ..] = args;
+    let [pidfd, vec, count, advice, flags, _] = args;
     let mut total = 0isize;
+    if flags != 0 {
+        return Outcome::Done(EINVAL);
+    }
+    if os::fcntl(pidfd as i32, 1, 0).is_err() {
+        return Outcome::Done(EBADF);
+    }
     for i in 0..count.min(1024) {
         let mut iov = [0u8; 16];
         if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
@@ -328,7 +466,43 @@ fn is_file(fd: usize) -> bool {
 
 /// A transfer between a file and more memory than may be resident at once.
 fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
-    let [fd, buf, len, offset, ..] = args;
+    let [fd, buf, len, offset, _, flags] = args;
+    let one = match nr {
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset)),
+        nr::READV => (nr::READ, false),
+        nr::WRITEV => (nr::WRITE, false),
+        nr::PREADV => (nr::PREAD64, true),
+        nr::PWRITEV => (nr::PWRITE64, true),
+        // With flags, or at the file's own position, which these calls name -1.
+        nr::PREADV2 if flags == 0 => (if offset as isize == -1 { nr::READ } else { nr::PREAD64 }, offset as isize != -1),
+        nr::PWRITEV2 if flags == 0 => (if offset as isize == -1 { nr::WRITE } else { nr::PWRITE64 }, offset as isize != -1),
+        _ => return -(Errno::EOPNOTSUPP.0 as isize),
+    };
+    const IOV_MAX: usize = 1024;
+    if len > IOV_MAX {
+        return EINVAL;
+    }
+    let mut done = 0;
+    for i in 0..len {
+        let mut iov = [0u8; 16];
+        let read = live.contexts.hold().run(|cx| assist::copy_in(live, cx, buf + i * 16, &mut iov));
+        let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
+        if !read {
+            return if done > 0 { done } else { EFAULT };
+        }
+        let value = piece(live, one.0, fd, word(0), word(8), one.1.then_some(offset + done as usize));
+        if value < 0 {
+            return if done > 0 { done } else { value };
+        }
+        done += value;
+        if (value as usize) < word(8) {
+            break;
+        }
+    }
+    done
+}
+
+fn piece(live: &Live, nr: usize, fd: usize, buf: usize, len: usize, offset: Option<usize>) -> isize {
     let window = assist::window_bytes(live);
     let mut done = 0;
     while done < len {
@@ -345,7 +519,7 @@ fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
         });
         let Ok(slot) = pinned else { return if done > 0 { done as isize } else { EIO } };
         // SAFETY: the program's own call, on a part of its buffer.
-        let value = unsafe { gate::call(nr, fd, buf + done, part, offset + done, 0, 0) };
+        let value = unsafe { gate::call(nr, fd, buf + done, part, offset.map_or(0, |o| o + done), 0, 0) };
         live.engine.hazards.release(slot);
         match value {
             n if n < 0 => return if done > 0 { done as isize } else { n },

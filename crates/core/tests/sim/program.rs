@@ -45,6 +45,8 @@ struct Model {
     /// `None` is a page of zeros.
     content: Vec<Mutex<Option<Box<Page>>>>,
     programs_left: AtomicUsize,
+    /// System calls under way.
+    calls: AtomicUsize,
 }
 
 /// One simulated process.
@@ -58,7 +60,6 @@ struct World {
     setup: Setup,
     /// Whether to tell what the threads do (`OUTSWAP_SIM_TRACE`).
     told: bool,
-    over: std::sync::atomic::AtomicU64,
 }
 
 /// What a seed decides before anything runs.
@@ -74,6 +75,7 @@ struct Setup {
     trouble: Trouble,
     chaos: Chaos,
     no_memory: bool,
+    /// Nothing goes wrong, and there are slots and windows for everybody.
     calm: bool,
     /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
     dense: bool,
@@ -97,7 +99,6 @@ pub struct Outcome {
     pub steps: u64,
     pub events: [u64; outswap_core::machine::EVENTS],
     pub forks: u64,
-    pub over: u64,
 }
 
 /// Runs one seed to its end. The error says what was wrong.
@@ -109,9 +110,7 @@ pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
     if options.forks && rng.once_in(5) {
         world.fork(&mut rng, options, &mut outcome, 0)?;
     }
-    guarded(|| world.finish(options))?;
-    outcome.over = world.over.load(Relaxed);
-    if outcome.over > 20 { println!("OVER {seed} {} {:?} {:?}", outcome.over, world.config, world.setup); }
+    guarded(|| world.finish())?;
     for (sum, n) in outcome.events.iter_mut().zip(&world.engine.machine.events) {
         *sum = n.load(Relaxed);
     }
@@ -158,7 +157,7 @@ impl World {
                 protect_refused_in: if chaotic { 10 } else { 0 },
             },
             no_memory,
-            calm: slots >= pages * 2 && !troubled && !broken && !chaotic && !no_memory,
+            calm: slots >= pages * 2 && windows >= 6 && !troubled && !broken && !chaotic && !no_memory,
             dense: rng.once_in(3),
         };
         let config = Config {
@@ -183,6 +182,7 @@ impl World {
             locked: (0..pages).map(|_| AtomicBool::new(false)).collect(),
             content: (0..pages).map(|_| Mutex::new(None)).collect(),
             programs_left: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
         };
         // Threads own runs of pages, so that they share blocks and folios, but no page.
         while !engine.map(PageNo(0), setup.mapped as u32, Prot::READ_WRITE, false) {}
@@ -198,7 +198,7 @@ impl World {
                 }
             }
         }
-        World { engine, arena, model, config, setup, over: Default::default(), told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
+        World { engine, arena, model, config, setup, told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
     }
 
     /// Runs the program's threads to their end.
@@ -255,7 +255,7 @@ impl World {
             if result.is_ok() && depth < 2 && side.once_in(3) {
                 result = self.fork(&mut side, options, outcome, depth + 1);
             }
-            let result = result.and_then(|()| guarded(|| self.finish(options)));
+            let result = result.and_then(|()| guarded(|| self.finish()));
             if let Err(message) = &result {
                 use std::io::Write;
                 let _ = writeln!(std::io::stderr(), "in a forked process: {message}");
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// Everything is read back, put out as far as possible, read back again, and unmapped; nothing may be left.
-    fn finish(&self, options: Options) {
+    fn finish(&self) {
         let engine = &self.engine;
         engine.machine.calm();
         engine.store.calm();
@@ -330,7 +330,6 @@ impl World {
                     Step::Nothing | Step::StoreFull => idle += 1,
                 }
             }
-            if engine.used_pages() != 0 { println!("{:?} {:?} used {} staged {}", self.config, self.setup, engine.used_slots(), engine.staged_pages()); }
             assert_eq!(engine.used_pages(), 0, "all pages can be evicted, and reclaim finds them");
             self.quiet_check();
         }
@@ -347,7 +346,6 @@ impl World {
         assert_eq!((engine.used_slots(), engine.resident_pages()), (0, 0), "nothing is left");
         assert_eq!((engine.store.used_slots(), engine.machine.mapped_pages()), (0, 0), "nothing is left");
         assert_eq!((engine.staged_pages(), engine.machine.filled_frames()), (0, 0), "no frame is left");
-        let _ = options;
     }
 }
 
@@ -488,10 +486,7 @@ impl<'a> Program<'a> {
             self.cx.worker = Worker::default();
             let limit = self.engine.limit_pages();
             let fault = self.engine.fault(PageNo(page), &mut self.cx);
-            if limit == self.engine.limit_pages() && self.world.setup.calm && !self.chaos_over && self.model().locked.iter().all(|l| !l.load(Relaxed)) {
-                let over = self.engine.used_pages().saturating_sub(limit);
-                self.world.over.fetch_max(over, Relaxed);
-            }
+            self.check_limit(limit);
             tries += 1;
             if !self.excuse(fault, page, tries) {
                 self.lose(page);
@@ -499,15 +494,27 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// After a fault the limit holds but for what the threads at work may add together, unless pages are held in.
+    fn check_limit(&self, limit_before: u64) {
+        let limit = self.engine.limit_pages();
+        let held = self.model().calls.load(Relaxed) > 0 || self.model().locked.iter().any(|l| l.load(Relaxed));
+        if self.world.setup.calm && !self.chaos_over && !held && limit == limit_before {
+            let used = self.engine.used_pages();
+            let most = limit + 32 * (self.world.setup.threads as u64 + 1);
+            assert!(used <= most, "{used} pages in use with a limit of {limit}");
+        }
+    }
+
     fn expect(&self, page: u32, found: &Page) {
         let expected = self.model().content[page as usize].lock().expect("no panic while held");
-        let equal = expected.as_ref().map_or_else(|| found.iter().all(|&b| b == 0), |e| **e == *found);
         let zero: Page = [0; PAGE_BYTES];
         let expected = expected.as_deref().unwrap_or(&zero);
-        let at = expected.iter().zip(found).position(|(a, b)| a != b).unwrap_or(0);
-        drop_if(equal, || {
-            panic!("page {page} holds wrong bytes from byte {at} on: {:x?}.. instead of {:x?}..", &found[at..][..8.min(PAGE_BYTES - at)], &expected[at..][..8.min(PAGE_BYTES - at)])
-        });
+        if expected != found {
+            let at = expected.iter().zip(found).position(|(a, b)| a != b).expect("they differ");
+            let some = at..(at + 8).min(PAGE_BYTES);
+            let (found, expected) = (&found[some.clone()], &expected[some]);
+            panic!("page {page} holds wrong bytes from byte {at} on: {found:x?} instead of {expected:x?}");
+        }
     }
 
     fn verify(&mut self, page: u32) {
@@ -779,6 +786,11 @@ impl<'a> Program<'a> {
 
     /// A system call: the kernel uses pages that must not go until it is done.
     fn call(&mut self) {
+        self.model().calls.fetch_add(1, Relaxed);
+        self.call_inner();
+        self.model().calls.fetch_sub(1, Relaxed);
+    }
+    fn call_inner(&mut self) {
         let Some(hazard) = self.engine.hazards.acquire(self.me as u32 + 1) else { return };
         let mut ranges = Vec::new();
         for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11]) {
@@ -823,11 +835,5 @@ impl<'a> Program<'a> {
             }
         }
         self.engine.hazards.release(hazard);
-    }
-}
-
-fn drop_if(ok: bool, fail: impl FnOnce()) {
-    if !ok {
-        fail();
     }
 }

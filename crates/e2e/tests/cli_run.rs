@@ -1,0 +1,269 @@
+//! `outswap run` as its user sees it: statuses, signals, streams, environment, statistics. Where both sides are run
+//! plainly (`OUTSWAP_E2E_PLAIN=1`), what only Outswap does is not asked for.
+use outswap_e2e::{KIB, MIB, Outcome, Run, Setup, Tmp, plain_mode, setup};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const RAM_BYTES: u64 = 32 * MIB;
+
+fn shell(script: &str) -> Run {
+    Setup::new().managed(RAM_BYTES, "sh").args(["-c", script])
+}
+
+/// `outswap run` with these very arguments.
+fn run(args: &[&str]) -> Outcome {
+    Run::new(setup::outswap()).arg("run").args(args).run()
+}
+
+/// One line of ours on standard error, status 125, and no program.
+fn refused(args: &[&str]) -> String {
+    let dir = Tmp::new();
+    let mark = dir.join("started");
+    let end = run(&[args, &["touch", &mark.to_string_lossy()]].concat()).exited(125);
+    assert!(!mark.exists(), "started all the same: {}", end.describe());
+    assert!(end.stdout.is_empty(), "{}", end.describe());
+    let errors = end.errors();
+    assert!(errors.lines().count() == 1 && errors.starts_with("outswap: "), "not one line of ours: {}", end.describe());
+    errors
+}
+
+#[test]
+fn the_programs_status_is_ours() {
+    for status in [0, 1, 7, 124, 125, 126, 127, 200, 255] {
+        shell(&format!("exit {status}")).run().exited(status);
+    }
+}
+
+#[test]
+fn death_by_a_signal_is_passed_on() {
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGABRT, libc::SIGBUS, libc::SIGSEGV, libc::SIGUSR1] {
+        let end = shell(&format!("ulimit -c 0; kill -{signal} $$")).run();
+        let told = end.status.signal() == Some(signal) || end.status.code() == Some(128 + signal);
+        assert!(told, "signal {signal}: {}", end.describe());
+    }
+}
+
+#[test]
+fn signals_reach_the_program() {
+    for (name, signal) in
+        [("TERM", libc::SIGTERM), ("INT", libc::SIGINT), ("HUP", libc::SIGHUP), ("USR1", libc::SIGUSR1)]
+    {
+        let dir = Tmp::new();
+        let ready = dir.join("ready");
+        let script = format!("trap 'echo got {name}; exit 9' {name}; : > ready; while :; do sleep 0.01; done");
+        let mut running = shell(&script).dir(dir.path()).timeout_s(30).start();
+        let started = Instant::now();
+        while !ready.exists() && started.elapsed() < Duration::from_secs(20) && !running.has_ended() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        running.signal(signal);
+        let end = running.wait().exited(9);
+        assert_eq!(end.text(), format!("got {name}\n"), "{}", end.describe());
+    }
+}
+
+#[test]
+fn output_is_the_programs_alone() {
+    let script = "printf 'one\\0two'; echo three >&2; seq 1 100000";
+    let plain = Setup::new().plain("sh").args(["-c", script]).run().succeeded();
+    let managed = shell(script).run().same_as(&plain);
+    let theirs: Vec<_> = managed.errors().lines().filter(|l| !l.starts_with("outswap: ")).map(String::from).collect();
+    assert_eq!(theirs, ["three"], "{}", managed.describe());
+}
+
+#[test]
+fn input_arguments_and_directory_are_handed_on() {
+    let dir = Tmp::new();
+    let script = "pwd; printf '%s|' \"$@\"; cat";
+    let words = ["-c", script, "sh", "a b", "", "--ram", "-x", "*"];
+    let plain = Setup::new().plain("sh").args(words).dir(dir.path()).run().succeeded();
+    Setup::new().managed(RAM_BYTES, "sh").args(words).dir(dir.path()).run().same_as(&plain);
+    let echoed = shell("printf 'to be read' | { read -r line; echo \"$line\"; }; echo end").run();
+    assert_eq!(echoed.text(), "to be read\nend\n");
+}
+
+#[test]
+fn environment_holds_only_what_is_documented() {
+    let script = "import os,json;print(json.dumps(dict(os.environ)))";
+    let variables = |run: Run| -> serde_json::Map<String, Value> {
+        let end = run.args(["-c", script]).env("OWN_VARIABLE", "own value").run().succeeded();
+        serde_json::from_str(&end.text()).expect("python prints JSON")
+    };
+    let python = outswap_e2e::workloads::python();
+    let plain = variables(Setup::new().plain(python));
+    let mut managed = variables(Setup::new().managed(RAM_BYTES, python));
+    for documented in ["OUTSWAP_CONTROL", "LD_PRELOAD", "OUTSWAP_E2E_MANAGED"] {
+        if !plain.contains_key(documented) {
+            managed.remove(documented);
+        }
+    }
+    // The shell's own record of what it ran.
+    let without = |mut map: serde_json::Map<String, Value>| {
+        map.remove("_");
+        map
+    };
+    assert_eq!(without(managed), without(plain));
+}
+
+#[test]
+fn missing_and_not_executable_programs() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let plain_file = dir.join("file");
+    fs::write(&plain_file, "text").expect("the directory is ours");
+    fs::set_permissions(&plain_file, fs::Permissions::from_mode(0o644)).expect("the file is ours");
+    for (program, status) in
+        [("no-such-program-anywhere", 127), ("/no/such/path", 127), (&*plain_file.to_string_lossy(), 126), ("/", 126)]
+    {
+        let end = run(&["--ram", "32M", "--", program]).exited(status);
+        assert!(end.stdout.is_empty() && end.errors().starts_with("outswap: "), "{}", end.describe());
+    }
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_starts() {
+    if plain_mode() {
+        return;
+    }
+    for (option, value) in [
+        ("--ram", "lots"),
+        ("--ram", "-5M"),
+        ("--ram", "0"),
+        ("--ram", "64K"),
+        ("--ram", "5X"),
+        ("--ram", "0%"),
+        ("--resident", "some"),
+        ("--swap", "tape"),
+        ("--swap", ""),
+        ("--swap", "compressed:lzma"),
+        ("--swap", "file:much"),
+        ("--swap-dir", "/no/such/directory"),
+        ("--fault-source", "magic"),
+        ("--malloc", "other"),
+    ] {
+        refused(&[option, value, "--"]);
+    }
+}
+
+#[test]
+fn static_programs_are_recognised() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let (source, binary) = (dir.join("static.c"), dir.join("static"));
+    fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"static\"); return 3; }\n").expect("ours");
+    Run::new("cc").args(["-static", "-o"]).arg(&binary).arg(&source).run().succeeded();
+    let binary = binary.to_string_lossy();
+    let end = run(&["--ram", "32M", "--", &binary]).exited(125);
+    assert!(end.stdout.is_empty() && end.errors().lines().count() == 1, "{}", end.describe());
+    assert!(end.errors().contains("--allow-unmanaged"), "{}", end.describe());
+    assert_eq!(run(&["--ram", "32M", "--allow-unmanaged", "--", &binary]).exited(3).text(), "static\n");
+    // As a child it runs unmanaged, because the program would not work otherwise.
+    assert_eq!(run(&["--ram", "32M", "--", "sh", "-c", &format!("{binary}; echo $?")]).exited(0).text(), "static\n3\n");
+}
+
+fn number(stats: &Value, path: &str) -> u64 {
+    stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
+}
+
+#[test]
+fn statistics_are_whole_and_add_up() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    // 96 MiB that compress and 16 MiB that do not, all touched twice, and a child with its own.
+    let script = "import os\na=bytearray(b'abcdefgh'*(12<<20))\nb=bytearray(os.urandom(16<<20))\n\
+                  s=sum(a[::4096])+sum(b[::4096])\nassert s==sum(a[::4096])+sum(b[::4096])\n\
+                  p=os.fork()\nif p==0:\n  a[::4096]=bytes(len(a)//4096)\n  os._exit(sum(a[::4096]))\n\
+                  assert os.waitpid(p,0)[1]==0\nos._exit(5)";
+    let setup = Setup::new().option("--stats", &file.to_string_lossy());
+    setup.managed(RAM_BYTES, outswap_e2e::workloads::python()).args(["-c", script]).run().exited(5).within(RAM_BYTES);
+    let text = fs::read_to_string(&file).expect("--stats makes the file");
+    let stats: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert!(stats["schema"].as_str().is_some_and(|s| s.starts_with("outswap.stats/")), "{stats:#}");
+    assert_eq!(stats["managed"], true);
+    assert_eq!((number(&stats, "/exit/status"), &stats["exit"]["signal"]), (5, &Value::Null));
+    assert_eq!(number(&stats, "/config/ram_bytes"), RAM_BYTES);
+    assert_eq!(stats["config"]["swap"].as_array().map(Vec::len), Some(2));
+    assert!(number(&stats, "/processes/managed") >= 2 && number(&stats, "/processes/forks") >= 1, "{stats:#}");
+    assert!(!stats["fault_sources"].as_array().expect("a list").is_empty());
+    let n = |path: &str| number(&stats, path);
+    let kinds = ["first_touch", "hit", "miss", "bypass"].map(|k| n(&format!("/faults/{k}")));
+    assert_eq!(kinds.iter().sum::<u64>(), n("/faults/total"));
+    assert!(kinds[0] > 0 && kinds[1..].iter().sum::<u64>() > 0, "{stats:#}");
+    let buckets = stats["fault_latency"]["buckets"].as_array().expect("a list");
+    let counts: u64 = buckets.iter().map(|b| b["count"].as_u64().expect("a number")).sum();
+    assert_eq!(counts, n("/fault_latency/count"));
+    assert!(counts > 0, "{stats:#}");
+    // Most of 112 MiB had to leave 32 MiB, and was read again.
+    let (out, back) = (
+        n("/stores/memory/pages_out") + n("/stores/file/pages_out"),
+        n("/stores/memory/pages_in") + n("/stores/file/pages_in"),
+    );
+    assert!(out * 4 * KIB > 48 * MIB && back * 4 * KIB > 32 * MIB, "{stats:#}");
+    assert!(n("/compression/in_bytes") > n("/compression/out_bytes"), "{stats:#}");
+    assert!(stats["compression"]["ratio"].as_f64().is_some_and(|r| r > 1.0), "{stats:#}");
+    assert!(n("/memory/tree_peak_bytes") > 8 * MIB && n("/memory/tree_peak_bytes") < 2 * RAM_BYTES, "{stats:#}");
+    assert!(n("/memory/peak/resident_bytes") > 0 && n("/pages/taken") > 0, "{stats:#}");
+    assert_eq!((n("/problems/corruptions"), n("/problems/store_errors")), (0, 0));
+    assert!(n("/duration_ns") > 1_000_000);
+}
+
+#[test]
+fn summary_goes_to_standard_error() {
+    if plain_mode() {
+        return;
+    }
+    let end = run(&["--ram", "32M", "--summary", "--", "echo", "hello"]).exited(0);
+    assert_eq!(end.text(), "hello\n");
+    assert!(end.errors().lines().count() > 2, "{}", end.describe());
+    assert!(end.errors().lines().all(|l| l.starts_with("outswap: ")), "{}", end.describe());
+    let quiet = run(&["--ram", "32M", "--", "echo", "hello"]).exited(0);
+    assert!(quiet.stderr.is_empty(), "{}", quiet.describe());
+}
+
+#[test]
+fn flags_are_variables_too() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let command = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "48M");
+    command.env("OUTSWAP_STATS", &file).env("OUTSWAP_MALLOC", "keep").run().exited(0);
+    let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+    assert_eq!(number(&stats, "/config/ram_bytes"), 48 * MIB);
+    assert_eq!(stats["config"]["malloc"], "keep");
+    let bad = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "junk").run().exited(125);
+    assert!(bad.errors().contains("OUTSWAP_RAM"), "{}", bad.describe());
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let script = "x=bytearray(b'12345678'*(8<<20)); import sys; sys.stdout.write(str(sum(x[::4096])))";
+    let swap = dir.path().to_string_lossy().into_owned();
+    for way in [vec!["--swap", "file"], vec![]] {
+        let mut setup = Setup::new().option("--swap-dir", &swap);
+        setup.options.extend(way.iter().map(Into::into));
+        setup
+            .managed(RAM_BYTES, outswap_e2e::workloads::python())
+            .args(["-c", script])
+            .run()
+            .exited(0)
+            .within(RAM_BYTES);
+    }
+    assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0, "files were left in the swap directory");
+}
