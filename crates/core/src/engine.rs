@@ -164,7 +164,11 @@ impl<M: Machine, S: Store> Engine<M, S> {
             queue: SpinLock::new(Ring::new(from, blocks)?),
             slots: Slots::new(from, config.slots)?,
             windows: Table::new(from, config.windows)?,
-            window_lists: SpinLock::new(Windows { free, inactive: Ring::new(from, config.windows)?, inactive_frames: 0 }),
+            window_lists: SpinLock::new(Windows {
+                free,
+                inactive: Ring::new(from, config.windows)?,
+                inactive_frames: 0,
+            }),
             map: SpinLock::new(Map::new(from, config.pages, config.mappings)?),
             call: SpinLock::new(()),
             resident: AtomicI64::new(0),
@@ -383,7 +387,10 @@ impl<M: Machine, S: Store> Engine<M, S> {
         let folio = done == FOLIO_PAGES && first == first.folio();
         for i in 0..count {
             let old = cx.saved[i];
-            self.settle(first.plus(i), if i < done { Word::resident(None, folio).with_locked(old.locked()) } else { old });
+            self.settle(
+                first.plus(i),
+                if i < done { Word::resident(None, folio).with_locked(old.locked()) } else { old },
+            );
         }
         self.resident.fetch_add(done as i64, Relaxed);
         if done > 0 {
@@ -409,10 +416,10 @@ impl<M: Machine, S: Store> Engine<M, S> {
     ) -> Option<(PageNo, usize)> {
         let vma = self.map.lock(self.pause()).find(page).filter(|v| !v.foreign);
         let (from, to) = vma.map_or((0, 0), |v| (v.first.0.max(first.0), v.end().min(first.0 + count as u32)));
-        for i in 0..count {
+        for (i, &word) in saved[..count].iter().enumerate() {
             let p = first.plus(i);
             if p.0 < from || p.0 >= to {
-                self.settle(p, saved[i]);
+                self.settle(p, word);
             }
         }
         vma?;
@@ -569,33 +576,24 @@ impl<M: Machine, S: Store> Engine<M, S> {
     /// One step of reclaim: fill the inactive list up to its share, else write out its oldest window.
     pub fn reclaim(&self, cx: &mut Context<S::Worker>) -> Step {
         let share = (self.limit_pages() as usize / INACTIVE_SHARE).max(BLOCK_PAGES);
-        let mut store_full = false;
-        for _ in 0..2 {
-            if self.window_lists.lock(self.pause()).inactive_frames < share {
-                if self.stage_next(cx) {
-                    return Step::Staged;
-                }
-            }
-            let mut lists = self.window_lists.lock(self.pause());
-            let Some(number) = lists.inactive.pop() else {
-                drop(lists);
-                if self.stage_next(cx) {
-                    return Step::Staged;
-                }
-                break;
-            };
-            let window = WindowNo(number);
-            lists.inactive_frames -= self.windows[number as usize].frames.load(Relaxed) as usize;
-            drop(lists);
-            let frames = self.windows[number as usize].frames.load(Relaxed) as usize;
-            if self.write_out(window, cx) {
-                return Step::Freed(frames);
-            }
-            store_full = true;
-            self.make_inactive(window);
-            break;
+        let few = self.window_lists.lock(self.pause()).inactive_frames < share;
+        if few && self.stage_next(cx) {
+            return Step::Staged;
         }
-        if store_full { Step::StoreFull } else { Step::Nothing }
+        let mut lists = self.window_lists.lock(self.pause());
+        let Some(number) = lists.inactive.pop() else {
+            drop(lists);
+            return if self.stage_next(cx) { Step::Staged } else { Step::Nothing };
+        };
+        let window = WindowNo(number);
+        let frames = self.windows[number as usize].frames.load(Relaxed) as usize;
+        lists.inactive_frames -= frames;
+        drop(lists);
+        if self.write_out(window, cx) {
+            return Step::Freed(frames);
+        }
+        self.make_inactive(window);
+        Step::StoreFull
     }
 
     fn make_inactive(&self, window: WindowNo) {
@@ -661,7 +659,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         while wanted >> from != 0 && from < BLOCK_PAGES {
             let start = from + (wanted >> from).trailing_zeros() as usize;
             // The run ends at the last wanted page before the next blocked one.
-            let barrier = if blocked >> start == 0 { BLOCK_PAGES } else { start + (blocked >> start).trailing_zeros() as usize };
+            let barrier =
+                if blocked >> start == 0 { BLOCK_PAGES } else { start + (blocked >> start).trailing_zeros() as usize };
             let in_run = wanted & mask_of(start, barrier - start);
             let end = BLOCK_PAGES - in_run.leading_zeros() as usize;
             let taken = self.stage_run(base, start, end, in_run, WindowNo(number), cx);

@@ -119,9 +119,5 @@ fn join(old: u64, first: PageNo, count: u32) -> (u64, u64) {
 
 /// A mask of `count` bits from bit `first` on.
 pub fn mask_of(first: usize, count: usize) -> u64 {
-    if count == 0 {
-        0
-    } else {
-        (u64::MAX >> (64 - count)) << first
-    }
+    if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << first }
 }

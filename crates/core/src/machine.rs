@@ -33,8 +33,22 @@ pub enum PutError {
 #[allow(missing_docs)]
 #[repr(usize)]
 pub enum Event {
-    FaultFirstTouch, FaultHit, FaultMiss, FaultBypass, FaultWaited, PagesFirstTouch, PagesClean, PagesZero, PagesTaken, FoliosOut,
-    FolioFallbacks, FoliosIn, StoreFull, StoreErrors, Corruptions, OverLimit,
+    FaultFirstTouch,
+    FaultHit,
+    FaultMiss,
+    FaultBypass,
+    FaultWaited,
+    PagesFirstTouch,
+    PagesClean,
+    PagesZero,
+    PagesTaken,
+    FoliosOut,
+    FolioFallbacks,
+    FoliosIn,
+    StoreFull,
+    StoreErrors,
+    Corruptions,
+    OverLimit,
 }
 /// How many kinds of [`Event`] there are.
 pub const EVENTS: usize = Event::OverLimit as usize + 1;

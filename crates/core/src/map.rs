@@ -64,7 +64,8 @@ impl Map {
             return None;
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the engine lives.
-        Some(Map { entries: unsafe { core::slice::from_raw_parts_mut(base, capacity) }, len: 0, pages, mapped: 0, cursor: 0 })
+        let entries = unsafe { core::slice::from_raw_parts_mut(base, capacity) };
+        Some(Map { entries, len: 0, pages, mapped: 0, cursor: 0 })
     }
 
     fn get(&self, i: usize) -> &Vma {

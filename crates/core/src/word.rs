@@ -120,6 +120,12 @@ impl core::fmt::Debug for Word {
         if self.state() == State::Cached {
             write!(f, " frame {}", self.frame().0)?;
         }
-        write!(f, " heat {}{}{}", self.heat(), if self.folio() { " folio" } else { "" }, if self.locked() { " locked" } else { "" })
+        write!(
+            f,
+            " heat {}{}{}",
+            self.heat(),
+            if self.folio() { " folio" } else { "" },
+            if self.locked() { " locked" } else { "" }
+        )
     }
 }

@@ -2,11 +2,14 @@
 //! array of pages.
 //!
 //! `OUTSWAP_SIM_SEEDS=N` runs N seeds, `OUTSWAP_SIM_SEED=N` runs seed N alone.
+#![cfg(not(loom))]
+
 mod sim;
 
 use sim::machine::Sabotage;
 use sim::program::{Options, Outcome, run_seed};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::ops::Range;
+use std::process::{Command, Stdio};
 
 const SEEDS: u64 = 3000;
 const SEEDS_PARALLEL: u64 = 300;
@@ -37,85 +40,105 @@ fn stay_on_one_cpu(worker: usize) {
     }
 }
 
-/// Runs seeds on all processors; fails with the smallest seed that failed.
-fn run_seeds(seeds: std::ops::Range<u64>, options: Options) -> Vec<Outcome> {
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let next = AtomicU64::new(seeds.start);
-    let stop = AtomicBool::new(false);
-    let results: Vec<(Vec<Outcome>, Option<(u64, String)>)> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..workers)
-            .map(|worker| {
-                let (next, stop, seeds) = (&next, &stop, &seeds);
-                scope.spawn(move || {
-                    if !options.parallel {
-                        stay_on_one_cpu(worker);
-                    }
-                    let mut outcomes = Vec::new();
-                    while !stop.load(Relaxed) {
-                        let seed = next.fetch_add(1, Relaxed);
-                        if seed >= seeds.end {
-                            break;
-                        }
-                        match run_seed(seed, options) {
-                            Ok(outcome) => outcomes.push(outcome),
-                            Err(message) => {
-                                stop.store(true, Relaxed);
-                                return (outcomes, Some((seed, message)));
-                            }
-                        }
-                    }
-                    (outcomes, None)
-                })
-            })
-            .collect();
-        handles.into_iter().map(|h| h.join().expect("panics are caught within")).collect()
-    });
-    if let Some((seed, message)) = results.iter().filter_map(|r| r.1.clone()).min() {
-        let replay = if options.parallel {
-            "(threads ran at once: it may need many runs to fail again)".to_owned()
-        } else {
-            format!("replay: OUTSWAP_SIM_SEED={seed} cargo test -p outswap-core --release --test simulation random_programs")
-        };
-        panic!("seed {seed}: {message}\n{replay}");
+/// Runs every `stride`th seed; gives the first that failed, and why.
+fn run_seeds(seeds: Range<u64>, stride: usize, options: Options) -> Result<Outcome, (u64, String)> {
+    let mut sum = Outcome::default();
+    for seed in seeds.step_by(stride) {
+        sum.add(&run_seed(seed, options).map_err(|message| (seed, message))?);
     }
-    results.into_iter().flat_map(|r| r.0).collect()
+    Ok(sum)
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Runs seeds on all processors, each in a process of its own: a seed may fork, and no other thread may be starting or
+/// ending then.
+fn run_in_processes(seeds: Range<u64>) -> Outcome {
+    let program = std::env::current_exe().expect("a test knows where it is");
+    let children: Vec<_> = (0..workers())
+        .map(|worker| {
+            Command::new(&program)
+                .args(["--exact", "random_programs", "--nocapture", "--test-threads=1"])
+                .env("OUTSWAP_SIM_WORKER", format!("{worker} {} {} {}", seeds.start, seeds.end, workers()))
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the test itself can be run")
+        })
+        .collect();
+    let mut sum = Outcome::default();
+    let mut failures = Vec::new();
+    for child in children {
+        let output = child.wait_with_output().expect("it was started");
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.lines().find_map(|l| l.strip_prefix("outcome ")) {
+            Some(line) if output.status.success() => sum.add(&Outcome::parse(line)),
+            _ => failures.push(format!("{text}{}", String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    sum
+}
+
+fn explain(result: Result<Outcome, (u64, String)>) -> Outcome {
+    result.unwrap_or_else(|(seed, message)| {
+        panic!(
+            "seed {seed}: {message}\nreplay: OUTSWAP_SIM_SEED={seed} cargo test -p outswap-core --release --test \
+             simulation -- --exact random_programs"
+        )
+    })
 }
 
 #[test]
 fn random_programs() {
-    let seeds = match number("OUTSWAP_SIM_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("OUTSWAP_SIM_SEEDS").unwrap_or(SEEDS),
-    };
-    let many = seeds.end - seeds.start >= 1000;
-    let outcomes = run_seeds(seeds, Options::USUAL);
-    let mut events = [0; outswap_core::machine::EVENTS];
-    for outcome in &outcomes {
-        events.iter_mut().zip(outcome.events).for_each(|(sum, n)| *sum += n);
+    if let Ok(share) = std::env::var("OUTSWAP_SIM_WORKER") {
+        let numbers: Vec<u64> = share.split(' ').map(|n| n.parse().expect("written by this test")).collect();
+        let worker = numbers[0] as usize;
+        stay_on_one_cpu(worker);
+        let outcome = explain(run_seeds(numbers[1] + numbers[0]..numbers[2], numbers[3] as usize, Options::USUAL));
+        println!("\noutcome {}", outcome.line());
+        return;
     }
-    let steps: u64 = outcomes.iter().map(|o| o.steps).sum();
-    let forks: u64 = outcomes.iter().map(|o| o.forks).sum();
-    println!("{} seeds, {steps} steps, {forks} forks, events {events:?}", outcomes.len());
-    if many {
+    if let Some(seed) = number("OUTSWAP_SIM_SEED") {
+        stay_on_one_cpu(0);
+        explain(run_seeds(seed..seed + 1, 1, Options::USUAL));
+        return;
+    }
+    let seeds = number("OUTSWAP_SIM_SEEDS").unwrap_or(SEEDS);
+    let sum = run_in_processes(0..seeds);
+    println!("{seeds} seeds, {} steps, {} forks, events {:?}", sum.steps, sum.forks, sum.events);
+    assert_eq!(sum.seeds, seeds);
+    if seeds >= 1000 {
         // A harness that no longer reaches a part of the engine proves nothing about it.
-        assert!(events.iter().all(|&n| n > 0), "every kind of event happens: {events:?}");
-        assert!(forks > 0);
+        assert!(sum.events.iter().all(|&n| n > 0), "every kind of event happens: {:?}", sum.events);
+        assert!(sum.forks > 0);
     }
 }
 
 #[test]
 fn random_programs_with_threads_at_once() {
     let seeds = number("OUTSWAP_SIM_SEEDS").map_or(SEEDS_PARALLEL, |n| n / 10);
-    let outcomes = run_seeds(0..seeds, Options { parallel: true, forks: false, ..Options::USUAL });
-    assert_eq!(outcomes.len() as u64, seeds);
+    let options = Options { parallel: true, forks: false, ..Options::USUAL };
+    for seed in 0..seeds {
+        if let Err(message) = run_seed(seed, options) {
+            panic!("seed {seed}: {message}\n(the threads ran at once: it may take many runs to fail again)");
+        }
+    }
 }
 
 #[test]
 fn a_seed_replays_exactly() {
+    let options = Options { forks: false, ..Options::USUAL };
     for seed in 0..20 {
-        let first = run_seed(seed, Options::USUAL).expect("checked elsewhere");
-        let second = run_seed(seed, Options::USUAL).expect("checked elsewhere");
-        assert_eq!((first.trace, first.steps, first.events), (second.trace, second.steps, second.events), "seed {seed}");
+        let first = run_seed(seed, options).expect("random programs pass");
+        let second = run_seed(seed, options).expect("random programs pass");
+        assert_eq!(
+            (first.trace, first.steps, first.events),
+            (second.trace, second.steps, second.events),
+            "seed {seed}"
+        );
     }
 }
 

@@ -5,7 +5,6 @@
 //! slot and returns to where the call came from. So the call itself runs outside of any handler, with the program's own
 //! signal mask, can be interrupted and restarted by the kernel, and signal handlers run as they always do.
 use crate::layout::*;
-use core::arch::asm;
 use outswap_sys::{Result, os, ret};
 
 const RETURNS: usize = GATE + GATE_CODE_BYTES;
@@ -26,7 +25,11 @@ pub fn open() -> Result<()> {
     // SAFETY: fresh memory, ours alone.
     unsafe { core::slice::from_raw_parts_mut(GATE as *mut u8, 3) }.copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
     // SAFETY: nothing writes the page from here on.
-    unsafe { os::mprotect(GATE, 4096, os::PROT_READ | os::PROT_EXEC) }
+    unsafe { os::mprotect(GATE, 4096, os::PROT_READ | os::PROT_EXEC)? };
+    // The engine's own structures may lie in managed memory too: a handler can run on an alternate stack there.
+    // SAFETY: the page just written is never unmapped or changed.
+    unsafe { outswap_sys::issue_from(GATE) };
+    Ok(())
 }
 
 /// Builds the stubs. `owner_word(slot)` is the address of the slot's owner word.
@@ -58,21 +61,15 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     unsafe { os::mprotect(GATE + 4096, GATE_CODE_BYTES - 4096, os::PROT_READ | os::PROT_EXEC) }
 }
 
-/// Issues a system call that may name managed memory.
+/// Issues a system call that may name managed memory. (Once the gate is open, every call of the engine comes from there; this
+/// name says where that matters.)
 ///
 /// # Safety
 /// As the system call itself.
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn call(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
-    let value: isize;
-    // SAFETY: the gate's first instructions are `syscall; ret`; the caller vouches for the call. The red zone is not used
-    // by inline assembly that may push (no `nostack`).
-    unsafe {
-        asm!("call {gate}", gate = in(reg) GATE, inlateout("rax") nr as isize => value,
-             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-             lateout("rcx") _, lateout("r11") _);
-    }
-    value
+    // SAFETY: the caller vouches.
+    unsafe { outswap_sys::syscall6(nr, a, b, c, d, e, f) }
 }
 
 /// [`call`] with three arguments, as a `Result`.

@@ -1,5 +1,6 @@
 //! The system call instruction and its error numbers.
-use core::arch::asm;
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A Linux error number, as the kernel returned it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +36,29 @@ pub fn ret(value: isize) -> Result<usize> {
     if (-4095..0).contains(&value) { Err(Errno((-value) as i32)) } else { Ok(value as usize) }
 }
 
+global_asm!(
+    ".globl outswap_sys_plain",
+    ".hidden outswap_sys_plain",
+    "outswap_sys_plain:",
+    "syscall",
+    "ret",
+);
+unsafe extern "C" {
+    fn outswap_sys_plain();
+}
+
+/// Where system calls are issued from; 0 for this crate's own code.
+static ISSUER: AtomicUsize = AtomicUsize::new(0);
+
+/// Issues all system calls from now on at `address`, where the instructions `syscall; ret` must stand. A seccomp filter can
+/// tell calls apart by the address that they come from.
+///
+/// # Safety
+/// The code at `address` must be those instructions, for as long as the process lives.
+pub unsafe fn issue_from(address: usize) {
+    ISSUER.store(address, Relaxed);
+}
+
 /// A system call with six arguments.
 ///
 /// # Safety
@@ -44,10 +68,15 @@ pub fn ret(value: isize) -> Result<usize> {
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn syscall6(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     let value: isize;
-    // SAFETY: the caller vouches for the call; the clobbers are those of the x86-64 ABI.
+    let issuer = match ISSUER.load(Relaxed) {
+        0 => outswap_sys_plain as *const () as usize,
+        address => address,
+    };
+    // SAFETY: the caller vouches for the call; the code called is `syscall; ret`, whose clobbers are those of the x86-64
+    // ABI. The assembly may push, so the red zone is not used.
     unsafe {
-        asm!("syscall", inlateout("rax") nr as isize => value, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
-             in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+        asm!("call {issuer}", issuer = in(reg) issuer, inlateout("rax") nr as isize => value, in("rdi") a, in("rsi") b,
+             in("rdx") c, in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _);
     }
     value
 }

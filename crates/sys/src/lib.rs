@@ -13,7 +13,7 @@ pub mod os;
 pub mod signal;
 pub mod uffd;
 
-pub use call::{Errno, Result, ret, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5, syscall6};
+pub use call::{Errno, Result, issue_from, ret, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5, syscall6};
 
 /// Bytes in a page, the unit of state.
 pub const PAGE_BYTES: usize = 4096;

@@ -95,17 +95,40 @@ impl Options {
 /// What a run did, to see that the seeds reach what they are meant to reach.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Outcome {
+    pub seeds: u64,
     pub trace: u64,
     pub steps: u64,
     pub events: [u64; outswap_core::machine::EVENTS],
     pub forks: u64,
 }
 
+impl Outcome {
+    pub fn add(&mut self, other: &Outcome) {
+        self.seeds += other.seeds;
+        self.steps += other.steps;
+        self.forks += other.forks;
+        self.events.iter_mut().zip(other.events).for_each(|(sum, n)| *sum += n);
+    }
+    /// What [`Outcome::parse`] reads.
+    pub fn line(&self) -> String {
+        let numbers = [self.seeds, self.steps, self.forks].into_iter().chain(self.events);
+        numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
+    }
+    pub fn parse(line: &str) -> Outcome {
+        let mut numbers = line.split(' ').map(|n| n.parse().expect("written by `line`"));
+        let mut next = || numbers.next().expect("written by `line`");
+        let (seeds, steps, forks) = (next(), next(), next());
+        let mut events = [0; outswap_core::machine::EVENTS];
+        events.iter_mut().for_each(|e| *e = next());
+        Outcome { trace: 0, seeds, steps, forks, events }
+    }
+}
+
 /// Runs one seed to its end. The error says what was wrong.
 pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
     let mut rng = Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5eed);
     let world = guarded(|| World::new(&mut rng, options))?;
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { seeds: 1, ..Outcome::default() };
     world.phase(&mut rng, options, &mut outcome)?;
     if options.forks && rng.once_in(5) {
         world.fork(&mut rng, options, &mut outcome, 0)?;
@@ -189,7 +212,8 @@ impl World {
         let mut page = 0;
         while page < setup.mapped {
             let owner = rng.below(setup.threads) as u8;
-            let run = if setup.dense { rng.pick(&[16, 48, 64, 128]) } else { rng.pick(&[1, 1, 2, 3, 5, 8, 16, 24, 40]) };
+            let run =
+                if setup.dense { rng.pick(&[16, 48, 64, 128]) } else { rng.pick(&[1, 1, 2, 3, 5, 8, 16, 24, 40]) };
             for _ in 0..run {
                 if page < setup.mapped {
                     model.owner[page].store(owner, Relaxed);

@@ -214,14 +214,10 @@ pub fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Runs `bodies`, each as a thread of its own, under a schedule that `seed` decides. Gives a hash of that schedule and
 /// the number of steps.
-pub fn run<'a>(
-    seed: u64,
-    parallel: bool,
-    bodies: Vec<Box<dyn FnOnce() + Send + 'a>>,
-) -> Result<(u64, u64), String> {
+pub fn run<'a>(seed: u64, parallel: bool, bodies: Vec<Box<dyn FnOnce() + Send + 'a>>) -> Result<(u64, u64), String> {
     set_hook();
     let mut rng = Rng(seed);
-    let switch_in = rng.pick(&[1, 2, 3, 8, 30]);
+    let switch_in = rng.pick(&[1, 3, 8, 30, 100]);
     let count = bodies.len();
     let baton = Arc::new(Baton {
         holder: AtomicUsize::new(NOBODY),
@@ -240,7 +236,7 @@ pub fn run<'a>(
         parallel,
     });
     std::thread::scope(|scope| {
-        let mut threads = Vec::new();
+        let mut handles = Vec::new();
         for (me, body) in bodies.into_iter().enumerate() {
             let baton = baton.clone();
             let handle = scope.spawn(move || {
@@ -272,12 +268,14 @@ pub fn run<'a>(
                     Ok(()) => {}
                 }
             });
-            threads.push(handle.thread().clone());
+            handles.push(handle);
         }
-        let _ = baton.threads.set(threads);
+        let _ = baton.threads.set(handles.iter().map(|h| h.thread().clone()).collect());
         if !parallel {
             baton.hand_to(0);
         }
+        // Joined one by one: whoever forks next must not do so while a thread is still ending.
+        handles.into_iter().for_each(|h| h.join().expect("panics are caught within"));
     });
     if let Some(message) = baton.failure.lock().expect("no panic while held").take() {
         return Err(message);

@@ -147,7 +147,8 @@ impl Store for SimStore {
             step();
             let mut s = self.lock();
             let wrong = self.sabotage == Sabotage::StoreWrongPage && s.rng.once_in(20);
-            let from = if wrong { (i + 1..s.slots.len()).find(|&k| s.slots[k].content.is_some()).unwrap_or(i) } else { i };
+            let from =
+                if wrong { (i + 1..s.slots.len()).find(|&k| s.slots[k].content.is_some()).unwrap_or(i) } else { i };
             let slot = &s.slots[from];
             worker.saw_corrupt |= slot.corrupt;
             out.copy_from_slice(&slot.content.as_ref().expect("held while at work")[..]);

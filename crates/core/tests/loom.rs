@@ -1,0 +1,458 @@
+//! The engine itself under the loom model checker: two threads, one block, every interleaving of the atomics with at
+//! most a few preemptions.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p outswap-core --test loom --release`; `LOOM_MAX_PREEMPTIONS` goes deeper.
+//! Loom takes sequentially consistent accesses for acquire and release only, so what holds here holds a fortiori.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use outswap_core::engine::{Config, Context, Engine, Fault, Step};
+use outswap_core::machine::{Event, Machine, Prot, PutError, WindowNo};
+use outswap_core::memory::Reserve;
+use outswap_core::store::{Folio, Page, Store, StoreError};
+use outswap_core::sync::{AtomicU64, Ordering::SeqCst};
+use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo, SlotId};
+use outswap_core::word::State;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+const WINDOWS: usize = 2;
+const PAGE: PageNo = PageNo(5);
+
+/// Memory of zeros, given back when the execution is over.
+struct Memory {
+    base: *mut u8,
+    layout: Layout,
+}
+impl Memory {
+    fn new(bytes: usize) -> Memory {
+        let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("sizes are small");
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            handle_alloc_error(layout);
+        }
+        Memory { base, layout }
+    }
+}
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base, self.layout) };
+    }
+}
+
+#[derive(Default)]
+struct Arena(Mutex<Vec<Memory>>);
+impl Reserve for Arena {
+    fn reserve(&self, bytes: usize) -> *mut u8 {
+        let memory = Memory::new(bytes);
+        let base = memory.base;
+        self.0.lock().expect("no panic while held").push(memory);
+        base
+    }
+}
+
+/// A context, made in place: loom's threads have small stacks.
+struct Cx(Memory);
+impl Cx {
+    fn new() -> Cx {
+        Cx(Memory::new(size_of::<Context<()>>()))
+    }
+    fn get(&mut self) -> &mut Context<()> {
+        // SAFETY: a context consists of numbers, which may be zero, and the memory is ours alone.
+        unsafe { &mut *(self.0.base as *mut Context<()>) }
+    }
+}
+
+/// What the machine holds lies in atomics too, so that loom sees which of its steps depend on each other. A page's
+/// content is one byte, repeated.
+struct TestMachine {
+    /// Of each page its content plus 1, or 0 where it is missing.
+    pages: [AtomicU64; BLOCK_PAGES],
+    /// The frames of each window that hold a page.
+    filled: [AtomicU64; WINDOWS],
+    frames: UnsafeCell<Memory>,
+    /// Set before the threads start.
+    grain: AtomicUsize,
+}
+// SAFETY: frames are written only while nobody may read them, and loom runs one thread at a time.
+unsafe impl Sync for TestMachine {}
+// SAFETY: as above.
+unsafe impl Send for TestMachine {}
+
+impl TestMachine {
+    fn new() -> TestMachine {
+        TestMachine {
+            pages: [const { AtomicU64::new(0) }; BLOCK_PAGES],
+            filled: [const { AtomicU64::new(0) }; WINDOWS],
+            frames: UnsafeCell::new(Memory::new(WINDOWS * BLOCK_PAGES * PAGE_BYTES)),
+            grain: AtomicUsize::new(1),
+        }
+    }
+    fn page(&self, page: PageNo) -> &AtomicU64 {
+        &self.pages[page.0 as usize]
+    }
+    fn frame_ptr(&self, frame: usize) -> *mut u8 {
+        // SAFETY: within the allocation.
+        unsafe { (*self.frames.get()).base.add(frame * PAGE_BYTES) }
+    }
+    /// The program's own access; `None` where it would fault.
+    fn access(&self, page: PageNo, write: Option<u8>) -> Option<u8> {
+        let page = self.page(page);
+        loop {
+            let content = page.load(SeqCst);
+            let found = u8::try_from(content.checked_sub(1)?).expect("a byte");
+            let Some(byte) = write else { return Some(found) };
+            if page.compare_exchange(content, byte as u64 + 1, SeqCst, SeqCst).is_ok() {
+                return Some(byte);
+            }
+        }
+    }
+    fn put_byte(&self, page: PageNo, byte: u8) {
+        assert_eq!(self.page(page).swap(byte as u64 + 1, SeqCst), 0, "put on a missing page only");
+    }
+}
+
+impl Machine for TestMachine {
+    fn pause(&self, _: u32) {
+        thread::yield_now();
+    }
+    fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+        for i in (0..count).filter(|i| present & 1 << i != 0) {
+            let content = self.page(first.plus(i)).swap(0, SeqCst);
+            assert!(content != 0, "a resident page is mapped");
+            let bit = 1 << (offset + i);
+            let frame = window.0 as usize * BLOCK_PAGES + offset + i;
+            // SAFETY: within the allocation, and nobody reads an empty frame.
+            unsafe { self.frame_ptr(frame).write_bytes((content - 1) as u8, PAGE_BYTES) };
+            assert!(self.filled[window.0 as usize].fetch_or(bit, SeqCst) & bit == 0, "the frame is free");
+        }
+        present
+    }
+    unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
+        let (window, index) = (frame.0 as usize / BLOCK_PAGES, frame.0 as usize % BLOCK_PAGES);
+        assert!(self.filled[window].load(SeqCst) >> index & 1 == 1, "the frame holds a page");
+        // SAFETY: within the allocation; not written before it is released.
+        unsafe { std::slice::from_raw_parts(self.frame_ptr(frame.0 as usize), pages * PAGE_BYTES) }
+    }
+    fn release(&self, window: WindowNo) {
+        let filled = self.filled[window.0 as usize].swap(0, SeqCst);
+        for index in (0..BLOCK_PAGES).filter(|i| filled & 1 << i != 0) {
+            // SAFETY: within the allocation, and nobody may refer to the frame any more.
+            unsafe { self.frame_ptr(window.0 as usize * BLOCK_PAGES + index).write_bytes(0xdb, PAGE_BYTES) };
+        }
+    }
+    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+        for (i, page) in src.chunks_exact(PAGE_BYTES).enumerate() {
+            let frame = (page.as_ptr() as usize).wrapping_sub(self.frame_ptr(0) as usize) / PAGE_BYTES;
+            if let Some(filled) = self.filled.get(frame / BLOCK_PAGES) {
+                assert!(filled.load(SeqCst) >> (frame % BLOCK_PAGES) & 1 == 1, "the frame still holds the page");
+            }
+            self.put_byte(first.plus(i), page[0]);
+        }
+        (src.len() / PAGE_BYTES, None)
+    }
+    fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        (0..count).for_each(|i| self.put_byte(first.plus(i), 0));
+        (count, None)
+    }
+    fn drop_pages(&self, first: PageNo, count: usize) {
+        (0..count).for_each(|i| self.page(first.plus(i)).store(0, SeqCst));
+    }
+    fn transfer(&self, from: PageNo, to: PageNo) -> bool {
+        let content = self.page(from).swap(0, SeqCst);
+        assert!(content != 0, "a resident page is mapped");
+        assert_eq!(self.page(to).swap(content, SeqCst), 0, "moved to a missing page only");
+        true
+    }
+    fn protect(&self, _: PageNo, _: usize, _: Prot) -> bool {
+        true
+    }
+    fn grain(&self) -> usize {
+        self.grain.load(std::sync::atomic::Ordering::Relaxed)
+    }
+    fn count(&self, _: Event, _: u64) {}
+}
+
+/// Keeps one byte a slot.
+struct TestStore(Mutex<Vec<Option<u8>>>);
+impl TestStore {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<u8>>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+impl Store for TestStore {
+    type Worker = ();
+    fn put_page(&self, slot: SlotId, page: &Page, _: &mut ()) -> Result<(), StoreError> {
+        assert!(page.iter().all(|&b| b == page[0]), "no frame is stored that was released");
+        assert!(self.lock()[slot.0 as usize].replace(page[0]).is_none(), "the slot is free");
+        Ok(())
+    }
+    fn put_folio(&self, _: SlotId, _: &Folio, _: &mut ()) -> Result<(), StoreError> {
+        Err(StoreError::Full)
+    }
+    fn get(&self, first: SlotId, out: &mut [u8], _: &mut ()) -> Result<(), StoreError> {
+        for (i, out) in out.chunks_exact_mut(PAGE_BYTES).enumerate() {
+            out.fill(self.lock()[first.0 as usize + i].expect("the slot is in use"));
+        }
+        Ok(())
+    }
+    fn free(&self, slot: SlotId) {
+        assert!(self.lock()[slot.0 as usize].take().is_some(), "the slot is in use");
+    }
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+    fn shrink(&self, _: u64, _: &mut ()) -> u64 {
+        0
+    }
+}
+
+struct World {
+    engine: Engine<TestMachine, TestStore>,
+    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the engine")]
+    arena: Arena,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let machine = TestMachine::new();
+        let store = TestStore(Mutex::new(vec![None; 512]));
+        let config = Config {
+            pages: BLOCK_PAGES as u32,
+            slots: 512,
+            windows: WINDOWS,
+            hazards: 1,
+            mappings: 4,
+            seed: 7,
+            folios: false,
+        };
+        let arena = Arena::default();
+        let engine = Engine::new(machine, store, &arena, config).expect("tables fit");
+        assert!(engine.map(PageNo(0), 16, Prot::READ_WRITE, false));
+        let world = World { engine, arena };
+        world.warm_up(&mut Cx::new());
+        Arc::new(world)
+    }
+    /// Uses once whatever two threads could be the first to use at the same time: loom's atomics must be made before.
+    fn warm_up(&self, cx: &mut Cx) {
+        let near = [PAGE, PAGE.plus(1), PAGE.plus(2)];
+        for write in [false, true] {
+            for page in near {
+                assert_eq!(self.engine.fault(page, cx.get()), Fault::Done);
+                self.engine.machine.access(page, Some(9));
+            }
+            for _ in 0..WINDOWS {
+                self.engine.page_out(PAGE, 3, write, cx.get());
+                self.engine.will_need(PAGE, 3, cx.get());
+                let _ = self.engine.reclaim(cx.get());
+            }
+        }
+        let slot = self.engine.hazards.acquire(1).expect("none is in use");
+        self.engine.hazards.release(slot);
+        self.engine.discard(PageNo(0), BLOCK_PAGES as u32);
+        self.engine.set_limit_pages(0);
+        while matches!(self.engine.reclaim(cx.get()), Step::Freed(_)) {}
+        self.engine.set_limit_pages(BLOCK_PAGES as u64);
+        self.engine.check();
+        assert_eq!((self.engine.used_pages(), self.engine.used_slots()), (0, 0));
+    }
+    /// A program's access, which faults until it succeeds.
+    fn touch(&self, write: Option<u8>, cx: &mut Cx) -> u8 {
+        loop {
+            if let Some(byte) = self.engine.machine.access(PAGE, write) {
+                return byte;
+            }
+            assert_eq!(self.engine.fault(PAGE, cx.get()), Fault::Done);
+        }
+    }
+    fn page_out(&self, write: bool, cx: &mut Cx) {
+        self.engine.page_out(PAGE, 1, write, cx.get());
+    }
+    /// The page's content, and that the books are right, once all threads are done.
+    fn ends_with(&self, byte: u8) {
+        self.engine.check();
+        assert_eq!(self.touch(None, &mut Cx::new()), byte, "the page's content");
+        self.engine.check();
+        let held = self.engine.store.lock().iter().flatten().count() as u64;
+        assert_eq!(held, self.engine.used_slots(), "slots: store against engine");
+    }
+}
+
+/// Runs `first` and `second` at once on what `before` left, in all interleavings, then `after`.
+fn model(
+    before: impl Fn(&World, &mut Cx) + Sync + Send + 'static,
+    first: impl Fn(&World, &mut Cx) + Sync + Send + Copy + 'static,
+    second: impl Fn(&World, &mut Cx) + Sync + Send + Copy + 'static,
+    after: impl Fn(&World) + Sync + Send + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 100_000;
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    let runs = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let world = World::new();
+        before(&world, &mut Cx::new());
+        let other = world.clone();
+        let thread = thread::spawn(move || second(&other, &mut Cx::new()));
+        first(&world, &mut Cx::new());
+        thread.join().expect("no panic");
+        after(&world);
+    });
+    println!("{} interleavings", runs.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+fn written(byte: u8) -> impl Fn(&World, &mut Cx) + Copy {
+    move |w, cx| {
+        w.touch(Some(byte), cx);
+    }
+}
+fn swapped(w: &World, cx: &mut Cx) {
+    written(1)(w, cx);
+    w.page_out(true, cx);
+    assert_eq!(w.engine.state(PAGE), State::Swapped);
+}
+fn cached(w: &World, cx: &mut Cx) {
+    written(1)(w, cx);
+    w.page_out(false, cx);
+    assert_eq!(w.engine.state(PAGE), State::Cached);
+}
+/// Resident, with a copy in the store that is still right.
+fn clean(w: &World, cx: &mut Cx) {
+    swapped(w, cx);
+    w.touch(None, cx);
+    assert_eq!(w.engine.retained_pages(), 1);
+}
+
+fn reads_one(w: &World, cx: &mut Cx) {
+    assert_eq!(w.touch(None, cx), 1);
+}
+fn evicts(w: &World, cx: &mut Cx) {
+    w.page_out(true, cx);
+}
+fn writes_out(w: &World, cx: &mut Cx) {
+    // The only window there is may be empty already, or held up by a touch.
+    assert!(matches!(w.engine.reclaim(cx.get()), Step::Freed(_) | Step::Staged | Step::Nothing | Step::StoreFull));
+}
+fn discards(w: &World, _: &mut Cx) {
+    w.engine.discard(PAGE, 1);
+}
+/// A thread that has its hazard slot already. (Loom lets each of the slot's eight ranges be read as it was before it was
+/// cleared; two threads that also take the slot make 2^16 times as many interleavings, all alike.)
+fn with_slot(before: impl Fn(&World, &mut Cx) + Copy) -> impl Fn(&World, &mut Cx) + Copy {
+    move |w, cx| {
+        before(w, cx);
+        assert_eq!(w.engine.hazards.acquire(1), Some(0));
+    }
+}
+/// A system call: the page must stay from the end of `pin` to the release.
+fn calls(w: &World, cx: &mut Cx) {
+    let slot = 0;
+    w.engine.hazards.publish(slot, PAGE, 1);
+    assert_eq!(w.engine.pin(PAGE, 1, cx.get()), (1, Fault::Done));
+    assert_eq!(w.engine.machine.access(PAGE, None), Some(1), "no EFAULT");
+    assert_eq!(w.engine.machine.access(PAGE, None), Some(1), "no EFAULT");
+    w.engine.hazards.release(slot);
+}
+
+#[test]
+fn fault_against_fault_first_touch() {
+    model(|_, _| {}, written(1), |w, cx| assert!(w.touch(None, cx) <= 1), |w| w.ends_with(1));
+}
+#[test]
+fn fault_against_fault_swapped() {
+    model(swapped, reads_one, reads_one, |w| w.ends_with(1));
+}
+#[test]
+fn fault_against_fault_cached() {
+    model(cached, reads_one, reads_one, |w| w.ends_with(1));
+}
+#[test]
+fn write_against_evict() {
+    model(written(1), written(2), evicts, |w| w.ends_with(2));
+}
+#[test]
+fn write_against_evict_of_a_clean_page() {
+    model(clean, written(2), evicts, |w| w.ends_with(2));
+}
+#[test]
+fn evict_against_evict() {
+    model(written(1), evicts, evicts, |w| w.ends_with(1));
+}
+#[test]
+fn pin_against_evict() {
+    model(with_slot(written(1)), calls, evicts, |w| w.ends_with(1));
+}
+#[test]
+fn pin_of_a_swapped_page_against_evict() {
+    model(with_slot(swapped), calls, evicts, |w| w.ends_with(1));
+}
+#[test]
+fn pin_against_write_out() {
+    model(with_slot(cached), calls, writes_out, |w| w.ends_with(1));
+}
+#[test]
+fn evict_against_discard() {
+    model(written(1), discards, evicts, |w| w.ends_with(0));
+}
+#[test]
+fn write_out_against_discard() {
+    model(cached, discards, writes_out, |w| w.ends_with(0));
+}
+#[test]
+fn swap_in_against_discard() {
+    model(swapped, discards, |w, cx| assert!(w.touch(None, cx) <= 1), |w| w.ends_with(0));
+}
+#[test]
+fn write_out_against_touch() {
+    model(cached, written(2), writes_out, |w| w.ends_with(2));
+}
+#[test]
+fn write_out_of_a_clean_page_against_touch() {
+    let clean_and_cached = |w: &World, cx: &mut Cx| {
+        clean(w, cx);
+        w.page_out(false, cx);
+    };
+    model(clean_and_cached, written(2), writes_out, |w| w.ends_with(2));
+}
+/// Where `moves` takes the page to.
+const ELSEWHERE: PageNo = PageNo(12);
+fn moves(w: &World, cx: &mut Cx) {
+    w.engine.move_pages(PAGE, ELSEWHERE, 1, cx.get());
+}
+fn is_elsewhere(w: &World) {
+    w.engine.check();
+    assert_eq!(w.engine.state(PAGE), State::Untouched);
+    let mut cx = Cx::new();
+    while w.engine.machine.access(ELSEWHERE, None).is_none() {
+        assert_eq!(w.engine.fault(ELSEWHERE, cx.get()), Fault::Done);
+    }
+    assert_eq!(w.engine.machine.access(ELSEWHERE, None), Some(1));
+    w.engine.check();
+}
+fn evicts_all(w: &World, cx: &mut Cx) {
+    w.engine.page_out(PageNo(0), BLOCK_PAGES as u32, true, cx.get());
+}
+#[test]
+fn move_against_evict() {
+    model(written(1), moves, evicts_all, is_elsewhere);
+}
+#[test]
+fn move_against_write_out() {
+    model(cached, moves, writes_out, is_elsewhere);
+}
+#[test]
+fn fault_with_neighbours_against_unmap() {
+    let coarse = |w: &World, _: &mut Cx| w.engine.machine.grain.store(2, std::sync::atomic::Ordering::Relaxed);
+    let unmaps_before = |w: &World, _: &mut Cx| assert!(w.engine.unmap(PageNo(0), PAGE.0));
+    model(coarse, written(2), unmaps_before, |w| {
+        assert_eq!(w.engine.state(PageNo(PAGE.0 - 1)), State::Untouched, "nothing comes in where nothing is mapped");
+        w.ends_with(2);
+    });
+}

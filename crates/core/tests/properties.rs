@@ -1,0 +1,408 @@
+//! Slots, address map, queue, hazards and page words against simple reference models.
+#![cfg(not(loom))]
+
+use outswap_core::hazard::{Hazards, RANGES, mask_of};
+use outswap_core::machine::Prot;
+use outswap_core::map::{Map, MapError, Vma};
+use outswap_core::memory::Reserve;
+use outswap_core::ring::Ring;
+use outswap_core::slots::{CLUSTER_SLOTS, Order, Slots};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, FrameNo, PageNo, SlotId};
+use outswap_core::word::{HEAT_MAX, State, Word};
+use proptest::prelude::*;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Mutex;
+
+#[derive(Default)]
+struct Arena(Mutex<Vec<(usize, Layout)>>);
+impl Reserve for Arena {
+    fn reserve(&self, bytes: usize) -> *mut u8 {
+        let layout = Layout::from_size_align(bytes.max(1), 4096).expect("sizes are small");
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        self.0.lock().expect("no panic while held").push((base as usize, layout));
+        base
+    }
+}
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for (base, layout) in self.0.get_mut().expect("no panic while held").drain(..) {
+            // SAFETY: allocated above with this layout; each test drops what lies in it first.
+            unsafe { dealloc(base as *mut u8, layout) };
+        }
+    }
+}
+
+fn no_wait(_: u32) {
+    panic!("one thread never waits");
+}
+
+// ---------------------------------------------------------------------- slots
+
+#[derive(Clone, Debug)]
+enum SlotOp {
+    Pages(usize),
+    Folios(usize),
+    /// Frees a run of the slots in use, every `stride`th.
+    Free {
+        from: usize,
+        count: usize,
+        stride: usize,
+    },
+}
+
+fn slot_ops() -> impl Strategy<Value = Vec<SlotOp>> {
+    let op = prop_oneof![
+        (1..700usize).prop_map(SlotOp::Pages),
+        (1..50usize).prop_map(SlotOp::Folios),
+        (0..1600usize, 1..900usize, 1..20usize).prop_map(|(from, count, stride)| SlotOp::Free { from, count, stride }),
+    ];
+    prop::collection::vec(op, 1..25)
+}
+
+const CLUSTERS: usize = 3;
+
+fn hash_for(slot: u32) -> u128 {
+    (slot as u128 + 1) << 64 | (slot as u128 * 77 + 3)
+}
+
+struct SlotModel {
+    slots: Slots,
+    used: BTreeSet<u32>,
+}
+impl SlotModel {
+    /// Hands out one slot or folio, and checks it; false where there is none.
+    fn alloc(&mut self, order: Order) -> bool {
+        let Some(first) = self.slots.alloc(order, no_wait) else {
+            if order == Order::Page {
+                assert_eq!(self.used.len(), CLUSTERS * CLUSTER_SLOTS, "no slot is refused while one is free");
+            } else {
+                let empty = |c: usize| self.used.range(range_of(c)).next().is_none();
+                assert!(!(0..CLUSTERS).any(empty), "no folio is refused while a cluster is empty");
+            }
+            return false;
+        };
+        let width = if order == Order::Page { 1 } else { FOLIO_PAGES as u32 };
+        assert!(first.0.is_multiple_of(width), "folios are aligned");
+        for slot in first.0..first.0 + width {
+            assert!((slot as usize) < CLUSTERS * CLUSTER_SLOTS, "slot {slot} does not exist");
+            assert!(self.used.insert(slot), "slot {slot} was handed out twice");
+            self.slots.set_hash(SlotId(slot), hash_for(slot));
+        }
+        true
+    }
+    fn free(&mut self, slot: u32) {
+        assert!(self.used.remove(&slot));
+        self.slots.free(SlotId(slot), no_wait);
+    }
+    fn check(&self) {
+        assert_eq!(self.slots.used(no_wait), self.used.len() as u64);
+        for slot in 0..(CLUSTERS * CLUSTER_SLOTS) as u32 {
+            let used = self.used.contains(&slot);
+            assert_eq!(self.slots.in_use(SlotId(slot)), used, "slot {slot}");
+            assert!(!used || self.slots.hash(SlotId(slot)) == hash_for(slot), "hash of slot {slot}");
+        }
+    }
+}
+fn range_of(cluster: usize) -> std::ops::Range<u32> {
+    (cluster * CLUSTER_SLOTS) as u32..((cluster + 1) * CLUSTER_SLOTS) as u32
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn slots_are_handed_out_once(ops in slot_ops()) {
+        let arena = Arena::default();
+        // A last cluster that is not whole does not count.
+        let slots = Slots::new(&arena, CLUSTERS * CLUSTER_SLOTS + 100).expect("tables fit");
+        let mut model = SlotModel { slots, used: BTreeSet::new() };
+        for op in ops {
+            match op {
+                SlotOp::Pages(n) => { (0..n).any(|_| !model.alloc(Order::Page)); }
+                SlotOp::Folios(n) => { (0..n).any(|_| !model.alloc(Order::Folio)); }
+                SlotOp::Free { from, count, stride } => {
+                    let some: Vec<u32> = model.used.iter().copied().skip(from).step_by(stride).take(count).collect();
+                    some.into_iter().for_each(|slot| model.free(slot));
+                }
+            }
+            model.check();
+        }
+        // Whatever happened before: all slots can still be used, and all folios once they are free.
+        while model.alloc(Order::Page) {}
+        model.check();
+        (0..(CLUSTERS * CLUSTER_SLOTS) as u32).for_each(|slot| model.free(slot));
+        (0..CLUSTERS * CLUSTER_SLOTS / FOLIO_PAGES).for_each(|_| assert!(model.alloc(Order::Folio)));
+        assert!(!model.alloc(Order::Folio));
+        model.check();
+    }
+}
+
+#[test]
+#[should_panic(expected = "slot freed twice")]
+fn a_slot_freed_twice_is_noticed() {
+    let arena = Arena::default();
+    let slots = Slots::new(&arena, CLUSTER_SLOTS).expect("tables fit");
+    let slot = slots.alloc(Order::Page, no_wait).expect("all are free");
+    slots.free(slot, no_wait);
+    slots.free(slot, no_wait);
+}
+
+// ------------------------------------------------------------------------ map
+
+const PAGES: u32 = 96;
+type Kind = (u8, bool, bool);
+
+#[derive(Clone, Debug)]
+enum MapOp {
+    Insert(u32, u32, Kind),
+    Remove(u32, u32),
+    Protect(u32, u32, u8),
+    Lock(u32, u32, bool),
+}
+
+fn map_ops() -> impl Strategy<Value = Vec<MapOp>> {
+    let range = || (0..PAGES).prop_flat_map(|first| (Just(first), 1..=(PAGES - first).min(30)));
+    let kind = (prop::sample::select(vec![0u8, 1, 3]), prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    let op = prop_oneof![
+        4 => (range(), kind).prop_map(|((first, count), kind)| MapOp::Insert(first, count, kind)),
+        2 => range().prop_map(|(first, count)| MapOp::Remove(first, count)),
+        2 => (range(), 0..4u8).prop_map(|((first, count), prot)| MapOp::Protect(first, count, prot)),
+        1 => (range(), any::<bool>()).prop_map(|((first, count), locked)| MapOp::Lock(first, count, locked)),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+fn kind_of(vma: &Vma) -> Kind {
+    (vma.prot.0, vma.foreign, vma.locked)
+}
+
+/// The maximal runs of pages of one kind.
+fn runs(model: &[Option<Kind>]) -> Vec<Vma> {
+    let mut runs: Vec<Vma> = Vec::new();
+    for (page, kind) in model.iter().enumerate() {
+        let Some(kind) = *kind else { continue };
+        match runs.last_mut() {
+            Some(last) if last.end() == page as u32 && kind_of(last) == kind => last.count += 1,
+            _ => {
+                let first = PageNo(page as u32);
+                runs.push(Vma { first, count: 1, prot: Prot(kind.0), foreign: kind.1, locked: kind.2 });
+            }
+        }
+    }
+    runs
+}
+
+fn check_map(map: &mut Map, model: &[Option<Kind>]) {
+    let runs = runs(model);
+    assert_eq!(map.len(), runs.len(), "like neighbours are one mapping");
+    assert_eq!(map.is_empty(), runs.is_empty());
+    for page in 0..PAGES {
+        let run = runs.iter().find(|r| r.first.0 <= page && page < r.end());
+        assert_eq!(map.find(PageNo(page)), run.copied(), "page {page}");
+    }
+    for (first, count) in [(0, PAGES), (3, 1), (10, 20), (50, 46), (95, 1), (40, 8)] {
+        let pages = &model[first as usize..(first + count) as usize];
+        assert_eq!(map.covered(PageNo(first), count), pages.iter().all(Option::is_some));
+        assert_eq!(map.is_free(PageNo(first), count), pages.iter().all(Option::is_none));
+        let cut = runs.iter().find(|r| r.end() > first && r.first.0 < first + count).map(|r| {
+            let (from, to) = (r.first.0.max(first), r.end().min(first + count));
+            Vma { first: PageNo(from), count: to - from, ..*r }
+        });
+        assert_eq!(map.next_in(first, first + count), cut);
+        assert_eq!(map.next_in(first, first), None, "an empty range holds nothing");
+    }
+    assert!(!map.is_free(PageNo(PAGES - 1), 2), "nothing is free beyond the end");
+    for (count, align) in [(1, 1), (5, 1), (3, 16), (16, 16), (40, 1), (96, 1), (97, 1)] {
+        let fits = |first: u32| {
+            first + count <= PAGES && model[first as usize..(first + count) as usize].iter().all(Option::is_none)
+        };
+        match map.gap(count, align) {
+            Some(gap) => assert!(gap.0.is_multiple_of(align) && fits(gap.0), "gap of {count} at {align}: {gap:?}"),
+            None => assert!(!(0..PAGES).step_by(align as usize).any(fits), "there is a gap of {count} at {align}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_map_is_an_array_of_attributes(ops in map_ops(), capacity in prop_oneof![Just(200usize), 2..10usize]) {
+        let arena = Arena::default();
+        let mut map = Map::new(&arena, PAGES, capacity).expect("tables fit");
+        let mut model: Vec<Option<Kind>> = vec![None; PAGES as usize];
+        for op in ops {
+            let (first, count) = match op {
+                MapOp::Insert(f, c, _) | MapOp::Remove(f, c) | MapOp::Protect(f, c, _) | MapOp::Lock(f, c, _) => (f, c),
+            };
+            let pages = &mut model[first as usize..(first + count) as usize];
+            let (free, covered) = (pages.iter().all(Option::is_none), pages.iter().all(Option::is_some));
+            let tight = map.len() + 2 > capacity;
+            let page = PageNo(first);
+            match op {
+                MapOp::Insert(_, _, kind) => {
+                    let vma = Vma { first: page, count, prot: Prot(kind.0), foreign: kind.1, locked: kind.2 };
+                    let result = map.insert(vma);
+                    let right = if free { tight || result.is_ok() } else { result == Err(MapError::NoRoom) };
+                    prop_assert!(right, "insert: {:?}", result);
+                    if result.is_ok() {
+                        pages.fill(Some(kind));
+                        // What was just added can always be taken back.
+                        let before = map.len();
+                        prop_assert_eq!(map.remove(page, count), Ok(()));
+                        prop_assert_eq!(map.insert(vma), Ok(()));
+                        prop_assert_eq!(map.len(), before);
+                    }
+                }
+                MapOp::Remove(..) => match map.remove(page, count) {
+                    Ok(()) => pages.fill(None),
+                    Err(error) => prop_assert!(tight && error == MapError::NoRoom),
+                },
+                MapOp::Protect(_, _, prot) => match map.update(page, count, |v| v.prot = Prot(prot)) {
+                    Ok(()) => {
+                        prop_assert!(covered);
+                        pages.iter_mut().flatten().for_each(|kind| kind.0 = prot);
+                    }
+                    Err(MapError::Hole) => prop_assert!(!covered),
+                    Err(MapError::NoRoom) => prop_assert!(tight),
+                },
+                MapOp::Lock(_, _, locked) => match map.update(page, count, |v| v.locked = locked) {
+                    Ok(()) => {
+                        prop_assert!(covered);
+                        pages.iter_mut().flatten().for_each(|kind| kind.2 = locked);
+                    }
+                    Err(MapError::Hole) => prop_assert!(!covered),
+                    Err(MapError::NoRoom) => prop_assert!(tight),
+                },
+            }
+            check_map(&mut map, &model);
+        }
+    }
+}
+
+// ----------------------------------------------------------------------- ring
+
+proptest! {
+    #[test]
+    fn a_ring_is_a_queue(capacity in 1..20usize, ops in prop::collection::vec(any::<Option<u32>>(), 0..200)) {
+        let arena = Arena::default();
+        let mut ring = Ring::new(&arena, capacity).expect("tables fit");
+        let mut model = VecDeque::new();
+        for op in ops {
+            match op {
+                Some(item) if model.len() < capacity => {
+                    ring.push(item);
+                    model.push_back(item);
+                }
+                _ => prop_assert_eq!(ring.pop(), model.pop_front()),
+            }
+            prop_assert_eq!((ring.len(), ring.is_empty()), (model.len(), model.is_empty()));
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "at most once")]
+fn a_full_ring_takes_nothing() {
+    let arena = Arena::default();
+    let mut ring = Ring::new(&arena, 1).expect("tables fit");
+    ring.push(1);
+    ring.push(2);
+}
+
+// -------------------------------------------------------------------- hazards
+
+#[derive(Clone, Debug)]
+enum HazardOp {
+    Acquire(u32),
+    Publish(usize, u32, u32),
+    Release(usize),
+}
+
+const BLOCKS: u32 = 6;
+const HAZARDS: usize = 3;
+
+fn hazard_ops() -> impl Strategy<Value = Vec<HazardOp>> {
+    let pages = BLOCKS * BLOCK_PAGES as u32;
+    let op = prop_oneof![
+        2 => (1..100u32).prop_map(HazardOp::Acquire),
+        8 => (0..HAZARDS, 0..pages, 1..100u32).prop_map(move |(s, f, c)| HazardOp::Publish(s, f, c.min(pages - f))),
+        1 => (0..HAZARDS).prop_map(HazardOp::Release),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn hazards_cover_what_was_published(ops in hazard_ops()) {
+        let arena = Arena::default();
+        let hazards = Hazards::new(&arena, HAZARDS).expect("tables fit");
+        let mut model: BTreeMap<usize, (u32, Vec<(u32, u32)>)> = BTreeMap::new();
+        for op in ops {
+            match op {
+                HazardOp::Acquire(owner) => match hazards.acquire(owner) {
+                    Some(slot) => prop_assert!(model.insert(slot, (owner, Vec::new())).is_none()),
+                    None => prop_assert_eq!(model.len(), HAZARDS),
+                },
+                HazardOp::Publish(slot, first, count) => {
+                    if let Some((_, ranges)) = model.get_mut(&slot) {
+                        hazards.publish(slot, PageNo(first), count);
+                        ranges.push((first, count));
+                    }
+                }
+                HazardOp::Release(slot) => {
+                    if model.remove(&slot).is_some() {
+                        hazards.release(slot);
+                    }
+                }
+            }
+            let owners: Vec<(usize, u32)> = model.iter().map(|(&slot, (owner, _))| (slot, *owner)).collect();
+            prop_assert_eq!(hazards.in_use().collect::<Vec<_>>(), owners);
+            let exact = model.values().all(|(_, ranges)| ranges.len() <= RANGES);
+            for block in 0..BLOCKS {
+                let published = |page: u32| {
+                    model.values().flat_map(|(_, ranges)| ranges).any(|&(f, c)| f <= page && page < f + c)
+                };
+                let first = BlockNo(block).first_page().0;
+                let wanted = (0..BLOCK_PAGES as u32).filter(|&i| published(first + i)).fold(0u64, |m, i| m | 1 << i);
+                let mask = hazards.mask(BlockNo(block));
+                prop_assert_eq!(mask & wanted, wanted, "block {}: a published page is not covered", block);
+                prop_assert!(!exact || mask == wanted, "block {}: more is covered than was published", block);
+            }
+        }
+    }
+
+    #[test]
+    fn masks_have_the_bits_they_name(first in 0..64usize, count in 0..=64usize) {
+        let count = count.min(64 - first);
+        let bits = (first..first + count).fold(0u64, |m, i| m | 1 << i);
+        prop_assert_eq!(mask_of(first, count), bits);
+    }
+}
+
+// ---------------------------------------------------------------------- words
+
+proptest! {
+    #[test]
+    fn words_give_back_what_was_put_in(
+        number: u32, retained: bool, folio: bool, heat in 0..10u64, locked: bool,
+    ) {
+        let slot = retained.then_some(SlotId(number));
+        let check = |word: Word, state: State, slot: Option<SlotId>| {
+            let word = word.with_heat(heat).with_locked(locked);
+            assert_eq!((word.state(), word.slot(), word.folio()), (state, slot, folio));
+            assert_eq!((word.heat(), word.locked()), (heat.min(HEAT_MAX), locked));
+            let busy = word.busy();
+            assert_eq!((busy.state(), busy.slot(), busy.folio()), (State::Busy, slot, folio));
+            assert_ne!(busy, word);
+        };
+        check(Word::resident(slot, folio), State::Resident, slot);
+        check(Word::swapped(SlotId(number), folio), State::Swapped, Some(SlotId(number)));
+        check(Word::cached(FrameNo(number), folio), State::Cached, None);
+        prop_assert_eq!(Word::cached(FrameNo(number), folio).with_heat(heat).frame(), FrameNo(number));
+        prop_assert_eq!(Word::zero().state(), State::Zero);
+        prop_assert_eq!(Word::UNTOUCHED.state(), State::Untouched);
+    }
+}
