@@ -1,0 +1,56 @@
+# Outswap. `make demo` shows it, `make test` is what CI runs; both install what is missing on a Debian-like machine.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+CARGO ?= cargo
+BIN := target/release
+
+.PHONY: all build setup setup-demo demo test lint unit loom e2e soak bench clean
+
+all: build
+
+setup:
+	@scripts/setup.sh test
+setup-demo:
+	@scripts/setup.sh demo
+
+build:
+	$(CARGO) build --release --locked --workspace
+
+demo: setup-demo
+	@scripts/demo.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	scripts/check-symbols.sh
+
+unit:
+	$(CARGO) test --workspace --locked --exclude outswap-e2e
+
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --release --target-dir target/loom
+
+e2e: build
+	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e
+
+test: setup
+	$(MAKE) --no-print-directory build
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory loom
+	$(MAKE) --no-print-directory e2e
+
+# Larger sizes and every combination; not part of CI.
+soak: setup build
+	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_SCALE=4 OUTSWAP_E2E_FULL=1 \
+		$(CARGO) test --locked -p outswap-e2e
+	OUTSWAP_SIM_SEEDS=100000 $(CARGO) test --locked -p outswap-core --test simulation
+
+# Needs root and the zram module for the kernel's side; measures the rest where they are missing.
+bench: build
+	$(BIN)/outswap-bench touch --markdown target/touch.md --json target/touch.json
+	$(BIN)/outswap-bench no-pressure
+	$(BIN)/outswap-bench startup
+
+clean:
+	$(CARGO) clean
