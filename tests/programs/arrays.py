@@ -12,7 +12,7 @@ def show(name, a):
 
 
 rng = np.random.default_rng(7)
-a = rng.integers(0, 1 << 62, 6_000_000 * scale)
+a = rng.integers(0, 1 << 62, 2_500_000 * scale)
 show("unsorted", a)
 b = np.sort(a)
 show("sorted", b)

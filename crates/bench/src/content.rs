@@ -38,11 +38,7 @@ pub struct Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (page, byte) = (self.page.0, self.word * 8);
-        write!(
-            f,
-            "page {page}, byte {byte}: expected {:#018x}, found {:#018x}",
-            self.expected, self.found
-        )
+        write!(f, "page {page}, byte {byte}: expected {:#018x}, found {:#018x}", self.expected, self.found)
     }
 }
 
@@ -55,20 +51,13 @@ struct Recipe<'a> {
 impl Content {
     /// Computes the random block.
     pub fn new() -> Content {
-        Content {
-            block: (0..BLOCK_WORDS as u64)
-                .map(|i| mix(i ^ 0x6f75_7473_7761_7000))
-                .collect(),
-        }
+        Content { block: (0..BLOCK_WORDS as u64).map(|i| mix(i ^ 0x6f75_7473_7761_7000)).collect() }
     }
 
     fn recipe(&self, page: PageNo) -> Recipe<'_> {
         let key = mix(page.0 as u64);
         let start = (key >> 32) as usize % (BLOCK_WORDS - RANDOM_WORDS);
-        Recipe {
-            key,
-            random: &self.block[start..start + RANDOM_WORDS],
-        }
+        Recipe { key, random: &self.block[start..start + RANDOM_WORDS] }
     }
 
     /// Word 0 of a page: the one that writes change.
@@ -99,24 +88,9 @@ impl Content {
 
     /// Checks one word of a page.
     #[inline]
-    pub fn check_word(
-        &self,
-        page: PageNo,
-        version: u8,
-        index: usize,
-        found: u64,
-    ) -> Result<(), Mismatch> {
+    pub fn check_word(&self, page: PageNo, version: u8, index: usize, found: u64) -> Result<(), Mismatch> {
         let expected = self.word(page, version, index);
-        if found == expected {
-            Ok(())
-        } else {
-            Err(Mismatch {
-                page,
-                word: index,
-                expected,
-                found,
-            })
-        }
+        if found == expected { Ok(()) } else { Err(Mismatch { page, word: index, expected, found }) }
     }
 
     /// Checks every byte of a page.
@@ -124,10 +98,7 @@ impl Content {
         let recipe = self.recipe(page);
         let (random, repeated) = found.split_at(RANDOM_WORDS);
         let mut difference = random[0] ^ Content::version_word(page, version);
-        difference |= random[1..]
-            .iter()
-            .zip(&recipe.random[1..])
-            .fold(0, |d, (a, b)| d | (a ^ b ^ recipe.key));
+        difference |= random[1..].iter().zip(&recipe.random[1..]).fold(0, |d, (a, b)| d | (a ^ b ^ recipe.key));
         difference |= repeated.iter().fold(0, |d, a| d | (a ^ recipe.key));
         if difference == 0 {
             return Ok(());

@@ -67,15 +67,9 @@ impl Outswap {
     fn find(&self) -> Result<PathBuf, String> {
         let path = match &self.outswap {
             Some(path) => path.clone(),
-            None => std::env::current_exe()
-                .map_err(|error| error.to_string())?
-                .with_file_name("outswap"),
+            None => std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("outswap"),
         };
-        if path.is_file() {
-            Ok(path)
-        } else {
-            Err("no `outswap` beside this program (name one with --outswap)".into())
-        }
+        if path.is_file() { Ok(path) } else { Err("no `outswap` beside this program (name one with --outswap)".into()) }
     }
 }
 
@@ -89,11 +83,7 @@ fn main() -> ExitCode {
         Task::Touch(args) => touch::main(&args),
         Task::NoPressure(args) => overhead::pressure_main(&args),
         Task::Startup(args) => overhead::startup_main(&args),
-        Task::TouchWorker {
-            workload,
-            size,
-            threads,
-        } => return worker::touch_main(workload, size, threads),
+        Task::TouchWorker { workload, size, threads } => return worker::touch_main(workload, size, threads),
         Task::MixedWorker { size } => return worker::mixed_main(size),
         Task::Guardian { disk, limit } => return rig::guardian_main(disk, limit),
     };

@@ -92,13 +92,7 @@ impl Pair {
     }
 }
 
-const HEAD: [&str; 5] = [
-    "what",
-    "plain, ms",
-    "outswap, ms",
-    "difference, ms",
-    "outswap/plain",
-];
+const HEAD: [&str; 5] = ["what", "plain, ms", "outswap, ms", "difference, ms", "outswap/plain"];
 
 fn publish(
     benchmark: &str,
@@ -107,13 +101,7 @@ fn publish(
     pairs: &[(&str, Pair)],
     to: &Output,
 ) -> Result<(), Failure> {
-    let table = report::table(
-        &HEAD,
-        &pairs
-            .iter()
-            .map(|(name, pair)| pair.row(name))
-            .collect::<Vec<_>>(),
-    );
+    let table = report::table(&HEAD, &pairs.iter().map(|(name, pair)| pair.row(name)).collect::<Vec<_>>());
     let results = pairs.iter().map(|(name, pair)| pair.json(name)).collect();
     let document = report::document(benchmark, settings, notes, results);
     report::publish(to, &document, &table).map_err(Failure::Failed)
@@ -138,11 +126,8 @@ pub fn pressure_main(args: &PressureArgs) -> Result<(), Failure> {
     let exe = std::env::current_exe().map_err(failed)?;
     let (outswap, notes) = find(&args.outswap);
     let phases = ["fill", "rand-write", "malloc"];
-    let mut pairs: Vec<(&str, Pair)> = phases
-        .into_iter()
-        .chain(["phases together", "whole process"])
-        .map(|name| (name, Pair::default()))
-        .collect();
+    let mut pairs: Vec<(&str, Pair)> =
+        phases.into_iter().chain(["phases together", "whole process"]).map(|name| (name, Pair::default())).collect();
     for turn in 1..=args.runs {
         let mut line = format!("no-pressure, run {turn} of {}:", args.runs);
         for under in [None, Some(outswap.as_ref())] {
@@ -151,48 +136,24 @@ pub fn pressure_main(args: &PressureArgs) -> Result<(), Failure> {
                 Some(None) => continue,
                 Some(Some(outswap)) => {
                     let mut command = Command::new(outswap);
-                    command
-                        .arg("run")
-                        .arg(format!("--ram={}", args.ram.0))
-                        .arg("--quiet");
+                    command.arg("run").arg(format!("--ram={}", args.ram.0)).arg("--quiet");
                     command.args(&args.outswap.outswap_args).arg("--").arg(&exe);
                     command
                 }
             };
             signals.warm_memory(&exe, args.size)?;
-            let outcome = signals.run(
-                command.arg("mixed-worker").arg(args.size.0.to_string()),
-                None,
-                TIMEOUT,
-            )?;
+            let outcome = signals.run(command.arg("mixed-worker").arg(args.size.0.to_string()), None, TIMEOUT)?;
             let result: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
             let ms = |name: &str| {
                 let value = result[name].as_u64().map(|ns| ns as f64 / 1e6);
-                value.ok_or_else(|| {
-                    Failure::Failed(format!("the worker printed `{}`", outcome.stdout.trim()))
-                })
+                value.ok_or_else(|| Failure::Failed(format!("the worker printed `{}`", outcome.stdout.trim())))
             };
             let (fill, write, malloc) = (ms("fill_ns")?, ms("rand_write_ns")?, ms("malloc_ns")?);
-            let times = [
-                fill,
-                write,
-                malloc,
-                fill + write + malloc,
-                outcome.wall.as_secs_f64() * 1e3,
-            ];
+            let times = [fill, write, malloc, fill + write + malloc, outcome.wall.as_secs_f64() * 1e3];
             for ((_, pair), time) in pairs.iter_mut().zip(times) {
-                if under.is_some() {
-                    &mut pair.outswap_ms
-                } else {
-                    &mut pair.plain_ms
-                }
-                .push(time);
+                if under.is_some() { &mut pair.outswap_ms } else { &mut pair.plain_ms }.push(time);
             }
-            line += &format!(
-                " {} {:.1} ms",
-                if under.is_some() { "outswap" } else { "plain" },
-                times[3]
-            );
+            line += &format!(" {} {:.1} ms", if under.is_some() { "outswap" } else { "plain" }, times[3]);
         }
         say(&line);
     }
@@ -218,11 +179,7 @@ pub fn startup_main(args: &StartupArgs) -> Result<(), Failure> {
         }
         if let Some(outswap) = &outswap {
             let mut command = Command::new(outswap);
-            command
-                .args(["run", "--quiet"])
-                .args(&args.outswap.outswap_args)
-                .arg("--")
-                .arg(&args.program);
+            command.args(["run", "--quiet"]).args(&args.outswap.outswap_args).arg("--").arg(&args.program);
             let managed = signals.run(&mut command, None, TIMEOUT)?;
             if turn > 0 {
                 pair.outswap_ms.push(managed.wall.as_secs_f64() * 1e3);
@@ -232,13 +189,7 @@ pub fn startup_main(args: &StartupArgs) -> Result<(), Failure> {
     let settings = json!({
         "program": args.program, "runs": args.runs, "outswap_args": args.outswap.outswap_args,
     });
-    publish(
-        "startup",
-        settings,
-        &notes,
-        &[(&args.program, pair)],
-        &args.output,
-    )
+    publish("startup", settings, &notes, &[(&args.program, pair)], &args.output)
 }
 
 #[cfg(test)]
@@ -247,33 +198,18 @@ mod tests {
 
     #[test]
     fn a_pair_gives_difference_and_ratio_of_medians() {
-        let pair = Pair {
-            plain_ms: vec![1.0, 9.0, 2.0],
-            outswap_ms: vec![4.0, 3.0, 30.0],
-        };
+        let pair = Pair { plain_ms: vec![1.0, 9.0, 2.0], outswap_ms: vec![4.0, 3.0, 30.0] };
         assert_eq!(pair.difference_ms(), Some(2.0));
         let json = pair.json("true");
         assert_eq!(json["what"], "true");
         assert_eq!(json["plain_median_ms"], 2.0);
         assert_eq!(json["outswap_to_plain_ratio"], 2.0);
-        assert_eq!(
-            pair.row("true"),
-            [
-                "true",
-                "2.00 (1.00-9.00)",
-                "4.00 (3.00-30.00)",
-                "2.00",
-                "2.000"
-            ]
-        );
+        assert_eq!(pair.row("true"), ["true", "2.00 (1.00-9.00)", "4.00 (3.00-30.00)", "2.00", "2.000"]);
     }
 
     #[test]
     fn a_pair_of_which_one_was_not_measured_has_no_ratio() {
-        let pair = Pair {
-            plain_ms: vec![1.0],
-            outswap_ms: vec![],
-        };
+        let pair = Pair { plain_ms: vec![1.0], outswap_ms: vec![] };
         assert_eq!(pair.json("true")["difference_ms"], Value::Null);
         assert_eq!(pair.row("true")[2..], ["-", "-", "-"]);
     }

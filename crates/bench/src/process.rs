@@ -62,8 +62,7 @@ impl Signals {
     pub fn hold() -> io::Result<Signals> {
         block_signals();
         // SAFETY: the set is valid; -1 asks for a new descriptor.
-        let fd =
-            unsafe { libc::signalfd(-1, &signal_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        let fd = unsafe { libc::signalfd(-1, &signal_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -84,12 +83,7 @@ impl Signals {
 
     /// Starts `command` (in the memory cgroup whose `cgroup.procs` is given), waits for its end, and gives what it
     /// printed. A program that runs longer than `limit` is killed.
-    pub fn run(
-        &self,
-        command: &mut Command,
-        cgroup: Option<&File>,
-        limit: Duration,
-    ) -> Result<Outcome, Failure> {
+    pub fn run(&self, command: &mut Command, cgroup: Option<&File>, limit: Duration) -> Result<Outcome, Failure> {
         if let Some(signal) = self.pending() {
             return Err(Failure::Interrupted(signal));
         }
@@ -101,9 +95,7 @@ impl Signals {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 unblock_signals();
                 match procs {
-                    Some(fd) if libc::write(fd, b"0".as_ptr().cast(), 1) != 1 => {
-                        Err(io::Error::last_os_error())
-                    }
+                    Some(fd) if libc::write(fd, b"0".as_ptr().cast(), 1) != 1 => Err(io::Error::last_os_error()),
                     _ => Ok(()),
                 }
             }
@@ -112,29 +104,19 @@ impl Signals {
         // SAFETY: see `prepare`: it allocates nothing and takes no lock.
         unsafe { command.pre_exec(prepare) };
         let start = Instant::now();
-        let mut child = command
-            .spawn()
-            .map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
+        let mut child = command.spawn().map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
         let ended = self.wait(&child, limit);
         if ended.is_err() {
             // Nothing to be done where it has just ended.
             let _ = child.kill();
         }
-        let status = child
-            .wait()
-            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let status = child.wait().map_err(|error| Failure::Failed(error.to_string()))?;
         let wall = start.elapsed();
         ended?;
         match (status.code(), status.signal()) {
-            (Some(0), _) => Ok(Outcome {
-                stdout: drain(&mut child),
-                wall,
-            }),
+            (Some(0), _) => Ok(Outcome { stdout: drain(&mut child), wall }),
             (Some(code), _) => Err(Failure::Failed(format!("{name} ended with status {code}"))),
-            (_, signal) => Err(Failure::Failed(format!(
-                "{name} was ended by signal {}",
-                signal.unwrap_or(0)
-            ))),
+            (_, signal) => Err(Failure::Failed(format!("{name} was ended by signal {}", signal.unwrap_or(0)))),
         }
     }
 
@@ -144,37 +126,23 @@ impl Signals {
     /// times what is measured here; whoever runs first would pay for it.
     pub fn warm_memory(&self, exe: &Path, size: Bytes) -> Result<(), Failure> {
         let mut command = Command::new(exe);
-        command
-            .args(["touch-worker", "fill"])
-            .arg(size.0.to_string())
-            .arg("1");
-        self.run(&mut command, None, Duration::from_secs(600))
-            .map(|_| ())
+        command.args(["touch-worker", "fill"]).arg(size.0.to_string()).arg("1");
+        self.run(&mut command, None, Duration::from_secs(600)).map(|_| ())
     }
 
     fn wait(&self, child: &Child, limit: Duration) -> Result<(), Failure> {
         // SAFETY: our own child, not yet waited for, so the number is still its own.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id() as libc::pid_t, 0) };
         if fd < 0 {
-            return Err(Failure::Failed(format!(
-                "pidfd_open: {}",
-                io::Error::last_os_error()
-            )));
+            return Err(Failure::Failed(format!("pidfd_open: {}", io::Error::last_os_error())));
         }
         // SAFETY: a new descriptor that nobody else owns.
         let pidfd = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
-        let watch = |fd: &OwnedFd| libc::pollfd {
-            fd: fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let watch = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let deadline = Instant::now() + limit;
         loop {
             let mut fds = [watch(&pidfd), watch(&self.fd)];
-            let left_ms = deadline
-                .saturating_duration_since(Instant::now())
-                .as_millis()
-                .min(i32::MAX as u128);
+            let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis().min(i32::MAX as u128);
             // SAFETY: two valid entries.
             let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, left_ms as libc::c_int) };
             if fds[0].revents != 0 && ready > 0 {
@@ -184,10 +152,7 @@ impl Signals {
                 return Err(Failure::Interrupted(signal));
             }
             if ready == 0 {
-                return Err(Failure::Failed(format!(
-                    "no end after {} s",
-                    limit.as_secs()
-                )));
+                return Err(Failure::Failed(format!("no end after {} s", limit.as_secs())));
             }
         }
     }
@@ -231,22 +196,12 @@ mod tests {
     #[test]
     fn output_status_signal_and_overrun_are_told_apart() {
         let signals = Signals::hold().expect("signalfd is in every kernel we run on");
-        let run =
-            |script: &str, limit| signals.run(Command::new("sh").args(["-c", script]), None, limit);
+        let run = |script: &str, limit| signals.run(Command::new("sh").args(["-c", script]), None, limit);
         let minute = Duration::from_secs(60);
-        assert_eq!(
-            run("echo hello", minute).expect("sh runs").stdout,
-            "hello\n"
-        );
+        assert_eq!(run("echo hello", minute).expect("sh runs").stdout, "hello\n");
         assert_eq!(failure(run("exit 3", minute)), "sh ended with status 3");
-        assert_eq!(
-            failure(run("kill -9 $$", minute)),
-            "sh was ended by signal 9"
-        );
-        assert_eq!(
-            failure(run("exec sleep 600", Duration::from_millis(20))),
-            "no end after 0 s"
-        );
+        assert_eq!(failure(run("kill -9 $$", minute)), "sh was ended by signal 9");
+        assert_eq!(failure(run("exec sleep 600", Duration::from_millis(20))), "no end after 0 s");
         let missing = signals.run(&mut Command::new("/nonexistent/program"), None, minute);
         assert!(failure(missing).starts_with("/nonexistent/program: "));
     }

@@ -55,13 +55,7 @@ pub struct Zipf {
 impl Zipf {
     /// A sampler over `ranks` (at least one) ranks; `exponent` is positive and not 1.
     pub fn new(ranks: usize, exponent: f64) -> Zipf {
-        let mut zipf = Zipf {
-            ranks: ranks as f64,
-            exponent,
-            area_first: 0.0,
-            area_last: 0.0,
-            accept_width: 0.0,
-        };
+        let mut zipf = Zipf { ranks: ranks as f64, exponent, area_first: 0.0, area_last: 0.0, accept_width: 0.0 };
         zipf.area_first = zipf.area(1.5) - 1.0;
         zipf.area_last = zipf.area(zipf.ranks + 0.5);
         zipf.accept_width = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.weight(2.0));
@@ -107,11 +101,7 @@ impl Scatter {
     /// A permutation of `0..n`.
     pub fn new(n: usize) -> Scatter {
         let mask = (n as u32).next_power_of_two() - 1;
-        Scatter {
-            n: n as u32,
-            mask,
-            shift: (mask.count_ones() / 2).max(1),
-        }
+        Scatter { n: n as u32, mask, shift: (mask.count_ones() / 2).max(1) }
     }
 
     /// Where `i` (below `n`) goes.
@@ -148,22 +138,11 @@ mod tests {
         for rank in [0, 1, 2, 3, 4, 9, 19, 49, 99] {
             let expected = samples as f64 * (rank as f64 + 1.0).powf(-exponent) / total;
             let deviation = (counts[rank] as f64 - expected).abs();
-            assert!(
-                deviation < 5.0 * expected.sqrt(),
-                "rank {rank}: {} instead of {expected:.0}",
-                counts[rank]
-            );
+            assert!(deviation < 5.0 * expected.sqrt(), "rank {rank}: {} instead of {expected:.0}", counts[rank]);
         }
         let tail: u32 = counts[1000..].iter().sum();
-        let expected: f64 = samples as f64
-            * (1001..=ranks)
-                .map(|k| (k as f64).powf(-exponent))
-                .sum::<f64>()
-            / total;
-        assert!(
-            (tail as f64 - expected).abs() < 5.0 * expected.sqrt(),
-            "tail: {tail} instead of {expected:.0}"
-        );
+        let expected: f64 = samples as f64 * (1001..=ranks).map(|k| (k as f64).powf(-exponent)).sum::<f64>() / total;
+        assert!((tail as f64 - expected).abs() < 5.0 * expected.sqrt(), "tail: {tail} instead of {expected:.0}");
     }
 
     #[test]
@@ -171,17 +150,10 @@ mod tests {
         for n in [1, 2, 3, 5, 64, 1000, 4096, 65_537] {
             let scatter = Scatter::new(n);
             let mut seen = vec![false; n];
-            (0..n).for_each(|i| {
-                assert!(
-                    !std::mem::replace(&mut seen[scatter.apply(i)], true),
-                    "{i} of {n}"
-                )
-            });
+            (0..n).for_each(|i| assert!(!std::mem::replace(&mut seen[scatter.apply(i)], true), "{i} of {n}"));
         }
         let scatter = Scatter::new(65_536);
-        let near = (1..65_536)
-            .filter(|&i| scatter.apply(i).abs_diff(scatter.apply(i - 1)) < 16)
-            .count();
+        let near = (1..65_536).filter(|&i| scatter.apply(i).abs_diff(scatter.apply(i - 1)) < 16).count();
         assert!(near < 655, "{near} neighbours stayed within 64 KiB");
     }
 
@@ -190,10 +162,7 @@ mod tests {
         let mut random = Random::new(1);
         let mut counts = [0u32; 10];
         (0..100_000).for_each(|_| counts[random.below(10)] += 1);
-        assert!(
-            counts.iter().all(|c| c.abs_diff(10_000) < 500),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|c| c.abs_diff(10_000) < 500), "{counts:?}");
         assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));
     }
 }

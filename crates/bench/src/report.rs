@@ -25,10 +25,7 @@ fn setting(path: &str) -> Value {
     let Ok(text) = fs::read_to_string(path) else {
         return Value::Null;
     };
-    let chosen = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map(|(chosen, _)| chosen);
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
     json!(chosen.unwrap_or(text.trim()))
 }
 
@@ -40,8 +37,7 @@ fn field(path: &str, name: &str) -> Option<String> {
 
 /// The machine, with the kernel settings that change what is measured.
 pub fn machine() -> Value {
-    let memory_kib = field("/proc/meminfo", "MemTotal")
-        .and_then(|kib| kib.split(' ').next()?.parse::<u64>().ok());
+    let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|kib| kib.split(' ').next()?.parse::<u64>().ok());
     json!({
         "cpu": field("/proc/cpuinfo", "model name"),
         "cores": std::thread::available_parallelism().map(|n| n.get()).unwrap_or(0),
@@ -65,28 +61,20 @@ fn date() -> String {
         utc
     };
     let (year, month, day) = (utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
-    format!(
-        "{year}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        utc.tm_hour, utc.tm_min, utc.tm_sec
-    )
+    format!("{year}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", utc.tm_hour, utc.tm_min, utc.tm_sec)
 }
 
 /// The command line, with the program's name without its folder.
 fn command() -> String {
     let arguments = std::env::args().skip(1);
-    std::iter::once("outswap-bench".to_owned())
-        .chain(arguments)
-        .collect::<Vec<_>>()
-        .join(" ")
+    std::iter::once("outswap-bench".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
 /// The whole JSON document.
 pub fn document(benchmark: &str, settings: Value, notes: &[String], results: Vec<Value>) -> Value {
     // Whatever steers Outswap from outside the command line belongs to the result.
-    let environment: serde_json::Map<String, Value> = std::env::vars()
-        .filter(|(name, _)| name.starts_with("OUTSWAP_"))
-        .map(|(n, v)| (n, v.into()))
-        .collect();
+    let environment: serde_json::Map<String, Value> =
+        std::env::vars().filter(|(name, _)| name.starts_with("OUTSWAP_")).map(|(n, v)| (n, v.into())).collect();
     json!({
         "schema": SCHEMA,
         "benchmark": benchmark,
@@ -108,10 +96,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells
-            .zip(&widths)
-            .map(|(cell, &width)| format!("{cell:<width$}"))
-            .collect();
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
         format!("| {} |\n", padded.join(" | "))
     };
     let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
@@ -142,17 +127,11 @@ pub fn number(value: Option<f64>, digits: usize) -> String {
 
 /// Prints the table and writes the files that were asked for.
 pub fn publish(output: &Output, document: &Value, table: &str) -> Result<(), String> {
-    let notes: Vec<&str> = document["notes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let notes: Vec<&str> = document["notes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
     print!("{table}{}{notes}", if notes.is_empty() { "" } else { "\n" });
     if let Some(path) = &output.json {
-        fs::write(path, format!("{document:#}\n"))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        fs::write(path, format!("{document:#}\n")).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if let Some(path) = &output.markdown {
         let machine = &document["machine"];
@@ -180,22 +159,14 @@ mod tests {
 
     #[test]
     fn a_table_is_markdown_and_lines_up() {
-        let rows = [
-            vec!["fill".to_owned(), "1".to_owned()],
-            vec!["rand-read".to_owned(), "12345".to_owned()],
-        ];
+        let rows = [vec!["fill".to_owned(), "1".to_owned()], vec!["rand-read".to_owned(), "12345".to_owned()]];
         let expected = "| what      | n     |\n| --------- | ----- |\n| fill      | 1     |\n| rand-read | 12345 |\n";
         assert_eq!(table(&["what", "n"], &rows), expected);
     }
 
     #[test]
     fn a_document_names_schema_machine_and_command() {
-        let document = document(
-            "touch",
-            json!({"runs": 3}),
-            &["a note".to_owned()],
-            vec![json!({"threads": 1})],
-        );
+        let document = document("touch", json!({"runs": 3}), &["a note".to_owned()], vec![json!({"threads": 1})]);
         assert_eq!(document["schema"], SCHEMA);
         assert_eq!(document["benchmark"], "touch");
         assert_eq!(document["settings"]["runs"], 3);
@@ -203,16 +174,9 @@ mod tests {
         assert_eq!(document["results"][0]["threads"], 1);
         assert!(document["machine"]["cores"].as_u64() > Some(0));
         assert!(document["machine"]["kernel"].is_string());
-        assert!(
-            document["command"]
-                .as_str()
-                .is_some_and(|command| command.starts_with("outswap-bench"))
-        );
+        assert!(document["command"].as_str().is_some_and(|command| command.starts_with("outswap-bench")));
         let date = document["date"].as_str().unwrap_or_default();
-        assert!(
-            date.len() == 20 && date.ends_with('Z') && date.starts_with("20"),
-            "{date}"
-        );
+        assert!(date.len() == 20 && date.ends_with('Z') && date.starts_with("20"), "{date}");
     }
 
     #[test]
@@ -220,10 +184,7 @@ mod tests {
         assert_eq!(spread(None, 2), "-");
         assert_eq!(spread(Summary::of(&[1.0, 2.5, 4.0]), 1), "2.5 (1.0-4.0)");
         assert_eq!(ratio(Summary::of(&[1.0]), None), None);
-        assert_eq!(
-            number(ratio(Summary::of(&[1.0]), Summary::of(&[4.0])), 2),
-            "0.25"
-        );
+        assert_eq!(number(ratio(Summary::of(&[1.0]), Summary::of(&[4.0])), 2), "0.25");
         assert_eq!(number(None, 2), "-");
     }
 }

@@ -24,10 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The swap areas that are on now.
 pub fn swaps() -> Vec<String> {
     let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    text.lines()
-        .skip(1)
-        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .collect()
+    text.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
 /// The memory controller: where its hierarchy is mounted, and which kind it is.
@@ -41,15 +38,9 @@ enum Controller {
 fn controller(mounts: &str, has_memory: impl Fn(&Path) -> bool) -> Option<Controller> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
-        let (path, kind, options) = (
-            PathBuf::from(fields.next()?),
-            fields.next()?,
-            fields.next()?,
-        );
+        let (path, kind, options) = (PathBuf::from(fields.next()?), fields.next()?, fields.next()?);
         match kind {
-            "cgroup" if options.split(',').any(|option| option == "memory") => {
-                Some(Controller::V1(path))
-            }
+            "cgroup" if options.split(',').any(|option| option == "memory") => Some(Controller::V1(path)),
             "cgroup2" if has_memory(&path) => Some(Controller::V2(path)),
             _ => None,
         }
@@ -63,10 +54,7 @@ fn lists_memory(file: &Path) -> bool {
 fn put(path: impl AsRef<Path>, text: &str) -> Result<(), String> {
     let path = path.as_ref();
     // Never create: a control file that is missing is one that this kernel does not have.
-    let written = OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
@@ -112,11 +100,8 @@ impl Rig {
     }
 
     fn build_cgroup(&mut self, limit: Bytes, name: &str) -> Result<(), String> {
-        let mounts = fs::read_to_string("/proc/self/mounts")
-            .map_err(|error| format!("/proc/self/mounts: {error}"))?;
-        let found = controller(&mounts, |path| {
-            lists_memory(&path.join("cgroup.controllers"))
-        });
+        let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| format!("/proc/self/mounts: {error}"))?;
+        let found = controller(&mounts, |path| lists_memory(&path.join("cgroup.controllers")));
         let found = found.ok_or("no memory cgroup controller is mounted")?;
         let (Controller::V1(root) | Controller::V2(root)) = &found;
         if let Controller::V2(root) = &found {
@@ -127,8 +112,7 @@ impl Rig {
             }
         }
         let path = root.join(name);
-        fs::create_dir(&path)
-            .map_err(|error| format!("memory cgroup {}: {error}", path.display()))?;
+        fs::create_dir(&path).map_err(|error| format!("memory cgroup {}: {error}", path.display()))?;
         self.cgroup = Some(path.clone());
         match found {
             Controller::V1(_) => put(path.join("memory.limit_in_bytes"), &limit.0.to_string()),
@@ -151,30 +135,19 @@ impl Rig {
             }
             other => other.map_err(|error| format!("{hot_add}: {error}"))?,
         };
-        let zram: u32 = number
-            .trim()
-            .parse()
-            .map_err(|_| format!("{hot_add} gave `{number}`"))?;
+        let zram: u32 = number.trim().parse().map_err(|_| format!("{hot_add} gave `{number}`"))?;
         self.zram = Some(zram);
         let device = Rig::device(zram);
         put(format!("/sys/block/zram{zram}/comp_algorithm"), "lz4")?;
-        put(
-            format!("/sys/block/zram{zram}/disksize"),
-            &disk.0.to_string(),
-        )?;
-        patiently(|| Path::new(&device).exists().then_some(()))
-            .ok_or_else(|| format!("{device} does not appear"))?;
-        let pages = u32::try_from(disk.pages())
-            .map_err(|_| format!("a swap area of {disk} is too large"))?;
+        put(format!("/sys/block/zram{zram}/disksize"), &disk.0.to_string())?;
+        patiently(|| Path::new(&device).exists().then_some(())).ok_or_else(|| format!("{device} does not appear"))?;
+        let pages = u32::try_from(disk.pages()).map_err(|_| format!("a swap area of {disk} is too large"))?;
         let write = |file: &mut File| {
             file.seek(SeekFrom::Start(0))?;
             file.write_all(&swap_header(pages))?;
             file.sync_all()
         };
-        let mut file = OpenOptions::new()
-            .write(true)
-            .open(&device)
-            .map_err(|error| format!("{device}: {error}"))?;
+        let mut file = OpenOptions::new().write(true).open(&device).map_err(|error| format!("{device}: {error}"))?;
         write(&mut file).map_err(|error| format!("{device}: {error}"))?;
         drop(file);
         let path = std::ffi::CString::new(device.as_str()).map_err(|error| error.to_string())?;
@@ -200,8 +173,7 @@ impl Rig {
             }
             let remove = || {
                 let removed = put(format!("{ZRAM_CONTROL}/hot_remove"), &zram.to_string());
-                (removed.is_ok() || !Path::new(&format!("/sys/block/zram{zram}")).exists())
-                    .then_some(())
+                (removed.is_ok() || !Path::new(&format!("/sys/block/zram{zram}")).exists()).then_some(())
             };
             if patiently(remove).is_none() {
                 left.push(device);
@@ -217,22 +189,14 @@ impl Rig {
             // Someone else may use the controller by now, and then it has to stay.
             let _ = put(subtree, "-memory");
         }
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("could not be taken down: {}", left.join("; ")))
-        }
+        if left.is_empty() { Ok(()) } else { Err(format!("could not be taken down: {}", left.join("; "))) }
     }
 }
 
 /// Ends what runs in our group, and tells whether nothing does any more.
 fn empty(cgroup: &Path) -> bool {
     let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    let pids: Vec<libc::pid_t> = procs
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .filter(|&pid| pid > 1)
-        .collect();
+    let pids: Vec<libc::pid_t> = procs.lines().filter_map(|line| line.parse().ok()).filter(|&pid| pid > 1).collect();
     for &pid in &pids {
         // SAFETY: a process that stands in a group which only ever held our workers.
         unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -265,11 +229,7 @@ pub fn guardian_main(disk: Bytes, limit: Bytes) -> ExitCode {
     // Whoever runs out of memory, it should not be the process that cleans up. Needs root, as all of this does.
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
     let mut rig = Rig::default();
-    let built = rig.build(
-        disk,
-        limit,
-        &format!("outswap-bench-{}", std::process::id()),
-    );
+    let built = rig.build(disk, limit, &format!("outswap-bench-{}", std::process::id()));
     if built.is_ok() {
         tell(json!({ "zram": rig.zram, "cgroup": rig.cgroup, "subtree": rig.subtree }));
         // The end of the pipe, or an error that is as good as one.
@@ -281,11 +241,7 @@ pub fn guardian_main(disk: Bytes, limit: Bytes) -> ExitCode {
         (_, Err(left)) => tell(json!({ "error": left })),
         (Err(reason), _) => tell(json!({ "error": reason })),
     }
-    if built.is_ok() && down.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if built.is_ok() && down.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Kernel swap on zram and a memory cgroup, for as long as this lives.
@@ -304,21 +260,11 @@ impl KernelSwap {
     pub fn start(disk: Bytes, limit: Bytes) -> Result<KernelSwap, String> {
         let exe = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(exe);
-        command
-            .arg("guardian")
-            .arg(disk.0.to_string())
-            .arg(limit.0.to_string());
+        command.arg("guardian").arg(disk.0.to_string()).arg(limit.0.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut guardian = command
-            .spawn()
-            .map_err(|error| format!("guardian: {error}"))?;
+        let mut guardian = command.spawn().map_err(|error| format!("guardian: {error}"))?;
         let pipe = guardian.stdin.take();
-        let mut answers = BufReader::new(
-            guardian
-                .stdout
-                .take()
-                .ok_or("guardian: no standard output")?,
-        );
+        let mut answers = BufReader::new(guardian.stdout.take().ok_or("guardian: no standard output")?);
         let answer = read_answer(&mut answers);
         if let Some(error) = answer["error"].as_str() {
             // It has cleaned up and is about to end.
@@ -326,31 +272,16 @@ impl KernelSwap {
             return Err(error.to_owned());
         }
         if answer.is_null() {
-            return Err(format!(
-                "the guardian ended: {}",
-                guardian.wait().map_err(|error| error.to_string())?
-            ));
+            return Err(format!("the guardian ended: {}", guardian.wait().map_err(|error| error.to_string())?));
         }
         let path = |name: &str| answer[name].as_str().map(PathBuf::from);
         let zram = answer["zram"].as_u64().map(|number| number as u32);
-        let rig = Rig {
-            zram,
-            cgroup: path("cgroup"),
-            subtree: path("subtree"),
-        };
+        let rig = Rig { zram, cgroup: path("cgroup"), subtree: path("subtree") };
         let procs = rig.cgroup.clone().unwrap_or_default().join("cgroup.procs");
-        let procs = OpenOptions::new()
-            .write(true)
-            .open(&procs)
-            .map_err(|error| format!("{}: {error}", procs.display()));
+        let procs =
+            OpenOptions::new().write(true).open(&procs).map_err(|error| format!("{}: {error}", procs.display()));
         match procs {
-            Ok(procs) => Ok(KernelSwap {
-                guardian,
-                pipe,
-                answers,
-                rig,
-                procs,
-            }),
+            Ok(procs) => Ok(KernelSwap { guardian, pipe, answers, rig, procs }),
             Err(error) => {
                 drop(pipe);
                 let _ = guardian.wait();
@@ -368,11 +299,7 @@ impl KernelSwap {
     pub fn describe(&self) -> String {
         let device = self.rig.zram.map(Rig::device).unwrap_or_default();
         let cgroup = self.rig.cgroup.clone().unwrap_or_default();
-        format!(
-            "kernel swap on {device}, memory cgroup {}, guardian {}",
-            cgroup.display(),
-            self.guardian.id()
-        )
+        format!("kernel swap on {device}, memory cgroup {}, guardian {}", cgroup.display(), self.guardian.id())
     }
 
     /// Takes it down.
@@ -386,11 +313,7 @@ impl KernelSwap {
         }
         let answer = read_answer(&mut self.answers);
         let _ = self.guardian.wait();
-        if answer["down"] == true {
-            Ok(())
-        } else {
-            self.rig.teardown()
-        }
+        if answer["down"] == true { Ok(()) } else { self.rig.teardown() }
     }
 }
 
@@ -418,15 +341,9 @@ mod tests {
         let v1 = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                   cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
                   cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(
-            controller(v1, |_| false),
-            Some(Controller::V1("/sys/fs/cgroup/memory".into()))
-        );
+        assert_eq!(controller(v1, |_| false), Some(Controller::V1("/sys/fs/cgroup/memory".into())));
         let v2 = "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n";
-        assert_eq!(
-            controller(v2, |_| true),
-            Some(Controller::V2("/sys/fs/cgroup".into()))
-        );
+        assert_eq!(controller(v2, |_| true), Some(Controller::V2("/sys/fs/cgroup".into())));
         assert_eq!(controller(v2, |_| false), None);
         assert_eq!(controller("", |_| true), None);
     }

@@ -18,11 +18,7 @@ impl Summary {
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            (sorted[middle - 1] + sorted[middle]) / 2.0
-        };
+        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
         Some(Summary { median, min, max })
     }
 }
@@ -34,29 +30,8 @@ mod tests {
     #[test]
     fn medians_of_odd_and_even_numbers_of_runs() {
         assert_eq!(Summary::of(&[]), None);
-        assert_eq!(
-            Summary::of(&[4.0]),
-            Some(Summary {
-                median: 4.0,
-                min: 4.0,
-                max: 4.0
-            })
-        );
-        assert_eq!(
-            Summary::of(&[9.0, 1.0, 4.0]),
-            Some(Summary {
-                median: 4.0,
-                min: 1.0,
-                max: 9.0
-            })
-        );
-        assert_eq!(
-            Summary::of(&[10.0, 1.0, 4.0, 2.0]),
-            Some(Summary {
-                median: 3.0,
-                min: 1.0,
-                max: 10.0
-            })
-        );
+        assert_eq!(Summary::of(&[4.0]), Some(Summary { median: 4.0, min: 4.0, max: 4.0 }));
+        assert_eq!(Summary::of(&[9.0, 1.0, 4.0]), Some(Summary { median: 4.0, min: 1.0, max: 9.0 }));
+        assert_eq!(Summary::of(&[10.0, 1.0, 4.0, 2.0]), Some(Summary { median: 3.0, min: 1.0, max: 10.0 }));
     }
 }

@@ -51,12 +51,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     threads: Vec<usize>,
     /// Workloads
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_enum,
-        default_value = "fill,seq,rand-read,rand-write,zipf"
-    )]
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "fill,seq,rand-read,rand-write,zipf")]
     workloads: Vec<Workload>,
     /// Runs of each; the sides take turns
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -108,14 +103,7 @@ impl Cell {
         if self.failures.contains_key(&side) {
             return None;
         }
-        Summary::of(
-            &self
-                .runs
-                .get(&side)?
-                .iter()
-                .map(Run::per_page_us)
-                .collect::<Vec<_>>(),
-        )
+        Summary::of(&self.runs.get(&side)?.iter().map(Run::per_page_us).collect::<Vec<_>>())
     }
 
     fn ratio(&self) -> Option<f64> {
@@ -165,9 +153,7 @@ impl Cell {
 fn swap_pages() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let value = |name: &str| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|number| number.parse().ok()).unwrap_or(0)
     };
     (value("pswpin"), value("pswpout"))
@@ -184,44 +170,25 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn run(&self, side: Side, workload: Workload, threads: usize) -> Result<Run, Failure> {
-        let stats_file =
-            std::env::temp_dir().join(format!("outswap-bench-{}.json", std::process::id()));
+        let stats_file = std::env::temp_dir().join(format!("outswap-bench-{}.json", std::process::id()));
         let mut command = match (side, &self.outswap) {
             (Side::Outswap, Some(outswap)) => {
                 let mut command = Command::new(outswap);
-                command
-                    .arg("run")
-                    .arg(format!("--resident={}", self.args.resident.0));
-                command
-                    .args(["--swap=compressed:lz4", "--malloc=keep", "--quiet"])
-                    .arg("--stats")
-                    .arg(&stats_file);
-                command
-                    .args(&self.args.outswap.outswap_args)
-                    .arg("--")
-                    .arg(&self.exe);
+                command.arg("run").arg(format!("--resident={}", self.args.resident.0));
+                command.args(["--swap=compressed:lz4", "--malloc=keep", "--quiet"]).arg("--stats").arg(&stats_file);
+                command.args(&self.args.outswap.outswap_args).arg("--").arg(&self.exe);
                 command
             }
             _ => Command::new(&self.exe),
         };
         command.arg("touch-worker").arg(workload.name());
-        command
-            .arg(self.args.size.0.to_string())
-            .arg(threads.to_string());
-        let procs = self
-            .kernel
-            .as_ref()
-            .filter(|_| side == Side::Kernel)
-            .map(KernelSwap::procs);
+        command.arg(self.args.size.0.to_string()).arg(threads.to_string());
+        let procs = self.kernel.as_ref().filter(|_| side == Side::Kernel).map(KernelSwap::procs);
         self.signals.warm_memory(&self.exe, self.args.size)?;
         let before = swap_pages();
-        let outcome = self
-            .signals
-            .run(&mut command, procs, Duration::from_secs(self.args.timeout));
+        let outcome = self.signals.run(&mut command, procs, Duration::from_secs(self.args.timeout));
         let after = swap_pages();
-        let stats = std::fs::read_to_string(&stats_file)
-            .ok()
-            .and_then(|text| serde_json::from_str(&text).ok());
+        let stats = std::fs::read_to_string(&stats_file).ok().and_then(|text| serde_json::from_str(&text).ok());
         if side == Side::Outswap {
             // There is none where the run failed.
             let _ = std::fs::remove_file(&stats_file);
@@ -230,9 +197,7 @@ impl Bench<'_> {
         let result: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
         let number = |name: &str| {
             let value = result[name].as_u64();
-            value.ok_or_else(|| {
-                Failure::Failed(format!("the worker printed `{}`", outcome.stdout.trim()))
-            })
+            value.ok_or_else(|| Failure::Failed(format!("the worker printed `{}`", outcome.stdout.trim())))
         };
         Ok(Run {
             elapsed_ns: number("elapsed_ns")?,
@@ -244,24 +209,10 @@ impl Bench<'_> {
     }
 
     /// Measures one cell. On a signal, gives what was measured before it.
-    fn cell(
-        &self,
-        sides: &[Side],
-        workload: Workload,
-        threads: usize,
-    ) -> (Cell, Option<libc::c_int>) {
-        let mut cell = Cell {
-            workload,
-            threads,
-            runs: BTreeMap::new(),
-            failures: BTreeMap::new(),
-        };
+    fn cell(&self, sides: &[Side], workload: Workload, threads: usize) -> (Cell, Option<libc::c_int>) {
+        let mut cell = Cell { workload, threads, runs: BTreeMap::new(), failures: BTreeMap::new() };
         for turn in 1..=self.args.runs {
-            let mut line = format!(
-                "{}, threads {threads}, run {turn} of {}:",
-                workload.name(),
-                self.args.runs
-            );
+            let mut line = format!("{}, threads {threads}, run {turn} of {}:", workload.name(), self.args.runs);
             for &side in sides {
                 if cell.failures.contains_key(&side) {
                     continue;
@@ -273,11 +224,7 @@ impl Bench<'_> {
                     }
                     Err(Failure::Interrupted(signal)) => return (cell, Some(signal)),
                     Err(Failure::Failed(reason)) => {
-                        say(&format!(
-                            "{}, threads {threads}, {}: {reason}",
-                            workload.name(),
-                            side.name()
-                        ));
+                        say(&format!("{}, threads {threads}, {}: {reason}", workload.name(), side.name()));
                         cell.runs.entry(side).or_default();
                         cell.failures.insert(side, reason);
                     }
@@ -292,19 +239,13 @@ impl Bench<'_> {
 /// Runs the benchmark.
 pub fn main(args: &Args) -> Result<(), Failure> {
     let failed = |reason: String| Failure::Failed(reason);
-    let mut sides = if args.only.is_empty() {
-        Side::ALL.to_vec()
-    } else {
-        args.only.clone()
-    };
+    let mut sides = if args.only.is_empty() { Side::ALL.to_vec() } else { args.only.clone() };
     sides.sort();
     sides.dedup();
     let others = rig::swaps();
     if sides.contains(&Side::Kernel) && !others.is_empty() && !args.allow_other_swap {
         let others = others.join(", ");
-        return Err(failed(format!(
-            "other swap is on ({others}); turn it off or add --allow-other-swap"
-        )));
+        return Err(failed(format!("other swap is on ({others}); turn it off or add --allow-other-swap")));
     }
     let signals = Signals::hold().map_err(|error| failed(error.to_string()))?;
     let mut notes = Vec::new();
@@ -333,13 +274,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         return Err(failed("nothing is left to measure".to_owned()));
     }
     let exe = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let mut bench = Bench {
-        args,
-        signals: &signals,
-        exe,
-        outswap: outswap.ok(),
-        kernel,
-    };
+    let mut bench = Bench { args, signals: &signals, exe, outswap: outswap.ok(), kernel };
     let (mut cells, mut interrupted) = (Vec::new(), None);
     'all: for &workload in &args.workloads {
         for &threads in &args.threads {
@@ -353,14 +288,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         }
     }
     let closed = bench.kernel.take().map_or(Ok(()), KernelSwap::close);
-    let head = [
-        "workload",
-        "threads",
-        "alone, us/page",
-        "kernel, us/page",
-        "outswap, us/page",
-        "outswap/kernel",
-    ];
+    let head = ["workload", "threads", "alone, us/page", "kernel, us/page", "outswap, us/page", "outswap/kernel"];
     let table = report::table(&head, &cells.iter().map(Cell::row).collect::<Vec<_>>());
     let settings = json!({
         "size_bytes": args.size.0,
@@ -368,23 +296,14 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         "runs": args.runs,
         "outswap_args": args.outswap.outswap_args,
     });
-    let document = report::document(
-        "touch",
-        settings,
-        &notes,
-        cells.iter().map(Cell::json).collect(),
-    );
+    let document = report::document("touch", settings, &notes, cells.iter().map(Cell::json).collect());
     let published = report::publish(&args.output, &document, &table);
     if let Some(signal) = interrupted {
         return Err(Failure::Interrupted(signal));
     }
     closed.and(published).map_err(failed)?;
     let wrong: usize = cells.iter().map(|cell| cell.failures.len()).sum();
-    if wrong == 0 {
-        Ok(())
-    } else {
-        Err(failed(format!("{wrong} measurements failed")))
-    }
+    if wrong == 0 { Ok(()) } else { Err(failed(format!("{wrong} measurements failed"))) }
 }
 
 #[cfg(test)]
@@ -392,36 +311,16 @@ mod tests {
     use super::*;
 
     fn run(elapsed_ns: u64) -> Run {
-        Run {
-            elapsed_ns,
-            accesses: 1000,
-            peak_rss_bytes: 4096,
-            swap_pages: (5, 6),
-            stats: Some(json!({"v": 1})),
-        }
+        Run { elapsed_ns, accesses: 1000, peak_rss_bytes: 4096, swap_pages: (5, 6), stats: Some(json!({"v": 1})) }
     }
 
     fn cell() -> Cell {
         let runs = [
-            (
-                Side::Alone,
-                vec![run(1_000_000), run(3_000_000), run(2_000_000)],
-            ),
-            (
-                Side::Kernel,
-                vec![run(8_000_000), run(9_000_000), run(10_000_000)],
-            ),
-            (
-                Side::Outswap,
-                vec![run(4_500_000), run(4_000_000), run(5_000_000)],
-            ),
+            (Side::Alone, vec![run(1_000_000), run(3_000_000), run(2_000_000)]),
+            (Side::Kernel, vec![run(8_000_000), run(9_000_000), run(10_000_000)]),
+            (Side::Outswap, vec![run(4_500_000), run(4_000_000), run(5_000_000)]),
         ];
-        Cell {
-            workload: Workload::Seq,
-            threads: 2,
-            runs: BTreeMap::from(runs),
-            failures: BTreeMap::new(),
-        }
+        Cell { workload: Workload::Seq, threads: 2, runs: BTreeMap::from(runs), failures: BTreeMap::new() }
     }
 
     #[test]
@@ -433,14 +332,8 @@ mod tests {
         assert_eq!(json["sides"]["alone"]["median_per_page_us"], 2.0);
         assert_eq!(json["sides"]["alone"]["min_per_page_us"], 1.0);
         assert_eq!(json["sides"]["alone"]["max_per_page_us"], 3.0);
-        assert_eq!(
-            json["sides"]["kernel"]["elapsed_ns"],
-            json!([8_000_000, 9_000_000, 10_000_000])
-        );
-        assert_eq!(
-            json["sides"]["kernel"]["kernel_swap_out_pages"],
-            json!([6, 6, 6])
-        );
+        assert_eq!(json["sides"]["kernel"]["elapsed_ns"], json!([8_000_000, 9_000_000, 10_000_000]));
+        assert_eq!(json["sides"]["kernel"]["kernel_swap_out_pages"], json!([6, 6, 6]));
         assert_eq!(json["sides"]["outswap"]["outswap_stats"]["v"], 1);
         assert_eq!(json["sides"]["outswap"]["failure"], Value::Null);
     }
@@ -448,23 +341,12 @@ mod tests {
     #[test]
     fn a_failed_side_has_neither_number_nor_ratio() {
         let mut cell = cell();
-        cell.failures
-            .insert(Side::Outswap, "content is wrong".to_owned());
+        cell.failures.insert(Side::Outswap, "content is wrong".to_owned());
         let json = cell.json();
         assert_eq!(json["sides"]["outswap"]["failure"], "content is wrong");
         assert_eq!(json["sides"]["outswap"]["median_per_page_us"], Value::Null);
         assert_eq!(json["outswap_to_kernel_ratio"], Value::Null);
-        assert_eq!(
-            cell.row(),
-            [
-                "seq",
-                "2",
-                "2.00 (1.00-3.00)",
-                "9.00 (8.00-10.00)",
-                "FAILED",
-                "-"
-            ]
-        );
+        assert_eq!(cell.row(), ["seq", "2", "2.00 (1.00-3.00)", "9.00 (8.00-10.00)", "FAILED", "-"]);
     }
 
     #[test]

@@ -33,20 +33,15 @@ impl FromStr for Bytes {
             Some('T' | 't') => (&text[..text.len() - 1], 40),
             _ => (text, 0),
         };
-        let number: u64 = digits
-            .parse()
-            .map_err(|_| format!("`{text}` is not a size such as 256M or 1G"))?;
-        number
-            .checked_mul(1 << shift)
-            .map(Bytes)
-            .ok_or_else(|| format!("`{text}` is too large"))
+        let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size such as 256M or 1G"))?;
+        number.checked_mul(1 << shift).map(Bytes).ok_or_else(|| format!("`{text}` is too large"))
     }
 }
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (shift, suffix) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
-            if self.0 != 0 && self.0 % (1 << shift) == 0 {
+            if self.0 != 0 && self.0.is_multiple_of(1 << shift) {
                 return write!(f, "{}{suffix}", self.0 >> shift);
             }
         }
@@ -60,13 +55,7 @@ mod tests {
 
     #[test]
     fn sizes_are_binary_and_round_trip() {
-        for (text, bytes) in [
-            ("1G", 1 << 30),
-            ("256M", 256 << 20),
-            ("64K", 65536),
-            ("4097", 4097),
-            ("0", 0),
-        ] {
+        for (text, bytes) in [("1G", 1 << 30), ("256M", 256 << 20), ("64K", 65536), ("4097", 4097), ("0", 0)] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)));
             assert_eq!(Bytes(bytes).to_string(), text);
         }

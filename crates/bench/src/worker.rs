@@ -84,12 +84,7 @@ impl Share {
     #[inline]
     fn read(&self, content: &Content, index: usize, word: u64) -> Result<(), Mismatch> {
         let word = word as usize % PAGE_WORDS;
-        content.check_word(
-            self.page(index),
-            self.versions[index],
-            word,
-            self.pages[index][word],
-        )
+        content.check_word(self.page(index), self.versions[index], word, self.pages[index][word])
     }
 
     fn sequential(&mut self, content: &Content) -> Result<u64, Mismatch> {
@@ -125,10 +120,7 @@ impl Share {
 
     fn zipf(&mut self, content: &Content) -> Result<u64, Mismatch> {
         let accesses = self.pages.len() * RANDOM_PASSES;
-        let (zipf, scatter) = (
-            Zipf::new(self.pages.len(), ZIPF_EXPONENT),
-            Scatter::new(self.pages.len()),
-        );
+        let (zipf, scatter) = (Zipf::new(self.pages.len(), ZIPF_EXPONENT), Scatter::new(self.pages.len()));
         for _ in 0..accesses {
             let index = scatter.apply(zipf.sample(&mut self.random));
             let word = self.random.next();
@@ -147,21 +139,9 @@ impl Share {
 
 /// The working set: zeroed memory from `mmap`, never given back before the process ends.
 fn map(pages: usize) -> io::Result<&'static mut [Page]> {
-    let (protection, flags) = (
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-    );
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new anonymous mapping at an address that the kernel chooses disturbs nothing.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            pages * PAGE_BYTES,
-            protection,
-            flags,
-            -1,
-            0,
-        )
-    };
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE_BYTES, protection, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -176,26 +156,16 @@ fn split(pages: &'static mut [Page], threads: usize) -> Vec<Share> {
     (0..threads)
         .map(|thread| {
             let first = total * thread / threads;
-            let (head, tail) =
-                std::mem::take(&mut rest).split_at_mut(total * (thread + 1) / threads - first);
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(total * (thread + 1) / threads - first);
             rest = tail;
-            Share {
-                first: first as u32,
-                versions: vec![0; head.len()],
-                pages: head,
-                random: Random::new(first as u64),
-            }
+            Share { first: first as u32, versions: vec![0; head.len()], pages: head, random: Random::new(first as u64) }
         })
         .collect()
 }
 
 /// Does `work` on all shares at once. Gives the time from the first thread's start to the last one's end, and the
 /// accesses of all.
-fn together(
-    shares: &mut [Share],
-    content: &Content,
-    work: Work,
-) -> Result<(Duration, u64), Mismatch> {
+fn together(shares: &mut [Share], content: &Content, work: Work) -> Result<(Duration, u64), Mismatch> {
     let barrier = &Barrier::new(shares.len());
     let run = |share: &mut Share| {
         barrier.wait();
@@ -203,26 +173,12 @@ fn together(
         work(share, content).map(|accesses| (start, Instant::now(), accesses))
     };
     let ended: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = shares
-            .iter_mut()
-            .map(|share| scope.spawn(move || run(share)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a panic aborts the process"))
-            .collect()
+        let threads: Vec<_> = shares.iter_mut().map(|share| scope.spawn(move || run(share))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a panic aborts the process")).collect()
     });
     let ended = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let start = ended
-        .iter()
-        .map(|t| t.0)
-        .min()
-        .expect("there is at least one share");
-    let end = ended
-        .iter()
-        .map(|t| t.1)
-        .max()
-        .expect("there is at least one share");
+    let start = ended.iter().map(|t| t.0).min().expect("there is at least one share");
+    let end = ended.iter().map(|t| t.1).max().expect("there is at least one share");
     Ok((end - start, ended.iter().map(|t| t.2).sum()))
 }
 
@@ -276,10 +232,7 @@ fn allocate(count: usize) -> Result<(), String> {
         let size = 16 + random.below(1024);
         let mut block = Vec::with_capacity(size);
         block.resize(size, n as u8);
-        let old = std::mem::replace(
-            &mut live[random.below(MIXED_LIVE)],
-            std::hint::black_box(block),
-        );
+        let old = std::mem::replace(&mut live[random.below(MIXED_LIVE)], std::hint::black_box(block));
         if old.first() != old.last() {
             return Err("content is wrong: a small block changed while it was held".to_owned());
         }
@@ -308,9 +261,7 @@ fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
 }
 
 fn finish(result: Result<serde_json::Value, String>) -> ExitCode {
-    match result
-        .and_then(|value| writeln!(io::stdout(), "{value}").map_err(|error| error.to_string()))
-    {
+    match result.and_then(|value| writeln!(io::stdout(), "{value}").map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::say(&error);
@@ -335,20 +286,14 @@ pub fn mixed_main(size: Bytes) -> ExitCode {
 mod tests {
     use super::*;
 
-    const WORKLOADS: [Workload; 5] = [
-        Workload::Fill,
-        Workload::Seq,
-        Workload::RandRead,
-        Workload::RandWrite,
-        Workload::Zipf,
-    ];
+    const WORKLOADS: [Workload; 5] =
+        [Workload::Fill, Workload::Seq, Workload::RandRead, Workload::RandWrite, Workload::Zipf];
 
     #[test]
     fn every_workload_ends_with_right_content_and_counts_its_accesses() {
         for workload in WORKLOADS {
             for threads in [1, 2, 3] {
-                let result =
-                    touch(workload, Bytes(1 << 20), threads).expect("nothing disturbs the memory");
+                let result = touch(workload, Bytes(1 << 20), threads).expect("nothing disturbs the memory");
                 let passes = if workload == Workload::Fill { 1 } else { 2 };
                 assert_eq!(result["accesses"], 256 * passes, "{workload:?}");
                 assert!(result["elapsed_ns"].as_u64() > Some(0));
@@ -359,9 +304,7 @@ mod tests {
     #[test]
     fn a_change_behind_the_workers_back_is_a_mismatch() {
         let content = Content::new();
-        let mut share = split(vec![[0; PAGE_WORDS]; 8].leak(), 1)
-            .pop()
-            .expect("one share was asked for");
+        let mut share = split(vec![[0; PAGE_WORDS]; 8].leak(), 1).pop().expect("one share was asked for");
         assert_eq!(share.fill(&content), Ok(8));
         share.random_write(2);
         assert_eq!(share.verify(&content), Ok(8));

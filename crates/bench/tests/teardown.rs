@@ -10,28 +10,15 @@ use std::time::{Duration, Instant};
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outswap-bench"));
-    command.args([
-        "touch",
-        "--only=kernel",
-        "--size=64M",
-        "--resident=16M",
-        "--threads=1",
-        "--workloads=rand-write",
-    ]);
-    command
-        .args(arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.args(["touch", "--only=kernel", "--size=64M", "--resident=16M", "--threads=1", "--workloads=rand-write"]);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
 /// What is swapped out to this device; none where it is not swapped to.
 fn used_kib(device: &str) -> Option<u64> {
     let swaps = fs::read_to_string("/proc/swaps").expect("every Linux has /proc/swaps");
-    let line = swaps
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .find(|line| line[0] == device)?;
+    let line = swaps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|line| line[0] == device)?;
     Some(line[3].parse().expect("a number of KiB"))
 }
 
@@ -62,9 +49,7 @@ struct Running {
 impl Running {
     /// None, with the reason, where this machine has no root, zram or memory cgroup for us.
     fn start() -> Result<Running, String> {
-        let mut child = bench(&["--allow-other-swap", "--runs=100000"])
-            .spawn()
-            .expect("the benchmark was built");
+        let mut child = bench(&["--allow-other-swap", "--runs=100000"]).spawn().expect("the benchmark was built");
         let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("standard error is text");
@@ -72,13 +57,8 @@ impl Running {
             child.wait().expect("it is our child");
             return Err(line.trim().to_owned());
         };
-        let (device, rest) = rest
-            .split_once(", memory cgroup ")
-            .expect("the line names the group");
-        let (cgroup, guardian) = rest
-            .trim()
-            .split_once(", guardian ")
-            .expect("the line names the guardian");
+        let (device, rest) = rest.split_once(", memory cgroup ").expect("the line names the group");
+        let (cgroup, guardian) = rest.trim().split_once(", guardian ").expect("the line names the guardian");
         let cgroup = PathBuf::from(cgroup);
         let worker = || {
             let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
@@ -98,29 +78,14 @@ impl Running {
     }
 
     fn assert_gone(mut self) {
-        eventually("the benchmark ends", || {
-            self.child.try_wait().expect("it is our child").is_some()
-        });
+        eventually("the benchmark ends", || self.child.try_wait().expect("it is our child").is_some());
         eventually("swap is off", || used_kib(&self.device).is_none());
-        eventually("the device is gone", || {
-            !Path::new(&self.device.replace("/dev/", "/sys/block/")).exists()
-        });
+        eventually("the device is gone", || !Path::new(&self.device.replace("/dev/", "/sys/block/")).exists());
         eventually("the group is gone", || !self.cgroup.exists());
-        eventually("the worker is gone", || {
-            !Path::new(&format!("/proc/{}", self.worker)).exists()
-        });
-        let rest: Vec<String> = self
-            .stderr
-            .by_ref()
-            .lines()
-            .map(|line| line.expect("standard error is text"))
-            .collect();
-        assert!(
-            !rest
-                .iter()
-                .any(|line| line.contains("could not be taken down")),
-            "{rest:?}"
-        );
+        eventually("the worker is gone", || !Path::new(&format!("/proc/{}", self.worker)).exists());
+        let rest: Vec<String> =
+            self.stderr.by_ref().lines().map(|line| line.expect("standard error is text")).collect();
+        assert!(!rest.iter().any(|line| line.contains("could not be taken down")), "{rest:?}");
     }
 }
 
@@ -159,17 +124,11 @@ fn nothing_of_kernel_swap_is_left_however_the_benchmark_ends() {
     running.assert_gone();
 
     // A normal end: its line on standard error names what must be gone.
-    let output = bench(&["--allow-other-swap", "--runs=1"])
-        .output()
-        .expect("the benchmark was built");
+    let output = bench(&["--allow-other-swap", "--runs=1"]).output().expect("the benchmark was built");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    let (_, rest) = stderr
-        .split_once("kernel swap on ")
-        .expect("it says where it swaps to");
-    let (device, rest) = rest
-        .split_once(", memory cgroup ")
-        .expect("the line names the group");
+    let (_, rest) = stderr.split_once("kernel swap on ").expect("it says where it swaps to");
+    let (device, rest) = rest.split_once(", memory cgroup ").expect("the line names the group");
     let (cgroup, _) = rest.split_once(',').expect("the line names the guardian");
     assert_eq!(used_kib(device), None);
     assert!(!Path::new(&device.replace("/dev/", "/sys/block/")).exists());

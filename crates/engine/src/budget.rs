@@ -4,7 +4,7 @@
 //! measured: what the kernel says of the process, less what managed pages explain. Between measurements the pool's growth
 //! is added. After a fork, pages are shared until they are written, which nobody tells us; then the proportional share
 //! (`Pss_Anon`) is measured, which is also what the limit is judged by.
-use crate::control::Stat;
+use crate::control::{Stat, tier};
 use crate::live::Live;
 use crate::reclaim;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*};
@@ -21,13 +21,23 @@ pub struct Budget {
     measuring: AtomicBool,
     /// The over-budget warning was given.
     warned: AtomicBool,
+    /// Sixteenths of the budget that the pool may not have, less [`SHARE_START`].
+    share: AtomicI64,
+    /// Pages that had come in from RAM and from the file when the shares were last looked at.
+    seen_in_ram: AtomicU64,
+    seen_in_file: AtomicU64,
 }
 
 /// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in
 /// progress could not all have their pages.
 const MIN_RESIDENT_PAGES: u64 = 64;
-/// Share of the budget kept for resident pages, however much the pool would like: a quarter.
-const RESIDENT_SHARE: u64 = 4;
+/// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, and at most.
+const SHARE_START: i64 = 4;
+const SHARE_MAX: i64 = 14;
+/// Pages that must have come in before the shares are looked at again.
+const SHARE_STEP_PAGES: u64 = 512;
+/// A page from the file costs about so many from the pool.
+const FILE_COST: u64 = 4;
 /// Measurements are at least so far apart, unless memory grows quickly.
 const MEASURE_NS: u64 = 5_000_000;
 /// Installed pages count in steps of 64; every so many bytes of budget are left uncounted at most by each of the threads.
@@ -98,6 +108,35 @@ pub fn measure_if_due(live: &Live) {
     }
 }
 
+/// Moves the border between pool and resident pages. Where pages mostly come back from the pool, the program works on more
+/// than is resident while the pool is full of what it does not work on: the pool gives way, and its oldest content goes to the
+/// file. Where pages mostly come from the file, it is the other way round.
+fn balance(live: &Live) -> i64 {
+    let budget = &live.budget;
+    let stats = live.engine.store.stats();
+    let share = budget.share.load(Relaxed);
+    let (ram, file) = (stats.pages_in_ram.load(Relaxed), stats.pages_in_file.load(Relaxed));
+    let new_ram = ram.saturating_sub(budget.seen_in_ram.load(Relaxed));
+    let new_file = file.saturating_sub(budget.seen_in_file.load(Relaxed));
+    if new_ram + new_file < SHARE_STEP_PAGES || !has_file(live) {
+        return SHARE_START + share;
+    }
+    budget.seen_in_ram.store(ram, Relaxed);
+    budget.seen_in_file.store(file, Relaxed);
+    let step = match (new_ram, new_file * FILE_COST) {
+        (ram, file) if ram > file * 2 => 1,
+        (ram, file) if file > ram * 2 => -1,
+        _ => 0,
+    };
+    let share = (share + step).clamp(0, SHARE_MAX - SHARE_START);
+    budget.share.store(share, Relaxed);
+    SHARE_START + share
+}
+
+fn has_file(live: &Live) -> bool {
+    live.control.config.tiers.iter().any(|t| t.kind == tier::FILE)
+}
+
 /// Publishes what this process uses, and derives from what all use how much may be resident.
 pub fn refresh(live: &Live) {
     let config = &live.control.config;
@@ -110,7 +149,11 @@ pub fn refresh(live: &Live) {
     let charge = (used as i64 + rest).max(0) as u64;
     let record = live.record();
     let before = record.charge_bytes.swap(charge, AcqRel);
-    let total = live.control.charge_bytes.fetch_add(charge.wrapping_sub(before), AcqRel).wrapping_add(charge.wrapping_sub(before));
+    let total = live
+        .control
+        .charge_bytes
+        .fetch_add(charge.wrapping_sub(before), AcqRel)
+        .wrapping_add(charge.wrapping_sub(before));
     live.control.peak_charge_bytes.fetch_max(total, Relaxed);
     let others = total.saturating_sub(charge);
 
@@ -119,12 +162,13 @@ pub fn refresh(live: &Live) {
         let slack = config.ram_bytes / SLACK_SHARE;
         let room = (config.ram_bytes - slack) as i64 - others as i64 - rest;
         limit = limit.min(room.max(0) as u64 / page);
-        let fixed = others as i64 + other.max(0) + (config.ram_bytes / RESIDENT_SHARE) as i64;
+        let fixed = others as i64 + other.max(0) + (config.ram_bytes / 16) as i64 * balance(live);
         engine.store.set_memory_limit_bytes((config.ram_bytes as i64 - slack as i64 - fixed).max(0) as u64);
         engine.set_retain_max(engine.used_pages() / 4);
     }
     if config.resident_bytes > 0 {
-        let room = if config.ram_bytes > 0 { config.resident_bytes } else { config.resident_bytes.saturating_sub(others) };
+        let room =
+            if config.ram_bytes > 0 { config.resident_bytes } else { config.resident_bytes.saturating_sub(others) };
         limit = limit.min(room / page);
     }
     engine.set_limit_pages(limit.max(MIN_RESIDENT_PAGES));

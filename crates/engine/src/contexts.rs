@@ -36,7 +36,7 @@ fn pause(spins: u32) {
 
 impl Contexts {
     /// Without memory yet.
-    pub const fn new() -> Contexts {
+    pub const fn unreserved() -> Contexts {
         Contexts { base: AtomicUsize::new(0), held: AtomicU64::new(0), exclusive: AtomicI32::new(0) }
     }
 

@@ -211,4 +211,3 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
 fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len())]
 }
-

@@ -182,7 +182,16 @@ fn build_process(known: &Known) -> Program {
     }
     p.ret(ALLOW);
     p.load(AT_NR);
-    for nr in [nr::FORK, nr::EXIT, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK, nr::MLOCKALL, nr::MUNLOCKALL, nr::PROCESS_MADVISE] {
+    for nr in [
+        nr::FORK,
+        nr::EXIT,
+        nr::RT_SIGACTION,
+        nr::RT_SIGPROCMASK,
+        nr::SIGALTSTACK,
+        nr::MLOCKALL,
+        nr::MUNLOCKALL,
+        nr::PROCESS_MADVISE,
+    ] {
         p.op(JEQ, nr as u32, 0, 1);
         p.ret(TRAP);
     }

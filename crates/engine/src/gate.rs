@@ -18,7 +18,8 @@ pub const CALL_SLOTS: usize = HAZARDS - PERMANENT;
 pub fn open() -> Result<()> {
     let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
-    let at = unsafe { os::mmap(GATE, GATE_BYTES.next_multiple_of(4096), os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
+    let at =
+        unsafe { os::mmap(GATE, GATE_BYTES.next_multiple_of(4096), os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
     if at != GATE {
         return Err(outswap_sys::Errno::EEXIST);
     }

@@ -13,7 +13,7 @@ use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
 
-static CONTEXTS: Contexts = Contexts::new();
+static CONTEXTS: Contexts = Contexts::unreserved();
 static SETUP_TID: AtomicI32 = AtomicI32::new(0);
 /// The inherited descriptor of the control block, and the supervisor, for the environment of children.
 static CONTROL_FD: AtomicI32 = AtomicI32::new(-1);
@@ -50,10 +50,16 @@ impl SetupError {
     fn text(self) -> &'static [u8] {
         match self {
             SetupError::NotAsked => b"",
-            SetupError::Version => b"error: outswap and its preload library are of different versions; install both from one build",
+            SetupError::Version => {
+                b"error: outswap and its preload library are of different versions; install both from one build"
+            }
             SetupError::TooMany => b"warning: too many managed processes; one runs unmanaged",
-            SetupError::NoMemory => b"warning: no address space for the engine (see ulimit -v); a process runs unmanaged",
-            SetupError::NoSource(_) => b"warning: the fault source does not work in a process, which runs unmanaged; see outswap doctor",
+            SetupError::NoMemory => {
+                b"warning: no address space for the engine (see ulimit -v); a process runs unmanaged"
+            }
+            SetupError::NoSource(_) => {
+                b"warning: the fault source does not work in a process, which runs unmanaged; see outswap doctor"
+            }
             SetupError::System(what, _) => what.as_bytes(),
         }
     }
@@ -117,9 +123,9 @@ fn open_control() -> Option<&'static Control> {
     let _ = os::close(fd);
     let value = &value[..len?];
     let colon = value.iter().position(|b| *b == b':')?;
-    let number = value[..colon].iter().try_fold(0i32, |n, c| {
-        c.is_ascii_digit().then(|| n.wrapping_mul(10).wrapping_add((c - b'0') as i32))
-    })?;
+    let number = value[..colon]
+        .iter()
+        .try_fold(0i32, |n, c| c.is_ascii_digit().then(|| n.wrapping_mul(10).wrapping_add((c - b'0') as i32)))?;
     CONTROL_FD.store(number, Relaxed);
     let control = map_control(number).or_else(|| {
         // A program in between may have closed it.
@@ -202,7 +208,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let arena_bytes = reserve_arena().ok_or(SetupError::NoMemory)?;
     let stage_bytes = WINDOWS.min(arena_bytes / 8 / (BLOCK_PAGES * PAGE_BYTES)) * BLOCK_PAGES * PAGE_BYTES;
 
-    let machine = LiveMachine::new();
+    let machine = LiveMachine::unset();
     let min_fd = CONTROL_FD.load(Relaxed) + 1;
     machine.arena_bytes.store(arena_bytes, Relaxed);
     open_source(control, &machine, min_fd)?;
@@ -248,8 +254,10 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     } else {
         filter::install_range().map_err(system("warning: seccomp filters are refused; a process runs unmanaged"))?;
     }
-    let known = Known { library: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
-    filter::install_process(&known).map_err(system("warning: seccomp filters are refused; a process runs unmanaged"))?;
+    let known =
+        Known { library: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
+    filter::install_process(&known)
+        .map_err(system("warning: seccomp filters are refused; a process runs unmanaged"))?;
     let tables = CONTEXTS.reserved_bytes() as u64;
     let _ = tables;
     live.stat(Stat::TablesBytes, 0);
@@ -265,7 +273,8 @@ fn reserve_arena() -> Option<usize> {
         // Tables and staging need a part of a limited address space too: half as much again must be free.
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing; the probe is given back at once.
         unsafe {
-            let Ok(probe) = os::mmap(0, bytes / 2, os::PROT_NONE, os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE, -1, 0)
+            let Ok(probe) =
+                os::mmap(0, bytes / 2, os::PROT_NONE, os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE, -1, 0)
             else {
                 return false;
             };

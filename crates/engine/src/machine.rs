@@ -41,7 +41,7 @@ pub fn page_of(addr: usize) -> PageNo {
 
 impl LiveMachine {
     /// Before set-up.
-    pub const fn new() -> LiveMachine {
+    pub const fn unset() -> LiveMachine {
         LiveMachine {
             arena_bytes: AtomicUsize::new(0),
             stage: AtomicUsize::new(0),

@@ -248,7 +248,8 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
             match live.engine.next_in(page, end) {
                 Some(vma) if vma.first.0 == page => {
                     if vma.foreign {
-                        let result = pass(nr::MPROTECT, [address(vma.first), vma.count as usize * PAGE_BYTES, prot, 0, 0, 0]);
+                        let result =
+                            pass(nr::MPROTECT, [address(vma.first), vma.count as usize * PAGE_BYTES, prot, 0, 0, 0]);
                         if result < 0 {
                             return result;
                         }
@@ -397,7 +398,10 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         return EINVAL;
     }
     let (old_bytes, new_bytes) = (old as usize * PAGE_BYTES, new as usize * PAGE_BYTES);
-    if flags & MREMAP_FIXED != 0 && addr < new_addr.saturating_add(new_bytes) && new_addr < addr.saturating_add(old_bytes) {
+    if flags & MREMAP_FIXED != 0
+        && addr < new_addr.saturating_add(new_bytes)
+        && new_addr < addr.saturating_add(old_bytes)
+    {
         return EINVAL;
     }
     let first = page_of(addr);
@@ -804,7 +808,9 @@ fn shmat(live: &Live, id: usize, addr: usize, flags: usize) -> isize {
 /// `shmdt` of a segment in the managed range.
 fn shmdt(live: &Live, addr: usize) -> isize {
     let _call = live.engine.begin_call();
-    let Some(vma) = live.engine.find(page_of(addr)).filter(|v| v.foreign && address(v.first) == addr) else { return EINVAL };
+    let Some(vma) = live.engine.find(page_of(addr)).filter(|v| v.foreign && address(v.first) == addr) else {
+        return EINVAL;
+    };
     let result = pass(nr::SHMDT, [addr, 0, 0, 0, 0, 0]);
     if result == 0 {
         live.restore(vma.first, vma.count);

@@ -2,9 +2,9 @@
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
 //! work when the C library's own state is in any condition.
-use crate::{assist, budget};
 use crate::control::Stat;
 use crate::live::{Live, live};
+use crate::{assist, budget};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_core::engine::Step;

@@ -220,7 +220,8 @@ unsafe fn dispatch(live: &Live, signal: i32, info: *mut Siginfo, uc: *mut Uconte
             let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
             set_mask((before | action.mask | own) & !OURS);
             // SAFETY: the program installed this function as a handler of this signal.
-            let handler: unsafe extern "C" fn(i32, *mut Siginfo, *mut Ucontext) = unsafe { core::mem::transmute(handler) };
+            let handler: unsafe extern "C" fn(i32, *mut Siginfo, *mut Ucontext) =
+                unsafe { core::mem::transmute(handler) };
             // SAFETY: called with what the kernel would have passed.
             unsafe { handler(signal, info, uc) };
             set_mask(u64::MAX);
@@ -276,10 +277,11 @@ pub fn is_given_altstack(sp: usize) -> bool {
 /// The alternate stack that the engine gave the calling thread.
 pub fn given_altstack() -> Option<Stack> {
     let tid = os::gettid();
-    GIVEN
-        .iter()
-        .find(|g| g.tid.load(Acquire) == tid)
-        .map(|g| Stack { sp: g.sp.load(Acquire), flags: 0, size: ALTSTACK_BYTES })
+    GIVEN.iter().find(|g| g.tid.load(Acquire) == tid).map(|g| Stack {
+        sp: g.sp.load(Acquire),
+        flags: 0,
+        size: ALTSTACK_BYTES,
+    })
 }
 
 /// Gives the calling thread an alternate stack if it has none, and says where it is. With all places taken, threads

@@ -53,8 +53,7 @@ pub fn on_trap(live: &Live, info: &Siginfo, uc: &mut Ucontext) {
     signals::count_trap(live);
     let nr = info.syscall as usize;
     let g = &uc.gregs;
-    let mut args =
-        [g.rdi as usize, g.rsi as usize, g.rdx as usize, g.r10 as usize, g.r8 as usize, g.r9 as usize];
+    let mut args = [g.rdi as usize, g.rsi as usize, g.rdx as usize, g.r10 as usize, g.r8 as usize, g.r9 as usize];
     let is_fork = nr == nr::FORK || nr == nr::CLONE && args[0] & 0x100 == 0;
     if is_fork {
         let pid = fork::fork(live, nr, args);
@@ -126,10 +125,10 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
                 return Outcome::Pieces;
             }
         }
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => {
-            if args[2] > assist::window_bytes(live) && overlaps_arena(args[1], args[2]) && is_file(args[0]) {
-                return Outcome::Pieces;
-            }
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64
+            if args[2] > assist::window_bytes(live) && overlaps_arena(args[1], args[2]) && is_file(args[0]) =>
+        {
+            return Outcome::Pieces;
         }
         nr::IOCTL if args[1] == 0x8912 => {
             // struct ifconf: a length and a pointer.
@@ -149,7 +148,9 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
         pins.release();
         return Outcome::Done(match fault {
             Fault::Corrupt | Fault::Unreadable => {
-                live.warn(b"warning: a system call's memory cannot be read back from the store: the call fails with EIO");
+                live.warn(
+                    b"warning: a system call's memory cannot be read back from the store: the call fails with EIO",
+                );
                 EIO
             }
             _ => EFAULT,
@@ -474,8 +475,12 @@ fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
         nr::PREADV => (nr::PREAD64, true),
         nr::PWRITEV => (nr::PWRITE64, true),
         // With flags, or at the file's own position, which these calls name -1.
-        nr::PREADV2 if flags == 0 => (if offset as isize == -1 { nr::READ } else { nr::PREAD64 }, offset as isize != -1),
-        nr::PWRITEV2 if flags == 0 => (if offset as isize == -1 { nr::WRITE } else { nr::PWRITE64 }, offset as isize != -1),
+        nr::PREADV2 if flags == 0 => {
+            (if offset as isize == -1 { nr::READ } else { nr::PREAD64 }, offset as isize != -1)
+        }
+        nr::PWRITEV2 if flags == 0 => {
+            (if offset as isize == -1 { nr::WRITE } else { nr::PWRITE64 }, offset as isize != -1)
+        }
         _ => return -(Errno::EOPNOTSUPP.0 as isize),
     };
     const IOV_MAX: usize = 1024;

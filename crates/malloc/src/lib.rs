@@ -2,11 +2,12 @@
 //!
 //! The C library's own allocator takes its memory by calls from inside the C library, which only a trap can see; mimalloc's
 //! are ordinary calls, and it gives freed memory back in large pieces.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 use core::ffi::{c_int, c_void};
 use libmimalloc_sys as mi;
 
+#[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: ends the process; nothing here panics in the first place.
@@ -14,6 +15,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 unsafe extern "C" {
+    #[cfg(not(test))]
     fn abort() -> !;
     fn __errno_location() -> *mut c_int;
 }
@@ -100,7 +102,7 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
 /// `out` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
-    if !align.is_power_of_two() || align % core::mem::size_of::<usize>() != 0 {
+    if !align.is_power_of_two() || !align.is_multiple_of(core::mem::size_of::<usize>()) {
         return EINVAL;
     }
     // SAFETY: a power of two.

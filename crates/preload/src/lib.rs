@@ -1,11 +1,11 @@
 //! The preload library: it sets the engine up before the program runs, and stands in front of the C library's memory
 //! functions, whose fresh mappings no filter can recognise.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_engine::layout::overlaps_arena;
-use outswap_engine::{init, live, memory, signals};
+use outswap_engine::{init, memory, signals};
 use outswap_sys::{Errno, nr, os, signal};
 
 unsafe extern "C" {
@@ -26,6 +26,7 @@ static INIT: extern "C" fn() = {
     start
 };
 
+#[cfg(not(test))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     use core::fmt::Write;
@@ -43,8 +44,14 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     }
     let mut text = Text { bytes: [0; 200], len: 0 };
     let place = info.location().map_or(("?", 0), |l| (l.file(), l.line()));
-    let _ = write!(text, "error: internal error, the program is ended to keep its data safe: {}:{}: {}", place.0, place.1, info.message());
-    if let Some(live) = live::try_live() {
+    let _ = write!(
+        text,
+        "error: internal error, the program is ended to keep its data safe: {}:{}: {}",
+        place.0,
+        place.1,
+        info.message()
+    );
+    if let Some(live) = outswap_engine::live::try_live() {
         live.control.post(&text.bytes[..text.len]);
     }
     const SIGABRT: i32 = 6;
@@ -97,7 +104,14 @@ pub unsafe extern "C" fn mmap(addr: usize, len: usize, prot: c_int, flags: c_int
 /// # Safety
 /// As `mmap(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap64(addr: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: c_long) -> isize {
+pub unsafe extern "C" fn mmap64(
+    addr: usize,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: c_long,
+) -> isize {
     // SAFETY: the same function.
     unsafe { mmap(addr, len, prot, flags, fd, offset) }
 }
@@ -175,7 +189,12 @@ unsafe extern "C" fn run(thread: *mut c_void) -> *mut c_void {
 /// # Safety
 /// As `pthread_create(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(thread: *mut c_void, attr: *const c_void, start: Start, arg: *mut c_void) -> c_int {
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut c_void,
+    attr: *const c_void,
+    start: Start,
+    arg: *mut c_void,
+) -> c_int {
     let mut next = NEXT_PTHREAD_CREATE.load(Acquire);
     if next == 0 {
         const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;

@@ -894,7 +894,7 @@ impl<I: FileIo> Store for Tiers<I> {
     }
 
     fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Worker) -> Result<(), StoreError> {
-        if !self.in_range(first, FOLIO_PAGES) || first.0 as usize % FOLIO_PAGES != 0 {
+        if !self.in_range(first, FOLIO_PAGES) || !(first.0 as usize).is_multiple_of(FOLIO_PAGES) {
             return Err(StoreError::Full);
         }
         for (i, chunk) in folio.chunks_exact(CHUNK_BYTES).enumerate() {

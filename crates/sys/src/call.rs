@@ -36,13 +36,7 @@ pub fn ret(value: isize) -> Result<usize> {
     if (-4095..0).contains(&value) { Err(Errno((-value) as i32)) } else { Ok(value as usize) }
 }
 
-global_asm!(
-    ".globl outswap_sys_plain",
-    ".hidden outswap_sys_plain",
-    "outswap_sys_plain:",
-    "syscall",
-    "ret",
-);
+global_asm!(".globl outswap_sys_plain", ".hidden outswap_sys_plain", "outswap_sys_plain:", "syscall", "ret",);
 unsafe extern "C" {
     fn outswap_sys_plain();
 }

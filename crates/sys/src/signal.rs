@@ -89,9 +89,29 @@ pub unsafe fn sigaltstack(new: Option<&Stack>, old: Option<&mut Stack>) -> Resul
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Gregs {
-    pub r8: u64, pub r9: u64, pub r10: u64, pub r11: u64, pub r12: u64, pub r13: u64, pub r14: u64, pub r15: u64,
-    pub rdi: u64, pub rsi: u64, pub rbp: u64, pub rbx: u64, pub rdx: u64, pub rax: u64, pub rcx: u64, pub rsp: u64,
-    pub rip: u64, pub eflags: u64, pub csgsfs: u64, pub err: u64, pub trapno: u64, pub oldmask: u64, pub cr2: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub rdx: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rsp: u64,
+    pub rip: u64,
+    pub eflags: u64,
+    pub csgsfs: u64,
+    pub err: u64,
+    pub trapno: u64,
+    pub oldmask: u64,
+    pub cr2: u64,
 }
 
 /// The head of the kernel's `ucontext_t`, up to the signal mask.

@@ -755,7 +755,9 @@ impl<'a> Program<'a> {
         self.engine.hazards.publish(hazard, page, n);
         if self.pin(first, count) == count {
             self.tell("lock", first, count);
+            let call = self.engine.begin_call();
             self.engine.set_locked(page, n, true);
+            drop(call);
             (first..first + count).for_each(|p| self.model().locked[p].store(true, Relaxed));
         }
         self.engine.hazards.release(hazard);
@@ -764,7 +766,9 @@ impl<'a> Program<'a> {
     fn unlock(&mut self) {
         let Some((first, count)) = self.run_of(10, |_, _| true) else { return };
         (first..first + count).for_each(|p| self.model().locked[p].store(false, Relaxed));
+        let call = self.engine.begin_call();
         self.engine.set_locked(PageNo(first as u32), count as u32, false);
+        drop(call);
     }
 
     fn page_out(&mut self) {

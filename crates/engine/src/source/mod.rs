@@ -33,7 +33,15 @@ impl Source {
     }
 
     /// See [`outswap_core::machine::Machine::take`].
-    pub fn take(self, m: &LiveMachine, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+    pub fn take(
+        self,
+        m: &LiveMachine,
+        first: PageNo,
+        count: usize,
+        present: u64,
+        window: WindowNo,
+        offset: usize,
+    ) -> u64 {
         match self {
             Source::Move => moving::take(m, first, count, present, window, offset),
             Source::Copy => copying::take(m, first, count, present, window, offset),

@@ -3,9 +3,9 @@
 //!
 //! Every border between resident and other pages is a border between two kernel mappings, of which a process may have 65,530
 //! by default; so pages come in by groups of 16.
+use crate::gate;
 use crate::live::live;
 use crate::machine::{LiveMachine, address, drop_content};
-use crate::gate;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::machine::{Machine, Prot, PutError, WindowNo};
 use outswap_core::units::{PAGE_BYTES, PageNo};
