@@ -1,5 +1,5 @@
 #!/bin/bash
-# Shows Outswap at work: redis-server is filled and read back, first plainly, then in a quarter of the memory that it took.
+# Shows Outswap at work: redis-server is filled and read back, first plainly, then in a quarter of the memory it took.
 #
 #   OUTSWAP_DEMO_KEYS=N   keys to load (default 200000), 1000 bytes each
 #   SKIP_BUILD=1          use what is in target/release
@@ -35,7 +35,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 [[ $keys =~ ^[1-9][0-9]{3,6}$ ]] || fail "OUTSWAP_DEMO_KEYS must be a number from 1000 to 9999999, not '$keys'"
-((keys >= 80000)) || echo "demo: with fewer than 80000 keys a quarter of the memory is less than the 16 MiB that Outswap needs" >&2
+((keys >= 80000)) ||
+    echo "demo: with fewer than 80000 keys a quarter of the memory is less than the 16 MiB that Outswap needs" >&2
 for tool in redis-server redis-cli awk base64 sha256sum; do
     command -v "$tool" >/dev/null || fail "$tool is missing: run 'make demo', which installs it"
 done
@@ -159,8 +160,10 @@ head -c $((keys * 375)) /dev/urandom | base64 -w 500 >"$work/noise" || fail "no 
 expected=$(values lines | sha256sum | cut -d' ' -f1)
 measure plain
 plain_kb=$peak_kb plain_load_ms=$load_ms plain_read_ms=$read_ms
-[[ $sum == "$expected" ]] || fail "redis-server gave other values than were stored, without Outswap: something is wrong with this set-up"
-((plain_kb > 0)) || fail "the memory of redis-server could not be measured: /proc/PID/smaps_rollup is missing or not readable"
+[[ $sum == "$expected" ]] ||
+    fail "redis-server gave other values than were stored, without Outswap: something is wrong with this set-up"
+((plain_kb > 0)) ||
+    fail "the memory of redis-server could not be measured: /proc/PID/smaps_rollup is missing or not readable"
 
 ram_kb=$((plain_kb / 4))
 echo "[3/4] The same under 'outswap run --ram ${ram_kb}K': a quarter of the $(mib "$plain_kb") that it took ..."
@@ -178,10 +181,12 @@ printf '  %-22s %14s %14s\n' "time to read back" "$(seconds "$plain_read_ms")" "
 echo
 awk -v total="$(stat faults total)" -v first="$(stat faults first_touch)" -v ratio="$(stat compression ratio)" \
     -v file="$(stat peak file_bytes)" -v limit="$(mib "$ram_kb")" 'BEGIN {
-        printf "  limit %s; %d faults (%d of them first touches), answered in the program%s own threads\n", limit, total, first, "\047s"
-        printf "  compression ratio %s; at most %.1f MiB in the encrypted swap file\n", (ratio == "null" ? "-" : sprintf("%.2f", ratio)), file / 1048576
+        shown = ratio == "null" ? "-" : sprintf("%.2f", ratio)
+        printf "  limit %s; %d faults (%d of them first touches), answered where they happened\n", limit, total, first
+        printf "  compression ratio %s; at most %.1f MiB in the encrypted swap file\n", shown, file / 1048576
     }'
 echo "  all $keys values read back equal"
 echo
-echo "Peak memory is the highest Pss_Anon seen from outside, about every 50 ms; redis-server is the unmodified $(command -v redis-server)."
+echo "Peak memory is the highest Pss_Anon seen from outside, about every 50 ms; under outswap, of redis-server and"
+echo "outswap together. redis-server is the unmodified $(command -v redis-server)."
 echo "Try your own program: $outswap run --ram 512M --summary -- PROGRAM"

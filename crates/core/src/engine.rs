@@ -115,6 +115,9 @@ const LEFT_BLOCKS: usize = 16;
 /// The share of the budget that the swap cache holds before its oldest pages are written out: 1/8, enough that a page in
 /// use is touched again before it goes, small against what it costs in resident pages.
 const INACTIVE_SHARE: usize = 8;
+/// Steps of reclaim without success after which the limit is exceeded: alone, and while other threads are at it.
+const IDLE_STEPS: u32 = 4;
+const IDLE_STEPS_WITH_WORK: u32 = 40;
 /// Pages of one region bit: 2 MiB.
 const REGION_PAGES: u32 = 512;
 
@@ -149,6 +152,7 @@ pub struct Engine<M, S> {
 impl<M: Machine, S: Store> Engine<M, S> {
     /// Reserves all tables. `None` where the address space has no room for them.
     pub fn new(machine: M, store: S, from: &impl Reserve, config: Config) -> Option<Self> {
+        assert!(machine.grain() <= FOLIO_PAGES, "a fault's pages fit the buffer");
         assert!(config.pages.is_multiple_of(BLOCK_PAGES as u32) && config.windows > 0, "sizes fit the blocks");
         let pages = config.pages as usize;
         let blocks = pages / BLOCK_PAGES;
@@ -562,7 +566,9 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 Step::Freed(_) | Step::Staged => idle = 0,
                 Step::Nothing | Step::StoreFull => {
                     idle += 1;
-                    if idle > 2 {
+                    // What other threads are writing out is about to be free.
+                    let patience = if self.windows_at_work() > 0 { IDLE_STEPS_WITH_WORK } else { IDLE_STEPS };
+                    if idle > patience {
                         self.machine.count(Event::OverLimit, 1);
                         return false;
                     }
@@ -571,6 +577,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
             }
         }
         true
+    }
+
+    /// Windows that some thread is filling or writing out.
+    fn windows_at_work(&self) -> usize {
+        let lists = self.window_lists.lock(self.pause());
+        self.windows.len() - lists.free.len() - lists.inactive.len()
     }
 
     /// One step of reclaim: fill the inactive list up to its share, else write out its oldest window.
@@ -826,7 +838,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     break;
                 };
                 let bytes: &Page = content(i).try_into().expect("a frame is a page");
-                if self.store.put_page(slot, bytes, &mut cx.worker).is_err() {
+                let mut stored = self.store.put_page(slot, bytes, &mut cx.worker);
+                if stored.is_err() && self.drop_stale(window, page, i, frame0) {
+                    // The copy of what the page held before made room.
+                    stored = self.store.put_page(slot, bytes, &mut cx.worker);
+                }
+                if stored.is_err() {
                     self.slots.free(slot, self.pause());
                     refused = true;
                     break;
@@ -855,6 +872,19 @@ impl<M: Machine, S: Store> Engine<M, S> {
         self.staged.fetch_sub(frames as i64, Relaxed);
         self.window_lists.lock(self.pause()).free.push(number.0);
         true
+    }
+
+    /// Frees the slot that a dirty page in the cache came from. Returns whether there was one.
+    fn drop_stale(&self, window: &Window, page: PageNo, index: usize, frame0: u32) -> bool {
+        let word = self.word(page);
+        let ours = word.state() == State::Cached && word.frame().0 == frame0 + index as u32;
+        if !ours || !self.claim(page, word) {
+            return false;
+        }
+        let old = window.retained[index].swap(0, Relaxed).checked_sub(1).map(SlotId);
+        self.drop_retained(old);
+        self.settle(page, word);
+        old.is_some()
     }
 
     fn write_folio(

@@ -30,6 +30,8 @@ struct Msghdr {
     controllen: usize,
     flags: i32,
 }
+/// Bytes of a `struct msghdr`.
+pub const MSGHDR_BYTES: usize = core::mem::size_of::<Msghdr>();
 const MMSGHDR_BYTES: usize = 64;
 /// The kernel's `UIO_MAXIOV`.
 const IOV_MAX: usize = 1024;
@@ -223,6 +225,7 @@ impl<'a> Pins<'a> {
                     if in_arena(at) {
                         let first = page_of(at);
                         let count = page_of(at + bytes as usize - 1).0 - first.0 + 1;
+                        let _call = self.live.engine.begin_call();
                         self.live.engine.set_locked(first, count, true);
                     }
                 }
@@ -283,6 +286,7 @@ pub fn keep(live: &Live, cx: &mut Cx, addr: usize, len: usize) {
     if pins.pin(cx, addr, len).is_ok() {
         let first: PageNo = page_of(addr.max(ARENA));
         let count = page_of(addr + len - 1).0 - first.0 + 1;
+        let _call = live.engine.begin_call();
         live.engine.set_locked(first, count, true);
     }
     pins.release();

@@ -11,6 +11,7 @@ use outswap_sys::signal::{KernelSigaction, SIGBUS, SIGSEGV, SIGSYS, Siginfo, Sta
 use outswap_sys::{Errno, nr, os};
 
 type Cx = Context<Worker>;
+const IOV_MAX: usize = 1024;
 const EFAULT: isize = -(Errno::EFAULT.0 as isize);
 const EINVAL: isize = -(Errno::EINVAL.0 as isize);
 const EBADF: isize = -(Errno::EBADF.0 as isize);
@@ -25,6 +26,8 @@ enum Outcome {
     Run(usize),
     /// It runs in pieces, in this handler.
     Pieces,
+    /// A message larger than may be resident at once: a part of it goes, as streams allow.
+    Message,
 }
 
 /// Masks and structures that calls in progress point to instead of the program's own, one set a slot.
@@ -81,6 +84,7 @@ pub fn on_trap(live: &Live, info: &Siginfo, uc: &mut Ucontext) {
     match live.contexts.hold().run(|cx| serve(live, cx, nr, &mut args, mask)) {
         Outcome::Done(value) => uc.gregs.rax = value as u64,
         Outcome::Pieces => uc.gregs.rax = pieces(live, nr, args) as u64,
+        Outcome::Message => uc.gregs.rax = message(live, nr, args, uc.sigmask) as u64,
         Outcome::Run(slot) => {
             let to = uc.gregs.rip as usize;
             let g = &mut uc.gregs;
@@ -105,24 +109,18 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
             return Outcome::Done(close_range(live, *args));
         }
         nr::PROCESS_MADVISE => return process_madvise(live, cx, *args),
-        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
-            let mut managed_bytes = 0usize;
-            for i in 0..args[2].min(1024) {
-                let mut iov = [0u8; 16];
-                if !assist::copy_in(live, cx, args[1] + i * 16, &mut iov) {
-                    break;
+        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2
+            if managed_bytes(live, cx, args[1], args[2]) > assist::window_bytes(live) && is_file(args[0]) =>
+        {
+            return Outcome::Pieces;
+        }
+        nr::SENDMSG | nr::RECVMSG => {
+            let mut header = [0u8; assist::MSGHDR_BYTES];
+            if assist::copy_in(live, cx, args[1], &mut header) {
+                let (iov, count) = (word(&header, 16), word(&header, 24));
+                if managed_bytes(live, cx, iov, count) > assist::window_bytes(live) && is_stream(args[0]) {
+                    return Outcome::Message;
                 }
-                let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
-                if (word(8) as isize) < 0 {
-                    managed_bytes = 0;
-                    break;
-                }
-                if overlaps_arena(word(0), word(8)) {
-                    managed_bytes = managed_bytes.saturating_add(word(8));
-                }
-            }
-            if managed_bytes > assist::window_bytes(live) && is_file(args[0]) {
-                return Outcome::Pieces;
             }
         }
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64
@@ -160,6 +158,25 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
         replace_mask(&mut pins, cx, nr, at, args);
     }
     Outcome::Run(pins.slot())
+}
+
+fn word(bytes: &[u8], at: usize) -> usize {
+    usize::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// Bytes of managed memory that an array of `struct iovec` names; 0 where the kernel will refuse it.
+fn managed_bytes(live: &Live, cx: &mut Cx, vec: usize, count: usize) -> usize {
+    let mut bytes = 0usize;
+    for i in 0..count.min(IOV_MAX) {
+        let mut iov = [0u8; 16];
+        if !assist::copy_in(live, cx, vec + i * 16, &mut iov) || (word(&iov, 8) as isize) < 0 {
+            return 0;
+        }
+        if overlaps_arena(word(&iov, 0), word(&iov, 8)) {
+            bytes = bytes.saturating_add(word(&iov, 8));
+        }
+    }
+    bytes
 }
 
 /// Which argument of a call is a signal mask that holds while it waits.
@@ -465,6 +482,78 @@ fn is_file(fd: usize) -> bool {
     ok && matches!(stat[6] & S_IFMT, S_IFREG | S_IFBLK)
 }
 
+fn is_stream(fd: usize) -> bool {
+    const SOL_SOCKET: usize = 1;
+    const SO_TYPE: usize = 3;
+    const SOCK_STREAM: u32 = 1;
+    let (mut kind, mut len) = (0u32, 4u32);
+    let (kind_at, len_at) = (&raw mut kind as usize, &raw mut len as usize);
+    // SAFETY: places for the value and its length.
+    let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
+    ok && kind == SOCK_STREAM
+}
+
+/// Sends or receives the part of a message that may be resident at once. The call may wait, so the program's own signal
+/// mask holds meanwhile.
+fn message(live: &Live, nr: usize, [fd, at, flags, ..]: [usize; 6], mask: u64) -> isize {
+    const PARTS: usize = 16;
+    let mut header = [0u8; assist::MSGHDR_BYTES];
+    let mut parts = [[0usize; 2]; PARTS];
+    let prepared = live.contexts.hold().run(|cx| {
+        if !assist::copy_in(live, cx, at, &mut header) {
+            return Err(EFAULT);
+        }
+        let mut pins = Pins::new(live);
+        let (mut used, mut room, mut failed) = (0, assist::window_bytes(live), false);
+        failed |= pins
+            .pin(cx, word(&header, 0), u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize)
+            .is_err();
+        failed |= pins.pin(cx, word(&header, 32), word(&header, 40)).is_err();
+        for i in 0..word(&header, 24).min(PARTS) {
+            let mut iov = [0u8; 16];
+            let from = word(&header, 16) + i * 16;
+            if pins.pin(cx, from, 16).is_err() || !assist::peek(from, &mut iov) {
+                failed = true;
+                break;
+            }
+            let (base, len) = (word(&iov, 0), word(&iov, 8).min(room));
+            failed |= pins.pin(cx, base, len).is_err();
+            parts[i] = [base, len];
+            used = i + 1;
+            room -= len;
+            if room == 0 || len < word(&iov, 8) {
+                break;
+            }
+        }
+        if failed {
+            pins.release();
+            return Err(EIO);
+        }
+        Ok((pins.slot(), used))
+    });
+    let (slot, used) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return error,
+    };
+    header[16..24].copy_from_slice(&(parts.as_ptr() as usize).to_le_bytes());
+    header[24..32].copy_from_slice(&used.to_le_bytes());
+    outswap_sys::signal::set_mask(mask);
+    // SAFETY: the program's own call, with a header and parts that live here.
+    let value = unsafe { gate::call(nr, fd, header.as_mut_ptr() as usize, flags, 0, 0, 0) };
+    outswap_sys::signal::set_mask(u64::MAX);
+    live.engine.hazards.release(slot);
+    if value >= 0 && nr == nr::RECVMSG {
+        // What the kernel tells: lengths of name and control data, and flags.
+        let told = live.contexts.hold().run(|cx| {
+            assist::copy_out(live, cx, at + 8, &header[8..12]) && assist::copy_out(live, cx, at + 40, &header[40..52])
+        });
+        if !told {
+            return EFAULT;
+        }
+    }
+    value
+}
+
 /// A transfer between a file and more memory than may be resident at once.
 fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     let [fd, buf, len, offset, _, flags] = args;
@@ -483,7 +572,6 @@ fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
         }
         _ => return -(Errno::EOPNOTSUPP.0 as isize),
     };
-    const IOV_MAX: usize = 1024;
     if len > IOV_MAX {
         return EINVAL;
     }

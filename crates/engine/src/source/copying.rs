@@ -18,7 +18,11 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
     if uffd.write_protect(address(first), count * PAGE_BYTES, true).is_err() {
         // Part of the range may be protected already.
         let _ = uffd.write_protect(address(first), count * PAGE_BYTES, false);
-        return 0;
+        // Something that is not managed may lie between the pages: take them one by one.
+        let single = |i: usize| {
+            if count > 1 && present & 1 << i != 0 { take(m, first.plus(i), 1, 1, window, offset + i) << i } else { 0 }
+        };
+        return (0..count).fold(0, |taken, i| taken | single(i));
     }
     let mut taken = 0u64;
     let mut at = 0;
