@@ -142,6 +142,7 @@ pub struct Engine<M, S> {
     resident: AtomicI64,
     staged: AtomicI64,
     retained: AtomicI64,
+    used_regions: AtomicU64,
     retain_max: AtomicI64,
     limit: AtomicU64,
     /// Blocks that the latest streams are about to enter.
@@ -178,6 +179,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
             resident: AtomicI64::new(0),
             staged: AtomicI64::new(0),
             retained: AtomicI64::new(0),
+            used_regions: AtomicU64::new(0),
             retain_max: AtomicI64::new(i64::MAX),
             limit: AtomicU64::new(u64::MAX >> 1),
             left_block: [const { AtomicU32::new(0) }; LEFT_BLOCKS],
@@ -230,6 +232,11 @@ impl<M: Machine, S: Store> Engine<M, S> {
     pub fn retained_pages(&self) -> u64 {
         self.retained.load(Relaxed).max(0) as u64
     }
+    /// Bytes of this engine's tables that were ever touched, about.
+    pub fn table_bytes(&self) -> u64 {
+        const REGION_BYTES: u64 = REGION_PAGES as u64 * 8 + REGION_PAGES as u64 / BLOCK_PAGES as u64 * 12;
+        self.used_regions.load(Relaxed) * REGION_BYTES + self.slots.table_bytes(self.pause())
+    }
     /// Slots in use.
     pub fn used_slots(&self) -> u64 {
         self.slots.used(self.pause())
@@ -255,8 +262,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         let region = page.0 / REGION_PAGES;
         let word = &self.regions[region as usize / 64];
         let bit = 1 << (region % 64);
-        if word.load(Relaxed) & bit == 0 {
-            word.fetch_or(bit, SeqCst);
+        if word.load(Relaxed) & bit == 0 && word.fetch_or(bit, SeqCst) & bit == 0 {
+            self.used_regions.fetch_add(1, Relaxed);
         }
     }
 

@@ -196,6 +196,12 @@ impl Slots {
         self.clusters[slot.0 as usize / CLUSTER_SLOTS].used[index / 64].load(Relaxed) & 1 << (index % 64) != 0
     }
 
+    /// Bytes of the slot map that were ever touched, about.
+    pub fn table_bytes(&self, pause: impl Fn(u32)) -> u64 {
+        const CLUSTER_BYTES: usize = core::mem::size_of::<Cluster>() + CLUSTER_SLOTS * core::mem::size_of::<Hash>();
+        self.lists.lock(pause).fresh as u64 * CLUSTER_BYTES as u64
+    }
+
     /// Slots in use now.
     pub fn used(&self, pause: impl Fn(u32)) -> u64 {
         self.lists.lock(pause).used_slots

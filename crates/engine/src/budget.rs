@@ -176,12 +176,14 @@ pub fn refresh(live: &Live) {
     let counters = &record.counters;
     let stats = engine.store.stats();
     let file = stats.file_live_bytes.load(Relaxed);
+    let tables = engine.table_bytes() + pool.saturating_sub(stats.pool_bytes.load(Relaxed));
     let gauges = [
         (Stat::ResidentBytes, engine.resident_pages() * page),
         (Stat::CachedBytes, engine.staged_pages() * page),
         (Stat::PoolBytes, stats.pool_bytes.load(Relaxed)),
         (Stat::PoolUsedBytes, stats.pool_used_bytes.load(Relaxed)),
         (Stat::FileBytes, file),
+        (Stat::TablesBytes, tables),
         (Stat::ChargeBytes, charge),
         (Stat::UnmanagedBytes, other.max(0) as u64),
     ];
@@ -192,6 +194,7 @@ pub fn refresh(live: &Live) {
         (Stat::PeakResidentBytes, used),
         (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
         (Stat::PeakFileBytes, file),
+        (Stat::PeakTablesBytes, tables),
         (Stat::PeakChargeBytes, charge),
     ] {
         counters.stats[peak as usize].fetch_max(value, Relaxed);

@@ -14,9 +14,8 @@ use outswap_sys::{Errno, nr, os, syscall1, syscall3, syscall5};
 
 type Cx = Context<Worker>;
 const BUFFERS: usize = 16;
-/// As large as the kernel accepts arguments, with pointers: a quarter of an 8 MiB stack, and some.
-const BUFFER_BYTES: usize = 4 << 20;
-const STRINGS_MAX: usize = 65536;
+/// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.
+const BUFFER_BYTES: usize = 8 << 20;
 
 static OWNERS: [AtomicU32; BUFFERS] = [const { AtomicU32::new(0) }; BUFFERS];
 static BASE: AtomicUsize = AtomicUsize::new(0);
@@ -83,8 +82,11 @@ impl Buffer {
     ) -> Result<usize, Errno> {
         let mut count = 0;
         if from != 0 {
-            while count < STRINGS_MAX && word(live, cx, from + count * 8)? != 0 {
+            while word(live, cx, from + count * 8)? != 0 {
                 count += 1;
+                if count * 8 > BUFFER_BYTES {
+                    return Err(Errno::E2BIG);
+                }
             }
         }
         self.used = self.used.next_multiple_of(8);
@@ -142,6 +144,9 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     let result = match copied {
         Err(e) => -(e.0 as isize),
         Ok([path, argv, envp]) => {
+            if live.control.config.no_follow == 0 && nr == nr::EXECVE {
+                tell_if_unmanaged(live, path);
+            }
             if !own {
                 // SAFETY: the word lives for ever; the kernel clears it when this child leaves our memory.
                 unsafe { syscall1(nr::SET_TID_ADDRESS, OWNERS[buffer].as_ptr() as usize) };
@@ -173,7 +178,7 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
     if follow {
         // The program may have cleared or changed the environment; what it put into LD_PRELOAD itself stays behind ours.
         let mut i = 0;
-        while envp != 0 && i < STRINGS_MAX {
+        while envp != 0 && i * 8 < BUFFER_BYTES {
             let pointer = word(live, cx, envp + i * 8)?;
             if pointer == 0 {
                 break;
@@ -206,6 +211,55 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
     };
     let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
     Ok([path, argv, envp])
+}
+
+/// Says so if a program about to run cannot be managed: it has no dynamic linker, or runs with other rights.
+fn tell_if_unmanaged(live: &Live, path: usize) {
+    // SAFETY: `copy` wrote a NUL-terminated string there.
+    let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
+    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
+    let mut head = [0u8; 1024];
+    let len = os::read(fd, &mut head).unwrap_or(0);
+    let mut stat = [0u32; 36];
+    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24.
+    let _ = unsafe { outswap_sys::syscall2(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) };
+    let _ = os::close(fd);
+    const SET_ID: u32 = 0o6000;
+    // SAFETY: asks for the effective user.
+    let is_root = unsafe { outswap_sys::syscall0(nr::GETEUID) } == 0;
+    let why: &[u8] = match is_dynamic(&head[..len]) {
+        Some(false) => b"is statically linked",
+        Some(true) if stat[6] & SET_ID != 0 && !is_root => b"is set-uid or set-gid",
+        _ => return,
+    };
+    live.control.processes_unmanaged.fetch_add(1, Relaxed);
+    let mut text = [0u8; 200];
+    let mut at = 0;
+    let name = &path[..path.len() - 1];
+    for part in [b"warning: ", &name[..name.len().min(120)], b" ", why, b": it runs without Outswap"] {
+        text[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    live.warn(&text[..at]);
+}
+
+/// Whether an ELF program of this machine names a dynamic linker; `None` where the bytes are something else (a script) or do
+/// not tell.
+fn is_dynamic(head: &[u8]) -> Option<bool> {
+    const PT_INTERP: u32 = 3;
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?) as usize);
+    if head.get(..5)? != b"\x7fELF\x02" {
+        return None;
+    }
+    let table = usize::try_from(u64::from_le_bytes(head.get(32..40)?.try_into().ok()?)).ok()?;
+    let (size, count) = (half(54)?, half(56)?);
+    for i in 0..count {
+        let at = table.checked_add(i * size)?;
+        if u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?) == PT_INTERP {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {

@@ -1,6 +1,6 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
 use crate::contexts::Contexts;
-use crate::control::{self, Control, Stat, tier};
+use crate::control::{self, Control, tier};
 use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::live::{self, Live, Mapped};
@@ -248,19 +248,17 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     signals::install(&mut live.actions.lock(|s| live::pause(live, s)))
         .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;
     signals::take_altstack().map_err(|_| SetupError::NoMemory)?;
-    live::set(live);
-    if already_filtered() {
-        // Inherited through exec.
-    } else {
-        filter::install_range().map_err(system("warning: seccomp filters are refused; a process runs unmanaged"))?;
-    }
     let known =
         Known { library: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
-    filter::install_process(&known)
-        .map_err(system("warning: seccomp filters are refused; a process runs unmanaged"))?;
-    let tables = CONTEXTS.reserved_bytes() as u64;
-    let _ = tables;
-    live.stat(Stat::TablesBytes, 0);
+    // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
+    // few hundred execs ends here, because filters add up.
+    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range() };
+    if let Err(e) = filtered.and_then(|()| filter::install_process(&known)) {
+        signals::uninstall(&mut live.actions.lock(|s| live::pause(live, s)));
+        control.fold(live.record(), os::getpid());
+        return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
+    }
+    live::set(live);
     budget::measure(live);
     budget::refresh(live);
     Ok(())
@@ -328,19 +326,14 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
     Tiers::init(&config).map_err(|_| SetupError::NoMemory)
 }
 
-/// Whether the range filter is in force already.
-fn already_filtered() -> bool {
-    range_is_trapped()
-}
-
-/// Asks for something harmless with an argument in the managed range, from outside the gate, with the trap handler counting.
+/// Whether the range filter is in force already: asks for something harmless with an argument in the managed range, from
+/// outside the gate.
 fn range_is_trapped() -> bool {
-    let before = live::live().record().counters.get(Stat::CallsTrapped);
     // SAFETY: getuid ignores its arguments.
     unsafe {
         core::arch::asm!("syscall", inlateout("rax") nr::GETUID => _, in("rdi") ARENA, out("rcx") _, out("r11") _);
     }
-    live::live().record().counters.get(Stat::CallsTrapped) != before
+    signals::was_trapped()
 }
 
 /// The executable mappings of the C library.

@@ -10,7 +10,7 @@ use crate::machine::page_of;
 use crate::source::Source;
 use crate::trap;
 use core::arch::{global_asm, x86_64::_rdtsc};
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::engine::Fault;
 use outswap_core::machine::Prot;
 use outswap_core::word::State;
@@ -176,7 +176,29 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
         }
         // SAFETY: as above.
         Some(live) => unsafe { dispatch(live, signal, info, uc) },
+        // During set-up: the probe for an inherited filter.
+        None if siginfo.code == SYS_SECCOMP => {
+            TRAPPED.store(true, Release);
+            // SAFETY: as above.
+            unsafe { (*uc).gregs.rax = 0 };
+        }
         None => fall(signal),
+    }
+}
+
+/// Set by a trap before the engine is in place.
+static TRAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a trap came before the engine was in place.
+pub fn was_trapped() -> bool {
+    TRAPPED.load(Acquire)
+}
+
+/// Gives the program its dispositions back: this process will not be managed after all.
+pub fn uninstall(actions: &mut Actions) {
+    for signal in SIGNALS {
+        // SAFETY: these were the dispositions before.
+        let _ = unsafe { sigaction(signal, actions.get(signal).as_deref(), None) };
     }
 }
 

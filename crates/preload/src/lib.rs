@@ -4,6 +4,7 @@
 
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use outswap_engine::control::Stat;
 use outswap_engine::layout::overlaps_arena;
 use outswap_engine::{init, memory, signals};
 use outswap_sys::{Errno, nr, os, signal};
@@ -79,6 +80,7 @@ fn memory_call(nr: usize, args: [usize; 6], concerns_us: bool) -> isize {
         let value = live.contexts.hold().run(|cx| memory::call(nr, args, cx));
         signal::set_mask(mask);
         if let Some(value) = value {
+            live.stat(Stat::CallsWrapped, 1);
             return finish(value);
         }
     }
