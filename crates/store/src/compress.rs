@@ -76,6 +76,7 @@ unsafe extern "C" {
         dst_len: c_int,
         acceleration: c_int,
     ) -> c_int;
+    fn LZ4_decompress_safe(src: *const c_char, dst: *mut c_char, src_len: c_int, dst_len: c_int) -> c_int;
     fn LZ4_decompress_safe_partial(
         src: *const c_char,
         dst: *mut c_char,
@@ -94,11 +95,17 @@ pub struct Worker {
     pub(crate) packed: [u8; UNIT_BYTES],
     /// A sealed unit on its way to the file.
     pub(crate) sealed: [u8; UNIT_BYTES],
+    pub(crate) scratch: Scratch,
+    zstd_c: *mut zstd_sys::ZSTD_CCtx,
+    zstd_c_space: [u64; ZSTD_CCTX_BYTES / 8],
+}
+
+/// What decoding needs.
+#[repr(C, align(64))]
+pub(crate) struct Scratch {
     /// A decoded chunk of which only a part is wanted.
     plain: [u8; CHUNK_BYTES],
-    zstd_c: *mut zstd_sys::ZSTD_CCtx,
     zstd_d: *mut zstd_sys::ZSTD_DCtx,
-    zstd_c_space: [u64; ZSTD_CCTX_BYTES / 8],
     zstd_d_space: [u64; ZSTD_DCTX_BYTES / 8],
 }
 
@@ -194,57 +201,68 @@ impl Compressor {
     }
 }
 
-/// Decodes the unit in `worker.packed[at..at + len]`, of `unit_bytes` when decoded, and writes what follows
-/// `skip_bytes` of it to `out`. Decodes no further than needed where the codec can stop early.
+/// Extra bytes that are decoded past a part of a unit: LZ4 copies what reaches up to the end byte by byte.
+const LZ4_TAIL_BYTES: usize = 64;
+
+/// Decodes the unit in `src`, of `unit_bytes` when decoded, and writes what follows `skip_bytes` of it to `out`.
+/// Decodes no further than needed where the codec can stop early.
 pub(crate) fn decode(
     codec: Codec,
-    at: usize,
-    len: usize,
+    src: &[u8],
     unit_bytes: usize,
     skip_bytes: usize,
     out: &mut [u8],
-    worker: &mut Worker,
+    scratch: &mut Scratch,
 ) -> Result<(), ()> {
     let end = skip_bytes + out.len();
-    if end > unit_bytes || unit_bytes > CHUNK_BYTES || at + len > UNIT_BYTES {
+    if end > unit_bytes || unit_bytes > CHUNK_BYTES {
         return Err(());
     }
-    if codec == Codec::Raw {
-        if end > len {
-            return Err(());
-        }
-        out.copy_from_slice(&worker.packed[at + skip_bytes..at + end]);
-        return Ok(());
-    }
-    // Zstandard decodes whole units only.
-    let target = if codec == Codec::Zstd { unit_bytes } else { end };
-    let direct = skip_bytes == 0 && target == out.len();
-    let dst: *mut u8 = if direct { out.as_mut_ptr() } else { worker.plain.as_mut_ptr() };
-    let src = &worker.packed[at..at + len];
+    let whole = skip_bytes == 0 && end == unit_bytes;
+    let dst: *mut u8 = if whole { out.as_mut_ptr() } else { scratch.plain.as_mut_ptr() };
+    // At least so much must come out; more may.
     let got = match codec {
-        // SAFETY: both buffers are valid for the lengths given; the decoder checks its input.
-        Codec::Lz4 => unsafe {
-            let (len, target) = (len as c_int, target as c_int);
-            LZ4_decompress_safe_partial(src.as_ptr().cast(), dst.cast(), len, target, target) as isize
-        },
-        // SAFETY: as above; the context lies in its own aligned space inside the worker.
-        _ => unsafe {
-            if worker.zstd_d.is_null() {
-                let space = worker.zstd_d_space.as_mut_ptr().cast();
-                worker.zstd_d = zstd_sys::ZSTD_initStaticDCtx(space, ZSTD_DCTX_BYTES);
-                if worker.zstd_d.is_null() {
+        Codec::Raw => {
+            out.copy_from_slice(src.get(skip_bytes..end).ok_or(())?);
+            return Ok(());
+        }
+        Codec::Lz4 => {
+            let target = (end + LZ4_TAIL_BYTES).min(unit_bytes);
+            let (len, target) = (src.len() as c_int, target as c_int);
+            // SAFETY: `dst` has room for a whole unit where `target` may be less; the decoder checks its input.
+            unsafe {
+                if target as usize == unit_bytes {
+                    LZ4_decompress_safe(src.as_ptr().cast(), dst.cast(), len, target) as isize
+                } else {
+                    LZ4_decompress_safe_partial(src.as_ptr().cast(), dst.cast(), len, target, target) as isize
+                }
+            }
+        }
+        // SAFETY: as above; the context lies in its own aligned space inside the scratch.
+        Codec::Zstd => unsafe {
+            if scratch.zstd_d.is_null() {
+                let space = scratch.zstd_d_space.as_mut_ptr().cast();
+                scratch.zstd_d = zstd_sys::ZSTD_initStaticDCtx(space, ZSTD_DCTX_BYTES);
+                if scratch.zstd_d.is_null() {
                     return Err(());
                 }
             }
-            let got = zstd_sys::ZSTD_decompressDCtx(worker.zstd_d, dst.cast(), target, src.as_ptr().cast(), len);
+            // Zstandard decodes whole units only.
+            let got = zstd_sys::ZSTD_decompressDCtx(
+                scratch.zstd_d,
+                dst.cast(),
+                unit_bytes,
+                src.as_ptr().cast(),
+                src.len(),
+            );
             if zstd_sys::ZSTD_isError(got) != 0 { -1 } else { got as isize }
         },
     };
-    if got != target as isize {
+    if got < end as isize {
         return Err(());
     }
-    if !direct {
-        out.copy_from_slice(&worker.plain[skip_bytes..end]);
+    if !whole {
+        out.copy_from_slice(&scratch.plain[skip_bytes..end]);
     }
     Ok(())
 }

@@ -841,13 +841,22 @@ impl<I: FileIo> Tiers<I> {
                 let run = (1..most).find(|&i| self.record(&shard, slot + i as u32) != record).unwrap_or(most);
                 let out = &mut out[..run * PAGE_BYTES];
                 let payload = pool.payload(record.object(), header);
-                if header.codec == Codec::Raw {
-                    out.copy_from_slice(&payload[..PAGE_BYTES]);
-                } else {
-                    worker.packed[..payload.len()].copy_from_slice(payload);
+                let Worker { packed, scratch, .. } = worker;
+                let (unit, skip) = (size * PAGE_BYTES, skip * PAGE_BYTES);
+                let decoded = if header.codec == Codec::Zstd {
+                    // Too slow to keep others waiting.
+                    let packed = &mut packed[..payload.len()];
+                    packed.copy_from_slice(payload);
                     drop(shard);
-                    let (len, unit) = (header.len as usize, size * PAGE_BYTES);
-                    decode(header.codec, 0, len, unit, skip * PAGE_BYTES, out, worker).map_err(|()| self.corrupt())?;
+                    decode(header.codec, packed, unit, skip, out, scratch)
+                } else {
+                    // As fast as copying it: decoded where it lies.
+                    let decoded = decode(header.codec, payload, unit, skip, out, scratch);
+                    drop(shard);
+                    decoded
+                };
+                if decoded.is_err() {
+                    return Err(self.corrupt());
                 }
                 add(&self.stats.pages_in_ram, run as u64);
                 return Ok(run);
@@ -869,8 +878,9 @@ impl<I: FileIo> Tiers<I> {
             })?;
             let out = &mut out[..run * PAGE_BYTES];
             let unit = id.pages() as usize * PAGE_BYTES;
-            decode(id.codec, UNIT_HEADER_BYTES, id.len as usize, unit, skip * PAGE_BYTES, out, worker)
-                .map_err(|()| self.corrupt())?;
+            let Worker { packed, scratch, .. } = worker;
+            let src = &packed[UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + id.len as usize];
+            decode(id.codec, src, unit, skip * PAGE_BYTES, out, scratch).map_err(|()| self.corrupt())?;
             add(&self.stats.pages_in_file, run as u64);
             return Ok(run);
         }
