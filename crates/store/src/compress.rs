@@ -248,13 +248,8 @@ pub(crate) fn decode(
                 }
             }
             // Zstandard decodes whole units only.
-            let got = zstd_sys::ZSTD_decompressDCtx(
-                scratch.zstd_d,
-                dst.cast(),
-                unit_bytes,
-                src.as_ptr().cast(),
-                src.len(),
-            );
+            let got =
+                zstd_sys::ZSTD_decompressDCtx(scratch.zstd_d, dst.cast(), unit_bytes, src.as_ptr().cast(), src.len());
             if zstd_sys::ZSTD_isError(got) != 0 { -1 } else { got as isize }
         },
     };

@@ -94,6 +94,16 @@ pub unsafe fn madvise(addr: usize, len: usize, advice: usize) -> Result<()> {
     ret(unsafe { syscall3(nr::MADVISE, addr, len, advice) }).map(drop)
 }
 
+/// Asks which pages of a range are in memory: bit 0 of one byte for each page.
+///
+/// # Panics
+/// Where `flags` has not one byte for each page.
+pub fn mincore(addr: usize, len: usize, flags: &mut [u8]) -> Result<()> {
+    assert!(flags.len() >= len.div_ceil(crate::PAGE_BYTES), "one byte for each page");
+    // SAFETY: `flags` is long enough; the range is only looked at.
+    ret(unsafe { syscall3(nr::MINCORE, addr, len, flags.as_mut_ptr() as usize) }).map(drop)
+}
+
 /// Opens a file. `path` must end with a NUL byte.
 pub fn open(path: &[u8], flags: usize, mode: usize) -> Result<i32> {
     assert!(path.last() == Some(&0), "path must be NUL-terminated");

@@ -1,11 +1,16 @@
 //! userfaultfd with `UFFDIO_MOVE` (Linux 6.8): a page is taken by moving its frame into a staging window. No write can be
 //! lost, because the page leaves the page table and reaches the window in one step.
+//!
+//! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, about once in ten million pages under memory
+//! pressure with several threads). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
+//! place counts as moved.
 use super::copying;
 use crate::machine::{LiveMachine, address};
 use outswap_core::hazard::mask_of;
 use outswap_core::machine::{Machine, WindowNo};
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::Errno;
+use outswap_sys::uffd::Progress;
+use outswap_sys::{Errno, os};
 
 /// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
 /// costs a system call each.
@@ -13,34 +18,83 @@ const COPY_RUN: usize = 16;
 /// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
 const RETRIES: u32 = 100;
 
+/// What taking asks of the kernel. Pages count from the first of the range.
+trait Kernel {
+    fn move_pages(&mut self, at: usize, count: usize) -> Progress;
+    /// Whether a page is in its old place.
+    fn is_at_source(&mut self, at: usize) -> bool;
+    /// Takes pages by copying them; returns which.
+    fn copy(&mut self, at: usize, count: usize, present: u64) -> u64;
+    fn pause(&mut self, tries: u32);
+}
+
+struct Live<'a> {
+    m: &'a LiveMachine,
+    first: PageNo,
+    window: WindowNo,
+    offset: usize,
+}
+
+impl Kernel for Live<'_> {
+    fn move_pages(&mut self, at: usize, count: usize) -> Progress {
+        let dst = self.m.window_address(self.window, self.offset + at);
+        // SAFETY: the caller of `take` owns the pages and the window.
+        unsafe { self.m.uffd().move_pages(dst, address(self.first.plus(at)), count * PAGE_BYTES) }
+    }
+    fn is_at_source(&mut self, at: usize) -> bool {
+        is_present(self.first.plus(at))
+    }
+    fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
+        copying::take(self.m, self.first.plus(at), count, present, self.window, self.offset + at)
+    }
+    fn pause(&mut self, tries: u32) {
+        self.m.pause(tries);
+    }
+}
+
+/// Whether the kernel has a page there.
+fn is_present(page: PageNo) -> bool {
+    let mut flag = [0u8; 1];
+    // When in doubt it is there: then nothing counts as moved that was not.
+    os::mincore(address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
+}
+
 /// See [`Machine::take`].
-pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
-    let mut taken = 0u64;
-    let mut at = 0;
-    let mut tries = 0;
-    while at < count && present >> at != 0 {
+pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+    take_from(&mut Live { m, first, window, offset }, present)
+}
+
+fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
+    let end = 64 - present.leading_zeros() as usize;
+    let (mut taken, mut at, mut tries) = (0u64, 0, 0);
+    while at < end {
         at += (present >> at).trailing_zeros() as usize;
-        let end = 64 - present.leading_zeros() as usize;
-        let dst = m.window_address(window, offset + at);
-        // SAFETY: the caller owns the pages and the window.
-        let progress = unsafe { m.uffd().move_pages(dst, address(first.plus(at)), (end - at) * PAGE_BYTES) };
+        let progress = kernel.move_pages(at, end - at);
         let moved = progress.done_bytes / PAGE_BYTES;
         taken |= mask_of(at, moved) & present;
         at += moved;
+        if at >= end {
+            break;
+        }
         match progress.error {
             None => break,
             Some(Errno::EAGAIN) if moved > 0 || tries < RETRIES => {
                 tries += 1;
-                m.pause(tries);
+                kernel.pause(tries);
+            }
+            // The place was empty before, so what is there can only be the page itself.
+            Some(Errno::EEXIST) if moved == 0 && !kernel.is_at_source(at) => {
+                taken |= 1 << at;
+                at += 1;
             }
             Some(_) => {
-                if at >= count || present >> at == 0 {
+                if present >> at == 0 {
                     break;
                 }
                 at += (present >> at).trailing_zeros() as usize;
                 let run = COPY_RUN.min(end - at);
                 let bits = (present & mask_of(at, run)) >> at;
-                taken |= copying::take(m, first.plus(at), run, bits, window, offset + at) << at;
+                taken |= kernel.copy(at, run, bits) << at;
                 at += run;
             }
         }
@@ -50,7 +104,92 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
 
 /// See [`Machine::transfer`].
 pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
-    // SAFETY: the caller owns both pages.
-    let progress = unsafe { m.uffd().move_pages(address(to), address(from), PAGE_BYTES) };
-    progress.error.is_none() || copying::transfer(m, from, to)
+    for tries in 0..RETRIES {
+        // SAFETY: the caller owns both pages.
+        match unsafe { m.uffd().move_pages(address(to), address(from), PAGE_BYTES) }.error {
+            None => return true,
+            Some(Errno::EAGAIN) => m.pause(tries),
+            // As in `take_from`: the caller found the target empty.
+            Some(Errno::EEXIST) if !is_present(from) => return true,
+            Some(_) => break,
+        }
+    }
+    copying::transfer(m, from, to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that moves pages one by one, as a script says.
+    struct Script {
+        source: u64,
+        window: u64,
+        shared: u64,
+        /// Pages whose first move is done but not told.
+        untold: u64,
+        copied: u64,
+    }
+
+    impl Kernel for Script {
+        fn move_pages(&mut self, at: usize, count: usize) -> Progress {
+            for i in at..at + count {
+                let bit = 1 << i;
+                let stop = |e| Progress {
+                    done_bytes: (i - at) * PAGE_BYTES,
+                    error: Some(if i > at { Errno::EAGAIN } else { e }),
+                };
+                if self.window & bit != 0 {
+                    return stop(Errno::EEXIST);
+                }
+                if self.source & bit != 0 && self.shared & bit != 0 {
+                    return stop(Errno::EBUSY);
+                }
+                self.window |= self.source & bit;
+                self.source &= !bit;
+                if self.untold & bit != 0 {
+                    self.untold &= !bit;
+                    return stop(Errno::EAGAIN);
+                }
+            }
+            Progress { done_bytes: count * PAGE_BYTES, error: None }
+        }
+        fn is_at_source(&mut self, at: usize) -> bool {
+            self.source >> at & 1 != 0
+        }
+        fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
+            let bits = (present << at) & mask_of(at, count) & self.source & !self.window;
+            self.window |= bits;
+            self.source &= !bits;
+            self.copied |= bits;
+            bits >> at
+        }
+        fn pause(&mut self, _tries: u32) {}
+    }
+
+    fn check(present: u64, shared: u64, untold: u64) {
+        let mut kernel = Script { source: present, window: 0, shared, untold, copied: 0 };
+        let taken = take_from(&mut kernel, present);
+        assert_eq!(taken, present, "all pages can be taken: {present:x} {shared:x} {untold:x}");
+        assert_eq!((kernel.window, kernel.source), (present, 0));
+        assert_eq!(kernel.copied & shared, present & shared, "shared pages are copied");
+    }
+
+    #[test]
+    fn pages_moved_but_not_told_count_as_taken() {
+        for present in [1, 0b1001, 0b1001_0000, 0x201, u64::MAX, 1 << 63, 0xf0f0_0f0f_5555_aaaa] {
+            for untold in [0, 1, 0b1000, 0b1001, 0x200, u64::MAX, 1 << 63, 0x5555_5555_5555_5555] {
+                for shared in [0, 0b1000, 1 << 63, 0xff00] {
+                    check(present, shared, untold & !shared);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_that_was_not_empty_takes_nothing() {
+        let mut kernel = Script { source: 0b1001, window: 0b1000, shared: 0, untold: 0, copied: 0 };
+        assert_eq!(take_from(&mut kernel, 0b1001), 1);
+        assert_eq!(kernel.source, 0b1000, "the page stays where it is");
+    }
 }
