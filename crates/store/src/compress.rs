@@ -1,7 +1,7 @@
 //! LZ4 and Zstandard without allocation, and the scratch memory of one engine context.
 //!
 //! # The unit of compression
-//! A folio is compressed in chunks of [`CHUNK_PAGES`] pages. Measured with
+//! A folio is compressed in chunks of [`CHUNK_PAGES`] pages, or page by page. Measured with
 //! `cargo run --release -p outswap-store --example chunks` (one run on a busy
 //! 2-core VM; chunks of 4 / 16 / 64 KiB; ns per 4 KiB page; "one" is one random page out of a
 //! chunk, decoded no further than needed with LZ4):
@@ -14,6 +14,7 @@
 //! | heap-like, zstd 1 | 1.97 / 2.05 / 2.09 | 15853 / 17058 / 10105 | 5252 / 6198 / 4523 | 5484 / 19666 / 85434 |
 //!
 //! 16 KiB has most of what 64 KiB wins in ratio; a random page costs a quarter to two fifths of what it costs there.
+//! For LZ4, see [`Compressor::folio_unit_pages`].
 use core::ffi::{c_char, c_int, c_void};
 use lz4_sys as _;
 use outswap_core::units::PAGE_BYTES;
@@ -160,6 +161,13 @@ impl Compressor {
                 Compressor { codec: Codec::Zstd, level }
             }
         }
+    }
+
+    /// Pages of a folio that are best compressed together. With LZ4 each page is a unit: a folio that is read again at
+    /// random would cost two to three pages' decoding for each page wanted, which is a sixth of such a fault, for a
+    /// twentieth of space. Who asks for Zstandard asks for space.
+    pub fn folio_unit_pages(self) -> usize {
+        if self.codec == Codec::Lz4 { 1 } else { CHUNK_PAGES }
     }
 
     /// Compresses into `worker.packed`. `None` where that saves too little.

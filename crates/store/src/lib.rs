@@ -171,6 +171,8 @@ pub struct Tiers<I: FileIo = LiveIo> {
     /// The last RAM tier and the file: what spills where.
     last_ram: Option<usize>,
     file_tier: Option<usize>,
+    /// Pages of a folio that are compressed together.
+    folio_unit_pages: usize,
     slots: u32,
     records: usize,
     /// One byte for each page of the record table: touched.
@@ -287,6 +289,12 @@ impl<I: FileIo> Tiers<I> {
         let table = slots as usize * size_of::<Record>();
         this.records = regions.map(table, false).map_err(InitError::System)?;
         this.record_pages = regions.map(table.div_ceil(PAGE_BYTES), false).map_err(InitError::System)?;
+
+        let first = config.tiers.iter().find_map(|t| match t.kind {
+            TierKind::Compressed(algorithm) => Some(Compressor::new(algorithm).folio_unit_pages()),
+            _ => None,
+        });
+        this.folio_unit_pages = first.unwrap_or(CHUNK_PAGES);
 
         let limit_bytes = address_space_limit_bytes();
         for (i, tier) in config.tiers.iter().enumerate() {
@@ -839,6 +847,13 @@ impl<I: FileIo> Tiers<I> {
                 let size = if header.chunk { CHUNK_PAGES } else { 1 };
                 let most = want.min(size - skip.min(size - 1));
                 let run = (1..most).find(|&i| self.record(&shard, slot + i as u32) != record).unwrap_or(most);
+                let after = slot + run as u32;
+                if run < want && after >> CLUSTER_ORDER == slot >> CLUSTER_ORDER && after < self.slots {
+                    let next = self.record(&shard, after);
+                    if next.tier() == Some(tier) {
+                        pool.prefetch(next.object());
+                    }
+                }
                 let out = &mut out[..run * PAGE_BYTES];
                 let payload = pool.payload(record.object(), header);
                 let Worker { packed, scratch, .. } = worker;
@@ -907,9 +922,10 @@ impl<I: FileIo> Store for Tiers<I> {
         if !self.in_range(first, FOLIO_PAGES) || !(first.0 as usize).is_multiple_of(FOLIO_PAGES) {
             return Err(StoreError::Full);
         }
-        for (i, chunk) in folio.chunks_exact(CHUNK_BYTES).enumerate() {
-            if let Err(e) = self.put_unit(first.0 + (i * CHUNK_PAGES) as u32, chunk, worker) {
-                (0..i * CHUNK_PAGES).for_each(|j| self.free(first.plus(j)));
+        let pages = self.folio_unit_pages;
+        for (i, unit) in folio.chunks_exact(pages * PAGE_BYTES).enumerate() {
+            if let Err(e) = self.put_unit(first.0 + (i * pages) as u32, unit, worker) {
+                (0..i * pages).for_each(|j| self.free(first.plus(j)));
                 add(&self.stats.full, 1);
                 return Err(e);
             }

@@ -178,6 +178,9 @@ pub(crate) fn table_bytes(bytes: usize) -> usize {
     bytes / SPAN_BYTES * size_of::<Span>()
 }
 
+/// Half a page: about what a page is compressed to.
+const PREFETCH_BYTES: usize = 2048;
+
 impl Pool {
     /// Makes this pool of `bytes` of zeroed memory at `base` and a zeroed table of [`table_bytes`] at `spans`.
     pub fn set(&mut self, base: usize, bytes: usize, spans: usize, max_bytes: u64) {
@@ -241,6 +244,16 @@ impl Pool {
     /// Changes the header of a live object.
     pub fn set_header(&self, object: Object, header: Header) {
         self.set_word(object, header.pack());
+    }
+
+    /// Has the processor fetch the start of an object that will be wanted next.
+    pub fn prefetch(&self, object: Object) {
+        const LINE_BYTES: usize = 64;
+        let at = self.at(object);
+        for line in 0..PREFETCH_BYTES / LINE_BYTES {
+            // SAFETY: a prefetch never faults, whatever the address.
+            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.wrapping_add(line * LINE_BYTES).cast()) };
+        }
     }
 
     /// The payload of a live object.

@@ -43,7 +43,7 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
             Some(_) => at += 1,
         }
     }
-    if taken == present && present.count_ones() as usize == count {
+    if taken == present {
         drop_content(first, count);
     } else {
         let mut at = 0;

@@ -61,6 +61,11 @@ fn is_present(page: PageNo) -> bool {
 
 /// See [`Machine::take`].
 pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+    let runs = (present & !(present << 1)).count_ones();
+    if runs > 3 {
+        let n = 64 - present.leading_zeros() as usize;
+        return copying::take(m, first, n, present, window, offset);
+    }
     take_from(&mut Live { m, first, window, offset }, present)
 }
 
