@@ -252,7 +252,11 @@ impl Pool {
         let at = self.at(object);
         for line in 0..PREFETCH_BYTES / LINE_BYTES {
             // SAFETY: a prefetch never faults, whatever the address.
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.wrapping_add(line * LINE_BYTES).cast()) };
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+                    at.wrapping_add(line * LINE_BYTES).cast(),
+                )
+            };
         }
     }
 

@@ -576,25 +576,28 @@ fn limits_are_held_and_zero_is_a_limit() {
 
 #[test]
 fn shrink_empties_the_pool_into_the_file() {
-    let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 0)], 1 << 14);
-    let worker = bed.worker();
-    for folio in 0..64u32 {
-        let mut content = [0u8; PAGE_BYTES * FOLIO_PAGES];
-        fill(folio as u64 * 4 + 2, &mut content);
-        bed.store.put_folio(SlotId(folio * 16), &content, worker).expect("room");
-    }
-    // A chunk of which a part was freed moves with what is left.
-    bed.store.free(SlotId(1));
-    let held = bed.store.stats().pool_bytes.load(Relaxed);
-    assert_eq!(bed.store.shrink(u64::MAX, worker), held);
-    assert_eq!(bed.store.stats().pool_bytes.load(Relaxed), 0);
-    assert_eq!(bed.store.stats().pages_out_file.load(Relaxed), 1023);
-    for folio in 0..64u32 {
-        let mut want = [0u8; PAGE_BYTES * FOLIO_PAGES];
-        fill(folio as u64 * 4 + 2, &mut want);
-        let mut got = [0u8; 14 * PAGE_BYTES];
-        bed.store.get(SlotId(folio * 16 + 2), &mut got, worker).expect("a stored folio");
-        assert!(got == want[2 * PAGE_BYTES..]);
+    // Units of one page, and chunks.
+    for kind in [LZ4, ZSTD] {
+        let mut bed = Bed::new(&[(kind, 0), (TierKind::File, 0)], 1 << 14);
+        let worker = bed.worker();
+        for folio in 0..64u32 {
+            let mut content = [0u8; PAGE_BYTES * FOLIO_PAGES];
+            fill(folio as u64 * 4 + 2, &mut content);
+            bed.store.put_folio(SlotId(folio * 16), &content, worker).expect("room");
+        }
+        // A chunk of which a part was freed moves with what is left.
+        bed.store.free(SlotId(1));
+        let held = bed.store.stats().pool_bytes.load(Relaxed);
+        assert_eq!(bed.store.shrink(u64::MAX, worker), held);
+        assert_eq!(bed.store.stats().pool_bytes.load(Relaxed), 0);
+        assert_eq!(bed.store.stats().pages_out_file.load(Relaxed), 1023);
+        for folio in 0..64u32 {
+            let mut want = [0u8; PAGE_BYTES * FOLIO_PAGES];
+            fill(folio as u64 * 4 + 2, &mut want);
+            let mut got = [0u8; 14 * PAGE_BYTES];
+            bed.store.get(SlotId(folio * 16 + 2), &mut got, worker).expect("a stored folio");
+            assert!(got == want[2 * PAGE_BYTES..]);
+        }
     }
 }
 

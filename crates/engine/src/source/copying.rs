@@ -43,16 +43,21 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
             Some(_) => at += 1,
         }
     }
-    if taken == present {
-        drop_content(first, count);
-    } else {
+    // The range holds nothing else than these pages: it is owned as a whole, and all of it is managed, or write-protecting it
+    // had failed.
+    if taken != present || !drop_content(first, count) {
+        let mut dropped = 0u64;
         let mut at = 0;
         while at < 64 && taken >> at != 0 {
             at += (taken >> at).trailing_zeros() as usize;
             let run = (!(taken >> at)).trailing_zeros() as usize;
-            drop_content(first.plus(at), run);
+            if drop_content(first.plus(at), run) {
+                dropped |= mask_of(at, run);
+            }
             at += run;
         }
+        // A page that cannot be dropped (locked by a call that nobody saw) stays where it is.
+        taken = dropped;
         let _ = uffd.write_protect(address(first), count * PAGE_BYTES, false);
     }
     m.stat(Stat::PagesTakenByCopy, taken.count_ones() as u64);
@@ -97,7 +102,7 @@ pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
     if progress.error.is_some() {
         return false;
     }
-    drop_content(from, 1);
+    assert!(drop_content(from, 1), "managed pages can be dropped");
     true
 }
 

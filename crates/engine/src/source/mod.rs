@@ -68,7 +68,9 @@ impl Source {
     /// See [`outswap_core::machine::Machine::drop_pages`].
     pub fn drop_pages(self, first: PageNo, count: usize) {
         match self {
-            Source::Move | Source::Copy => crate::machine::drop_content(first, count),
+            Source::Move | Source::Copy => {
+                assert!(crate::machine::drop_content(first, count), "managed pages can be dropped")
+            }
             Source::Mprotect => mprotect::drop_pages(first, count),
         }
     }

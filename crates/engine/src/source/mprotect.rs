@@ -46,8 +46,8 @@ pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, window:
         let run = (!(present >> at)).trailing_zeros() as usize;
         let (page, frame) = (first.plus(at), m.window_address(window, offset + at));
         if set_access(page, run, Prot::NONE).is_ok() {
-            if transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page)) {
-                drop_content(page, run);
+            let copied = transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page));
+            if copied && drop_content(page, run) {
                 taken |= outswap_core::hazard::mask_of(at, run);
             } else {
                 restore_access(page, run);
@@ -76,12 +76,12 @@ pub fn put(m: &LiveMachine, first: PageNo, src: &[u8]) -> (usize, Option<PutErro
     let fd = m.mem_fd.load(Relaxed);
     let count = src.len() / PAGE_BYTES;
     if !transfer_bytes(nr::PWRITE64, fd, src.as_ptr() as usize, src.len(), address(first)) {
-        drop_content(first, count);
+        let _ = drop_content(first, count);
         return (0, Some(PutError::Gone));
     }
     if !restore_access(first, count) {
         let _ = set_access(first, count, Prot::NONE);
-        drop_content(first, count);
+        let _ = drop_content(first, count);
         return (0, Some(PutError::NoMemory));
     }
     (count, None)
@@ -99,7 +99,7 @@ pub fn put_zero(first: PageNo, count: usize) -> (usize, Option<PutError>) {
 /// See [`Machine::drop_pages`].
 pub fn drop_pages(first: PageNo, count: usize) {
     let _ = set_access(first, count, Prot::NONE);
-    drop_content(first, count);
+    assert!(drop_content(first, count), "managed pages can be dropped");
 }
 
 /// See [`Machine::transfer`].
