@@ -44,7 +44,7 @@ const MEASURE_NS: u64 = 5_000_000;
 const SLACK_SHARE: u64 = 128;
 
 /// Reads a small file; returns the bytes read.
-fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
+pub fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
     let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return 0 };
     let mut len = 0;
     while len < buf.len() {
@@ -57,7 +57,8 @@ fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
     len
 }
 
-fn number(text: &[u8]) -> u64 {
+/// The decimal number that a text begins with.
+pub fn number(text: &[u8]) -> u64 {
     text.iter()
         .skip_while(|c| **c == b' ')
         .take_while(|c| c.is_ascii_digit())

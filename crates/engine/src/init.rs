@@ -5,7 +5,7 @@ use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::live::{self, Live, Mapped};
 use crate::machine::LiveMachine;
-use crate::source::Source;
+use crate::source::{Source, mprotect};
 use crate::{budget, exec, fork, gate, signals, trap};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
@@ -293,7 +293,10 @@ fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<
             continue;
         }
         let opened = match Source::of(number) {
-            Source::Mprotect => fork::open_mem(min_fd + 1).map(|fd| machine.mem_fd.store(fd, Relaxed)),
+            Source::Mprotect => {
+                mprotect::learn_limits();
+                fork::open_mem(min_fd + 1).map(|fd| machine.mem_fd.store(fd, Relaxed))
+            }
             source => live::open_uffd(source, min_fd).map(|uffd| machine.uffd.store(uffd.0, Relaxed)),
         };
         match opened {

@@ -96,7 +96,7 @@ impl Source {
     pub fn grain(self) -> usize {
         match self {
             Source::Move | Source::Copy => 1,
-            Source::Mprotect => mprotect::GRAIN_PAGES,
+            Source::Mprotect => mprotect::grain(),
         }
     }
 }

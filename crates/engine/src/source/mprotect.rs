@@ -2,18 +2,41 @@
 //! and out through `/proc/self/mem`, which ignores access rights.
 //!
 //! Every border between resident and other pages is a border between two kernel mappings, of which a process may have 65,530
-//! by default; so pages come in by groups of 16.
-use crate::gate;
-use crate::live::live;
+//! by default; so the more pages may be resident, the larger the groups in which they come in.
+use crate::live::{live, try_live};
 use crate::machine::{LiveMachine, address, drop_content};
-use core::sync::atomic::Ordering::Relaxed;
+use crate::{budget, gate};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use outswap_core::hazard::mask_of;
 use outswap_core::machine::{Machine, Prot, PutError, WindowNo};
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::word::State;
 use outswap_sys::{Errno, Result, nr};
 
-/// Pages that come in together.
-pub const GRAIN_PAGES: usize = 16;
+/// Most pages that come in together because of the kernel's limit of mappings.
+const GRAIN_MAX_PAGES: u64 = 16;
+/// The kernel's default for `vm.max_map_count`.
+const MAPPINGS_DEFAULT: u64 = 65_530;
+static MAPPINGS_MAX: AtomicU64 = AtomicU64::new(MAPPINGS_DEFAULT);
+
+/// Learns how many mappings a process may have (`vm.max_map_count`).
+pub fn learn_limits() {
+    let mut text = [0u8; 24];
+    let len = budget::read_file(b"/proc/sys/vm/max_map_count\0", &mut text);
+    let max = budget::number(&text[..len]);
+    if max > 0 {
+        MAPPINGS_MAX.store(max, Relaxed);
+    }
+}
+
+/// See [`Machine::grain`]. A resident group between pages that are not is a mapping, and so is what lies before it: half of
+/// the mappings that a process may have are enough for that with groups of this size. The rest is the program's.
+pub fn grain() -> usize {
+    let Some(live) = try_live() else { return GRAIN_MAX_PAGES as usize };
+    let groups_max = (MAPPINGS_MAX.load(Relaxed) / 4).max(1);
+    let pages = live.engine.limit_pages().div_ceil(groups_max).clamp(1, GRAIN_MAX_PAGES);
+    pages.next_power_of_two() as usize
+}
 
 fn set_access(first: PageNo, count: usize, prot: Prot) -> Result<()> {
     // SAFETY: managed memory is never accessed by Rust.
@@ -39,23 +62,38 @@ fn transfer_bytes(nr: usize, fd: i32, local: usize, len: usize, remote: usize) -
 /// See [`Machine::take`].
 pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
     let fd = m.mem_fd.load(Relaxed);
+    let count = 64 - present.leading_zeros() as usize;
+    // Within one mapping, the pages between are owned and without access too; beyond it, other things may lie.
+    let whole = live().engine.find(first).is_some_and(|v| v.end() >= first.0 + count as u32);
+    if whole && set_access(first, count, Prot::NONE).is_err() {
+        restore(first, present);
+        return 0;
+    }
     let mut taken = 0u64;
     let mut at = 0;
-    while at < 64 && present >> at != 0 {
+    while at < count {
         at += (present >> at).trailing_zeros() as usize;
         let run = (!(present >> at)).trailing_zeros() as usize;
         let (page, frame) = (first.plus(at), m.window_address(window, offset + at));
-        if set_access(page, run, Prot::NONE).is_ok() {
-            let copied = transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page));
-            if copied && drop_content(page, run) {
-                taken |= outswap_core::hazard::mask_of(at, run);
-            } else {
-                restore_access(page, run);
-            }
+        let closed = whole || set_access(page, run, Prot::NONE).is_ok();
+        let copied = closed && transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page));
+        if copied && drop_content(page, run) {
+            taken |= mask_of(at, run);
         }
         at += run;
     }
+    restore(first, present & !taken);
     taken
+}
+
+fn restore(first: PageNo, pages: u64) {
+    let mut at = 0;
+    while at < 64 && pages >> at != 0 {
+        at += (pages >> at).trailing_zeros() as usize;
+        let run = (!(pages >> at)).trailing_zeros() as usize;
+        restore_access(first.plus(at), run);
+        at += run;
+    }
 }
 
 /// Gives pages the access that their mappings say.
