@@ -369,7 +369,7 @@ impl Stats {
             pool: Pool {
                 held_bytes: n(Stat::PoolBytes),
                 used_bytes: n(Stat::PoolUsedBytes),
-                utilisation: ratio(n(Stat::PoolUsedBytes), n(Stat::PoolBytes)),
+                utilisation: ratio(n(Stat::PoolUsedSeenKib), n(Stat::PoolSeenKib)),
             },
             folios: Folios { out: n(Stat::FoliosOut), out_fallbacks: n(Stat::FolioFallbacks), back: n(Stat::FoliosIn) },
             reclaim: Reclaim { direct: n(Stat::DirectReclaims), background: n(Stat::BackgroundReclaims) },

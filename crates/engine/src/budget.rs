@@ -200,6 +200,8 @@ pub fn refresh(live: &Live) {
     ] {
         counters.stats[peak as usize].fetch_max(value, Relaxed);
     }
+    counters.add(Stat::PoolSeenKib, stats.pool_bytes.load(Relaxed) >> 10);
+    counters.add(Stat::PoolUsedSeenKib, stats.pool_used_bytes.load(Relaxed) >> 10);
     // The store counts for itself; its counters are copied, so that they survive the process.
     for (stat, counter) in [
         (Stat::PagesOutRam, &stats.pages_out_ram),

@@ -163,7 +163,7 @@ stats! {
     PagesZero = "pages_zero",
     /// Pages taken out of the program's reach.
     PagesTaken = "pages_taken",
-    /// Pages taken by write-protect and copy because they could not be moved.
+    /// Pages taken by write-protect and copy: shared by fork, or scattered over their block.
     PagesTakenByCopy = "pages_taken_by_copy",
     /// Folios swapped out whole.
     FoliosOut = "folios_out",
@@ -193,6 +193,10 @@ stats! {
     Corruptions = "corruptions",
     /// Warnings given.
     Warnings = "warnings",
+    /// Sum of the pool's size over all looks at the budget, KiB.
+    PoolSeenKib = "pool_seen_kib",
+    /// Sum of what was used of the pool over the same looks, KiB.
+    PoolUsedSeenKib = "pool_used_seen_kib",
 }
 /// How many statistics there are.
 pub const STAT_COUNT: usize = STAT_NAMES.len();
