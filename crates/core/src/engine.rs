@@ -110,6 +110,10 @@ struct Windows {
 const STREAM_SHORT: u32 = 1;
 const STREAM_LONG: u32 = 2;
 const STREAM_SHORT_PAGES: usize = 4;
+/// Faults in sequence after which one fault brings in the rest of its block, and the least limit for that: what comes in must
+/// still be there when the stream reaches it.
+const STREAM_AHEAD: u32 = 8;
+const STREAM_AHEAD_LIMIT_PAGES: u64 = 16 * BLOCK_PAGES as u64;
 /// Streams that can be followed across the border of a block at the same time.
 const LEFT_BLOCKS: usize = 16;
 /// The share of the budget that the swap cache holds before its oldest pages are written out: 1/8, enough that a page in
@@ -118,6 +122,8 @@ const INACTIVE_SHARE: usize = 8;
 /// Steps of reclaim without success after which the limit is exceeded: alone, and while other threads are at it.
 const IDLE_STEPS: u32 = 4;
 const IDLE_STEPS_WITH_WORK: u32 = 40;
+/// Attempts to bring in a page that is mapped but that the machine says is not.
+const GONE_TRIES: u32 = 1000;
 /// Pages of one region bit: 2 MiB.
 const REGION_PAGES: u32 = 512;
 
@@ -300,8 +306,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 State::Cached => self.hit(page, word, cx),
                 State::Swapped => self.swap_in(page, word, cx),
             };
-            if let Some(outcome) = outcome {
-                return outcome;
+            match outcome {
+                // The map changes before the machine does: pages that lie in one mapping here may lie in two there. The next
+                // attempt is for one page.
+                Some(Fault::NotMapped) if again < GONE_TRIES && self.find(page).is_some_and(|v| !v.foreign) => {}
+                Some(outcome) => return outcome,
+                None => {}
             }
             again += 1;
             if again > 1 {
@@ -389,11 +399,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
         self.make_room(range.1, cx);
         let fresh = |w: Word| matches!(w.state(), State::Untouched | State::Zero);
         let (first, count) = self.claim_run(page, seen, range, &mut cx.saved, fresh)?;
+        // Before the look at the map: unmapping changes the map, then discards what lies in marked regions.
+        self.mark_region(first);
+        self.mark_region(first.plus(count - 1));
         let Some((first, count)) = self.keep_mapped(page, first, count, &mut cx.saved) else {
             return Some(Fault::NotMapped);
         };
-        self.mark_region(first);
-        self.mark_region(first.plus(count - 1));
         let (done, error) = self.machine.put_zero(first, count);
         let folio = done == FOLIO_PAGES && first == first.folio();
         for i in 0..count {
@@ -476,13 +487,42 @@ impl<M: Machine, S: Store> Engine<M, S> {
     }
 
     fn swap_in(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        let (outcome, pages) = self.bring_in(page, seen, cx)?;
+        if outcome == Fault::Done {
+            self.machine.count(if pages > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
+            let run = self.blocks[page.block().0 as usize].stream.load(Relaxed) >> 8;
+            if run >= STREAM_AHEAD && pages > 1 && self.limit_pages() >= STREAM_AHEAD_LIMIT_PAGES {
+                self.read_ahead(PageNo(page.folio().0 + FOLIO_PAGES as u32), cx);
+            }
+        }
+        Some(outcome)
+    }
+
+    /// Brings in the rest of a block, folio by folio from `next` on, for a stream that will touch it. Gives up where anything
+    /// is in the way.
+    fn read_ahead(&self, mut next: PageNo, cx: &mut Context<S::Worker>) {
+        while next.index_in_block() != 0 {
+            let word = self.word(next);
+            if word.state() != State::Swapped {
+                return;
+            }
+            match self.bring_in(next, word, cx) {
+                Some((Fault::Done, FOLIO_PAGES)) => next = next.plus(FOLIO_PAGES),
+                _ => return,
+            }
+        }
+    }
+
+    /// Brings a swapped page in, with the neighbours that its access pattern asks for. How it ended, and how many pages were
+    /// claimed for it.
+    fn bring_in(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<(Fault, usize)> {
         let mut range = self.fault_range(page);
         self.make_room(range.1, cx);
         loop {
             let swapped = |w: Word| w.state() == State::Swapped;
             let (first, count) = self.claim_run(page, seen, range, &mut cx.saved, swapped)?;
             match self.fetch(first, count, cx) {
-                Ok(()) => return self.install(page, first, count, cx),
+                Ok(()) => return self.install(page, first, count, cx).map(|outcome| (outcome, count)),
                 Err(error) => {
                     (0..count).for_each(|i| self.settle(first.plus(i), cx.saved[i]));
                     if count > 1 {
@@ -490,16 +530,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
                         range = (page, 1);
                         continue;
                     }
-                    return Some(match error {
-                        StoreError::Corrupt => {
-                            self.machine.count(Event::Corruptions, 1);
-                            Fault::Corrupt
-                        }
-                        StoreError::Io | StoreError::Full => {
-                            self.machine.count(Event::StoreErrors, 1);
-                            Fault::Unreadable
-                        }
-                    });
+                    let (event, fault) = match error {
+                        StoreError::Corrupt => (Event::Corruptions, Fault::Corrupt),
+                        StoreError::Io | StoreError::Full => (Event::StoreErrors, Fault::Unreadable),
+                    };
+                    self.machine.count(event, 1);
+                    return Some((fault, count));
                 }
             }
         }
@@ -556,7 +592,6 @@ impl<M: Machine, S: Store> Engine<M, S> {
         if first.0 + (done as u32) <= page.0 {
             return self.put_failed(error);
         }
-        self.machine.count(if count > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
         if folio {
             self.machine.count(Event::FoliosIn, 1);
         }
@@ -694,7 +729,10 @@ impl<M: Machine, S: Store> Engine<M, S> {
             self.enqueue(block);
         }
         if taken_all == 0 {
-            self.window_lists.lock(self.pause()).free.push(number);
+            // Pages that could not be dropped may have left copies.
+            if wanted == 0 || self.machine.release(WindowNo(number)) {
+                self.window_lists.lock(self.pause()).free.push(number);
+            }
             return None;
         }
         self.machine.count(Event::PagesTaken, taken_all.count_ones() as u64);
@@ -874,8 +912,11 @@ impl<M: Machine, S: Store> Engine<M, S> {
             self.machine.pause(spins);
             spins += 1;
         }
+        if !self.machine.release(number) {
+            // Its memory still counts; the window is never used again.
+            return true;
+        }
         let frames = window.frames.swap(0, Relaxed);
-        self.machine.release(number);
         self.staged.fetch_sub(frames as i64, Relaxed);
         self.window_lists.lock(self.pause()).free.push(number.0);
         true
@@ -964,7 +1005,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     /// Maps a free range. Its pages are untouched. False where the map or the machine refuses.
     pub fn map(&self, first: PageNo, count: u32, prot: Prot, locked: bool) -> bool {
-        let vma = Vma { first, count, prot, foreign: false, locked };
+        let vma = Vma { first, count, prot, foreign: false, locked, kept: false };
         if self.map.lock(self.pause()).insert(vma).is_err() {
             return false;
         }
@@ -977,7 +1018,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     /// Marks a free range as holding something that the kernel manages.
     pub fn map_foreign(&self, first: PageNo, count: u32, prot: Prot) -> bool {
-        let vma = Vma { first, count, prot, foreign: true, locked: false };
+        let vma = Vma { first, count, prot, foreign: true, locked: false, kept: false };
         self.map.lock(self.pause()).insert(vma).is_ok()
     }
 
@@ -1065,14 +1106,17 @@ impl<M: Machine, S: Store> Engine<M, S> {
             any |= word.state() == State::Resident;
             n += 1;
         }
-        if any {
-            self.machine.drop_pages(first, n);
-        }
+        let closed = !any || self.machine.drop_pages(first, n);
         for (i, &word) in saved[..n].iter().enumerate() {
             match word.state() {
                 State::Resident => {
-                    mapped += 1;
                     self.drop_retained(word.slot());
+                    if !closed {
+                        // A page of zeros that is still there.
+                        self.settle(first.plus(i), Word::resident(None, false));
+                        continue;
+                    }
+                    mapped += 1;
                 }
                 State::Swapped => {
                     if let Some(slot) = word.slot() {
@@ -1091,7 +1135,59 @@ impl<M: Machine, S: Store> Engine<M, S> {
             self.settle(first.plus(i), Word::UNTOUCHED);
         }
         self.resident.fetch_sub(mapped, Relaxed);
+        if !closed {
+            self.enqueue(first.block());
+        }
         n
+    }
+
+    /// Calls `f` for the resident pages of a range, run by run, while they are owned. Returns whether `f` always did.
+    pub fn with_resident(&self, first: PageNo, count: u32, mut f: impl FnMut(PageNo, usize) -> bool) -> bool {
+        let mut ok = true;
+        self.touched(first, count, |first, count| {
+            let (mut page, end) = (first.0, first.0 + count);
+            let mut spins = 0;
+            while page < end {
+                let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
+                let mut saved = [Word::UNTOUCHED; BLOCK_PAGES];
+                let mut n = 0;
+                while page + (n as u32) < stop {
+                    let word = self.word(PageNo(page).plus(n));
+                    if word.state() != State::Resident || !self.claim(PageNo(page).plus(n), word) {
+                        break;
+                    }
+                    saved[n] = word;
+                    n += 1;
+                }
+                if n > 0 {
+                    ok &= f(PageNo(page), n);
+                    (0..n).for_each(|i| self.settle(PageNo(page).plus(i), saved[i]));
+                    // Reclaim may have passed by while they were owned.
+                    self.enqueue(PageNo(page).block());
+                    page += n as u32;
+                    spins = 0;
+                } else if matches!(self.state(PageNo(page)), State::Busy | State::Resident) {
+                    self.machine.pause(spins);
+                    spins += 1;
+                } else {
+                    page += 1;
+                }
+            }
+        });
+        ok
+    }
+
+    /// Waits until each page of a range was seen without an owner.
+    pub fn settle_range(&self, first: PageNo, count: u32) {
+        self.touched(first, count, |first, count| {
+            for i in 0..count as usize {
+                let mut spins = 0;
+                while self.state(first.plus(i)) == State::Busy {
+                    self.machine.pause(spins);
+                    spins += 1;
+                }
+            }
+        });
     }
 
     /// Moves the content of a range to another, free of pages, that does not overlap it. The access of both is the caller's
@@ -1178,8 +1274,30 @@ impl<M: Machine, S: Store> Engine<M, S> {
     }
 
     /// Sets or lifts the lock of resident pages in a range. Locked pages are never evicted. To lock, the caller holds a
-    /// hazard over the range and has pinned it.
+    /// hazard over the range and has pinned it. What is kept for the kernel stays locked.
     pub fn set_locked(&self, first: PageNo, count: u32, locked: bool) {
+        if locked {
+            self.lock_pages(first, count, true);
+        } else {
+            let mut page = first.0;
+            while let Some(vma) = self.next_in(page, first.0 + count) {
+                if !vma.kept {
+                    self.lock_pages(vma.first, vma.count, false);
+                }
+                page = vma.end();
+            }
+        }
+        let _ = self.map.lock(self.pause()).update(first, count, |v| v.locked = locked);
+    }
+
+    /// Locks pages that the kernel uses by itself, until they are unmapped. The caller holds a hazard over the range and has
+    /// pinned it.
+    pub fn keep(&self, first: PageNo, count: u32) {
+        self.lock_pages(first, count, true);
+        let _ = self.map.lock(self.pause()).update(first, count, |v| v.kept = true);
+    }
+
+    fn lock_pages(&self, first: PageNo, count: u32, locked: bool) {
         for page in first.0..first.0 + count {
             let page = PageNo(page);
             let mut spins = 0;
@@ -1195,7 +1313,6 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 spins += 1;
             }
         }
-        let _ = self.map.lock(self.pause()).update(first, count, |v| v.locked = locked);
     }
 
     /// Evicts a range as far as it can be (`MADV_PAGEOUT`), or only unmaps it (`MADV_COLD`).

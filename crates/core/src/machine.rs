@@ -71,8 +71,8 @@ pub trait Machine: Sync {
     /// The frame must hold a page, and not be released while the reference lives.
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8];
 
-    /// Frees all frames of a window.
-    fn release(&self, window: WindowNo);
+    /// Frees all frames of a window. False where that failed: the window cannot be used again.
+    fn release(&self, window: WindowNo) -> bool;
 
     /// Installs whole pages with content from `src`. Returns how many pages were installed, and why it stopped.
     fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);
@@ -80,8 +80,9 @@ pub trait Machine: Sync {
     /// Installs `count` zero pages.
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>);
 
-    /// Drops the content of pages that are mapped.
-    fn drop_pages(&self, first: PageNo, count: usize);
+    /// Drops the content of pages that are mapped. Returns whether the program's next touch of them will be noticed; where
+    /// not, they stay mapped, as zeros.
+    fn drop_pages(&self, first: PageNo, count: usize) -> bool;
 
     /// Moves one mapped page to another place where none is. Returns false where that failed and nothing changed.
     fn transfer(&self, from: PageNo, to: PageNo) -> bool;

@@ -17,6 +17,8 @@ pub struct Vma {
     pub foreign: bool,
     /// Locked by the program; pages that appear later are locked too.
     pub locked: bool,
+    /// Locked for the kernel, which uses the pages by itself: stays so until it is unmapped.
+    pub kept: bool,
 }
 
 impl Vma {
@@ -25,7 +27,7 @@ impl Vma {
         self.first.0 + self.count
     }
     fn same_kind(&self, other: &Vma) -> bool {
-        self.prot == other.prot && self.foreign == other.foreign && self.locked == other.locked
+        (self.prot, self.foreign, self.locked, self.kept) == (other.prot, other.foreign, other.locked, other.kept)
     }
 }
 

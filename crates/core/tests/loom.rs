@@ -139,12 +139,13 @@ impl Machine for TestMachine {
         // SAFETY: within the allocation; not written before it is released.
         unsafe { std::slice::from_raw_parts(self.frame_ptr(frame.0 as usize), pages * PAGE_BYTES) }
     }
-    fn release(&self, window: WindowNo) {
+    fn release(&self, window: WindowNo) -> bool {
         let filled = self.filled[window.0 as usize].swap(0, SeqCst);
         for index in (0..BLOCK_PAGES).filter(|i| filled & 1 << i != 0) {
             // SAFETY: within the allocation, and nobody may refer to the frame any more.
             unsafe { self.frame_ptr(window.0 as usize * BLOCK_PAGES + index).write_bytes(0xdb, PAGE_BYTES) };
         }
+        true
     }
     fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
         for (i, page) in src.chunks_exact(PAGE_BYTES).enumerate() {
@@ -160,8 +161,9 @@ impl Machine for TestMachine {
         (0..count).for_each(|i| self.put_byte(first.plus(i), 0));
         (count, None)
     }
-    fn drop_pages(&self, first: PageNo, count: usize) {
+    fn drop_pages(&self, first: PageNo, count: usize) -> bool {
         (0..count).for_each(|i| self.page(first.plus(i)).store(0, SeqCst));
+        true
     }
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {
         let content = self.page(from).swap(0, SeqCst);

@@ -26,6 +26,8 @@ const REPRESENTATIVE: &[&str] = &[
     "fork_tree.c",
     "fork_threads.c",
     "fork_exec.c",
+    "lifecycle.c",
+    "protect_threads.c",
     "threads.c",
     "coroutine.c",
     "bigio.c",

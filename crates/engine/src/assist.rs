@@ -4,6 +4,7 @@ use crate::gate;
 use crate::layout::*;
 use crate::live::Live;
 use crate::machine::page_of;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_core::engine::{Context, Fault};
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_store::Worker;
@@ -169,6 +170,8 @@ impl<'a> Pins<'a> {
             }
             return Ok(());
         };
+        const MSG_WAITALL: usize = 0x100;
+        let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
         for (i, spec) in call.args.iter().enumerate() {
             let at = args[i];
             match *spec {
@@ -179,7 +182,8 @@ impl<'a> Pins<'a> {
                         // The kernel refuses this length; cut, it would not.
                         continue;
                     }
-                    if call.transfer && overlaps_arena(at, *len) {
+                    // Who waits for all of it takes less for the end of the connection.
+                    if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
                         *len = (*len).min(self.window_bytes);
                     }
                     let len = *len;
@@ -226,7 +230,7 @@ impl<'a> Pins<'a> {
                         let first = page_of(at);
                         let count = page_of(at + bytes as usize - 1).0 - first.0 + 1;
                         let _call = self.live.engine.begin_call();
-                        self.live.engine.set_locked(first, count, true);
+                        self.live.engine.keep(first, count);
                     }
                 }
             }
@@ -238,8 +242,11 @@ impl<'a> Pins<'a> {
 /// Frees the slots of threads that are gone: a thread can die inside a call.
 pub fn free_dead(live: &Live) {
     for (slot, owner) in live.engine.hazards.in_use() {
-        if os::tgkill(os::getpid(), owner as i32, 0) == Err(Errno::ESRCH) {
-            live.engine.hazards.release(slot);
+        // Whatever process it is of: a vforked child is no thread of ours, but it uses our slots.
+        // SAFETY: signal 0 is not sent.
+        if unsafe { outswap_sys::syscall2(nr::TKILL, owner as usize, 0) } == -(Errno::ESRCH.0 as isize) {
+            // Unless it has another owner by now.
+            let _ = live.engine.hazards.owner_word(slot).compare_exchange(owner, 0, AcqRel, Relaxed);
         }
     }
 }
@@ -251,8 +258,9 @@ fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {
     let mine = Iovec { base: local as usize, len };
     let theirs = Iovec { base: addr, len };
     let (a, b) = (&raw const mine as usize, &raw const theirs as usize);
+    // By the thread's number: a main thread that has ended leaves the process's number without memory.
     // SAFETY: the local part is memory of ours of that length; the other part is checked by the kernel.
-    unsafe { gate::call(nr, os::getpid() as usize, a, 1, b, 1, 0) == len as isize }
+    unsafe { gate::call(nr, os::gettid() as usize, a, 1, b, 1, 0) == len as isize }
 }
 
 /// Reads the program's memory without faulting. What is managed must be resident.
@@ -287,7 +295,7 @@ pub fn keep(live: &Live, cx: &mut Cx, addr: usize, len: usize) {
         let first: PageNo = page_of(addr.max(ARENA));
         let count = page_of(addr + len - 1).0 - first.0 + 1;
         let _call = live.engine.begin_call();
-        live.engine.set_locked(first, count, true);
+        live.engine.keep(first, count);
     }
     pins.release();
 }

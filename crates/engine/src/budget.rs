@@ -10,7 +10,7 @@ use crate::reclaim;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*};
 use outswap_core::store::Store;
 use outswap_core::units::PAGE_BYTES;
-use outswap_sys::os;
+use outswap_sys::{Errno, os};
 
 /// What the budget knows.
 #[derive(Default)]
@@ -69,14 +69,14 @@ pub fn number(text: &[u8]) -> u64 {
 pub fn anonymous_bytes(shared: bool) -> Option<u64> {
     let mut buf = [0u8; 1536];
     if shared {
-        let len = read_file(b"/proc/self/smaps_rollup\0", &mut buf);
+        let len = read_file(b"/proc/thread-self/smaps_rollup\0", &mut buf);
         let key = b"\nPss_Anon:";
         let at = buf[..len].windows(key.len()).position(|w| w == key);
         if let Some(at) = at {
             return Some(number(&buf[at + key.len()..len]) * 1024);
         }
     }
-    let len = read_file(b"/proc/self/statm\0", &mut buf);
+    let len = read_file(b"/proc/thread-self/statm\0", &mut buf);
     let mut fields = buf[..len].split(|c| *c == b' ');
     let resident = number(fields.nth(1)?);
     let file_and_shared = number(fields.next()?);
@@ -100,6 +100,11 @@ pub fn measure(live: &Live) {
         budget.measured_at_ns.store(os::monotonic_ns(), Relaxed);
     }
     budget.measuring.store(false, Release);
+}
+
+/// In a forked child: a measurement that another thread of the parent was at is not ours to wait for.
+pub fn forget(live: &Live) {
+    live.budget.measuring.store(false, Release);
 }
 
 /// Measures if the last time is long ago.
@@ -215,6 +220,53 @@ pub fn refresh(live: &Live) {
         (Stat::RawUnits, &stats.raw_units),
     ] {
         counters.set(stat, counter.load(Relaxed));
+    }
+}
+
+/// Whether a process has ended, or is a zombie of which no thread lives.
+fn is_gone(pid: i32) -> bool {
+    if os::kill(pid, 0) == Err(Errno::ESRCH) {
+        return true;
+    }
+    let mut path = *b"/proc/0000000000/stat\0";
+    let mut rest = pid as u32;
+    for digit in path[6..16].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    // The kernel takes no zeros in front.
+    let skip = path[6..15].iter().take_while(|c| **c == b'0').count();
+    let mut shorter = [0u8; 24];
+    shorter[..6].copy_from_slice(b"/proc/");
+    let tail = &path[6 + skip..];
+    shorter[6..6 + tail.len()].copy_from_slice(tail);
+    threads(&shorter).is_some_and(|(state, threads)| state == b'Z' && threads <= 1)
+}
+
+/// State and number of threads from a `stat` file.
+fn threads(path: &[u8]) -> Option<(u8, u64)> {
+    let mut buf = [0u8; 512];
+    let len = read_file(path, &mut buf);
+    // The name before the last parenthesis may hold anything.
+    let after = buf[..len].iter().rposition(|c| *c == b')')? + 2;
+    let state = *buf[..len].get(after)?;
+    let field = buf[after..len].split(|c| *c == b' ').nth(17)?;
+    Some((state, number(field)))
+}
+
+/// Whether the calling thread, which is not the main one, is the last of its process: the main thread counts as long as its
+/// end was not noticed by the parent.
+pub fn is_last_thread() -> bool {
+    threads(b"/proc/self/stat\0").is_some_and(|(state, threads)| state == b'Z' && threads <= 2)
+}
+
+/// Folds the records of processes that ended, which the supervisor does while it lives.
+pub fn fold_dead(live: &Live) {
+    for record in &live.control.processes {
+        let pid = record.pid.load(Acquire);
+        if pid > 0 && is_gone(pid) {
+            live.control.fold(record, pid);
+        }
     }
 }
 

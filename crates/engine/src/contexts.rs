@@ -81,6 +81,12 @@ impl Contexts {
         Held { contexts: self, index: 0 }
     }
 
+    /// In a forked child of the thread that keeps others out: a context that another thread was about to give back, or to take,
+    /// is free.
+    pub fn only_this(&self) {
+        self.held.store(1, SeqCst);
+    }
+
     /// Lets others in again.
     pub fn readmit(&self) {
         self.exclusive.store(0, SeqCst);

@@ -3,14 +3,15 @@
 //! All strings are copied to memory of our own first, so that nothing the kernel reads is managed. A vforked child shares this
 //! memory and never comes back to free it; the kernel clears the buffer's owner word when the child leaves
 //! (`set_tid_address`), as it does for a thread's id.
-use crate::assist;
 use crate::control;
 use crate::layout::in_arena;
 use crate::live::Live;
+use crate::signals::OURS;
+use crate::{assist, budget};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_core::engine::Context;
 use outswap_store::Worker;
-use outswap_sys::{Errno, nr, os, syscall1, syscall3, syscall5};
+use outswap_sys::{Errno, nr, os, signal, syscall1, syscall3, syscall5};
 
 type Cx = Context<Worker>;
 const BUFFERS: usize = 16;
@@ -24,6 +25,11 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 pub fn reserve() -> outswap_sys::Result<()> {
     BASE.store(os::mmap_anonymous(BUFFERS * BUFFER_BYTES)?, Release);
     Ok(())
+}
+
+/// In a forked child: no other thread is at work on a buffer.
+pub fn forget() {
+    OWNERS.iter().for_each(|owner| owner.store(0, Release));
 }
 
 /// A buffer: strings from the start up, the arrays of pointers from the end down.
@@ -124,8 +130,9 @@ fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
     read(live, cx, from, &mut bytes).then(|| usize::from_le_bytes(bytes)).ok_or(Errno::EFAULT)
 }
 
-/// Serves execve and execveat; returns only when the call fails.
-pub fn exec(live: &Live, nr: usize, args: [usize; 6]) -> isize {
+/// Serves execve and execveat; returns only when the call fails. `mask` is the signal mask of the interrupted code, which the
+/// new program inherits.
+pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
     let tid = os::gettid() as u32;
     let mut spins = 0;
     let buffer = loop {
@@ -151,13 +158,26 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6]) -> isize {
                 // SAFETY: the word lives for ever; the kernel clears it when this child leaves our memory.
                 unsafe { syscall1(nr::SET_TID_ADDRESS, OWNERS[buffer].as_ptr() as usize) };
             }
+            // What this process uses ends with its memory. A managed program counts anew; one that is not must not stand for it.
+            let charge = if own { live.record().charge_bytes.swap(0, AcqRel) } else { 0 };
+            live.control.charge_bytes.fetch_sub(charge, AcqRel);
+            signal::set_mask(mask & !OURS);
             // SAFETY: strings and arrays are in our buffer, NUL-terminated.
-            unsafe {
+            let error = unsafe {
                 match nr {
                     nr::EXECVE => syscall3(nr, path, argv, envp),
                     _ => syscall5(nr, args[0], path, argv, envp, args[4]),
                 }
+            };
+            signal::set_mask(u64::MAX);
+            if own {
+                let _held = live.contexts.hold();
+                budget::refresh(live);
+            } else {
+                // SAFETY: takes the buffer's word away from the kernel again.
+                unsafe { syscall1(nr::SET_TID_ADDRESS, 0) };
             }
+            error
         }
     };
     OWNERS[buffer].store(0, Release);

@@ -7,7 +7,7 @@ use crate::control::{Control, Process, Stat};
 use crate::layout::in_arena;
 use crate::live::{self, Live};
 use crate::source::Source;
-use crate::{assist, budget, gate, reclaim, signals};
+use crate::{assist, budget, exec, gate, reclaim, signals};
 use core::sync::atomic::Ordering::*;
 use outswap_sys::{Errno, Result, nr, os};
 
@@ -15,6 +15,7 @@ use outswap_sys::{Errno, Result, nr, os};
 const CLONE_PARENT_SETTID: usize = 0x0010_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
+const CLONE_PIDFD: usize = 0x1000;
 
 /// Serves fork and clone without shared memory. Runs in the trap handler, with all signals blocked. Both sides go on in
 /// this handler; a stack that the caller gave for the child is the caller's to set there.
@@ -28,7 +29,9 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     let tid = os::gettid();
     let mut held = live.contexts.exclude(tid);
     let result = held.run(|cx| {
-        for (flags, at) in [(CLONE_PARENT_SETTID, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])] {
+        for (flags, at) in
+            [(CLONE_PARENT_SETTID | CLONE_PIDFD, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])]
+        {
             if args[0] & flags != 0 && in_arena(at) {
                 assist::keep(live, cx, at, 4);
             }
@@ -38,7 +41,7 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
-            if let Err(e) = become_child(live) {
+            if let Err(e) = become_child(live, tid) {
                 // Without its fault source the child would read zeros where its data is: it must not run.
                 live.control.post(b"error: a forked child could not set up its memory and was ended");
                 let _ = e;
@@ -56,6 +59,8 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     live.contexts.readmit();
     if result >= 0 {
         live.stat(Stat::Forks, (result > 0) as u64);
+        // Inside the engine, so that another thread's fork does not copy a lock or a measurement half done.
+        let _held = live.contexts.hold();
         budget::measure(live);
         budget::refresh(live);
         if result == 0 {
@@ -65,13 +70,20 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     result
 }
 
-fn become_child(live: &Live) -> Result<()> {
+fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     reclaim::forget();
-    // Calls of the parent's other threads do not exist here.
-    for (slot, _) in live.engine.hazards.in_use() {
-        live.engine.hazards.release(slot);
+    live.contexts.only_this();
+    budget::forget(live);
+    exec::forget();
+    // Calls of the parent's other threads do not exist here. This thread's go on: a handler that interrupted one may fork.
+    for (slot, owner) in live.engine.hazards.in_use() {
+        if owner == parent_tid as u32 {
+            live.engine.hazards.owner_word(slot).store(os::gettid() as u32, Release);
+        } else {
+            live.engine.hazards.release(slot);
+        }
     }
     let machine = &live.engine.machine;
     let record = take_record(live.control, pid).ok_or(Errno::EAGAIN)?;
@@ -96,9 +108,7 @@ fn become_child(live: &Live) -> Result<()> {
 /// Opens `/proc/self/mem` at a descriptor of at least `min_fd`.
 pub fn open_mem(min_fd: i32) -> Result<i32> {
     let low = os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0)?;
-    let high = os::fcntl(low, os::F_DUPFD_CLOEXEC, min_fd as usize);
-    let _ = os::close(low);
-    high.map(|fd| fd as i32)
+    Ok(live::raise(low, min_fd))
 }
 
 /// Takes a record of the control block for a process. A record that this process had before an exec, or that a dead process

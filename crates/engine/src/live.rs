@@ -335,9 +335,26 @@ pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
         | uffd::FEATURE_PAGEFAULT_FLAG_WP
         | if source == Source::Move { uffd::FEATURE_MOVE } else { 0 };
     let low = Uffd::open(features)?;
-    let high = os::fcntl(low.0, os::F_DUPFD_CLOEXEC, min_fd as usize);
-    let _ = os::close(low.0);
-    high.map(|fd| Uffd(fd as i32))
+    Ok(Uffd(raise(low.0, min_fd)))
+}
+
+/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
+pub fn raise(low: i32, min_fd: i32) -> i32 {
+    const RLIMIT_NOFILE: usize = 7;
+    const BELOW_LIMIT: usize = 16;
+    let mut limit = [0u64; 2];
+    // SAFETY: `limit` has the layout of `struct rlimit64`.
+    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
+    let soft = limit[0].min(i32::MAX as u64) as usize;
+    for at in [min_fd as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
+        if at > low as usize
+            && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)
+        {
+            let _ = os::close(low);
+            return high as i32;
+        }
+    }
+    low
 }
 
 /// Pages of a staging area of so many bytes.

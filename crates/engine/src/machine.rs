@@ -105,11 +105,12 @@ impl Machine for LiveMachine {
         unsafe { core::slice::from_raw_parts(self.frame_address(frame) as *const u8, pages * PAGE_BYTES) }
     }
 
-    fn release(&self, window: WindowNo) {
+    fn release(&self, window: WindowNo) -> bool {
         let at = self.window_address(window, 0);
         // SAFETY: the window is the caller's, and no frame of it is needed any more.
-        let _ = unsafe { os::madvise(at, BLOCK_PAGES * PAGE_BYTES, os::MADV_DONTNEED) };
+        let freed = unsafe { os::madvise(at, BLOCK_PAGES * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok();
         live::budget_tick();
+        freed
     }
 
     fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
@@ -124,8 +125,8 @@ impl Machine for LiveMachine {
         (done, error)
     }
 
-    fn drop_pages(&self, first: PageNo, count: usize) {
-        self.source().drop_pages(first, count);
+    fn drop_pages(&self, first: PageNo, count: usize) -> bool {
+        self.source().drop_pages(first, count)
     }
 
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {

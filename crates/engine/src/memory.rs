@@ -294,7 +294,8 @@ pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -
         || (MADV_DONTNEED..=advice::KEEPONFORK).contains(&what) && !(5..=7).contains(&what)
         || (MADV_COLD..=advice::COLLAPSE).contains(&what);
     if !known {
-        return pass(nr::MADVISE, [addr, len, what, 0, 0, 0]);
+        // An advice of a kernel to come might drop pages behind the engine's back.
+        return if overlaps_arena(addr, len) { EINVAL } else { pass(nr::MADVISE, [addr, len, what, 0, 0, 0]) };
     }
     if addr == end {
         return 0;
@@ -330,11 +331,20 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
     let engine = &live.engine;
     match what {
         MADV_DONTNEED | MADV_FREE if vma.locked => return EINVAL,
+        MADV_DONTNEED | MADV_FREE | advice::DONTNEED_LOCKED if vma.kept => {
+            engine.discard(vma.first, vma.count);
+            let mut pins = assist::Pins::new(live);
+            if pins.pin(cx, address(vma.first), vma.count as usize * PAGE_BYTES).is_ok() {
+                engine.keep(vma.first, vma.count);
+            }
+            pins.release();
+        }
         // Dropping freed pages at once is one of the moments at which the kernel may do so.
         MADV_DONTNEED | MADV_FREE => engine.discard(vma.first, vma.count),
         advice::DONTNEED_LOCKED => {
             engine.discard(vma.first, vma.count);
             if vma.locked {
+                live.add_locked(-(vma.count as i64));
                 lock_range(live, cx, vma.first, vma.count);
             }
         }
@@ -462,6 +472,7 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     }
     if vma.locked {
         live.engine.set_locked(first, old, false);
+        live.add_locked(-(old as i64));
     }
     live.engine.move_pages(first, target, moved, cx);
     if vma.prot != Prot::READ_WRITE {
@@ -839,6 +850,8 @@ pub fn call(nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isize> {
         nr::MSYNC => msync(live, a, b, c),
         nr::BRK => brk(live, a),
         nr::REMAP_FILE_PAGES => EINVAL,
+        // What is sealed could not be evicted. As on kernels before 6.10.
+        nr::MSEAL if overlaps_arena(a, b) => error(Errno::ENOSYS),
         nr::SHMAT if overlaps_arena(b, 1) => shmat(live, a, b, c),
         nr::SHMDT if overlaps_arena(a, 1) => shmdt(live, a),
         _ => return None,

@@ -4,10 +4,11 @@
 //! work when the C library's own state is in any condition.
 use crate::control::Stat;
 use crate::live::{Live, live};
-use crate::{assist, budget};
+use crate::{assist, budget, trap};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_core::engine::Step;
+use outswap_core::store::Store;
 use outswap_sys::{nr, os, signal};
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -22,6 +23,8 @@ const LOOK_NS: u64 = 50_000_000;
 /// The same in a process that shares pages with others, whose writes nobody tells it of.
 const LOOK_SHARED_NS: u64 = 10_000_000;
 
+/// Bytes of a pool over its limit that are given back at one look.
+const SHRINK_BYTES: u64 = 1 << 20;
 /// Looks after which slots of threads that ended inside a call are freed.
 const SWEEP_LOOKS: u32 = 16;
 
@@ -39,7 +42,8 @@ fn free_pages(live: &Live) -> u64 {
 pub fn wake_if_low(live: &Live) {
     let limit = live.engine.limit_pages();
     if STARTED.load(Relaxed) == 0 {
-        if live.engine.used_pages() > limit / 2 && STARTED.swap(1, AcqRel) == 0 {
+        // Not in a vforked child, whose exec would end the thread.
+        if live.engine.used_pages() > limit / 2 && live.is_own_process() && STARTED.swap(1, AcqRel) == 0 {
             start();
         }
         return;
@@ -108,10 +112,21 @@ extern "C" fn main() -> ! {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(SWEEP_LOOKS) {
                 assist::free_dead(live);
+                budget::fold_dead(live);
             }
-            let held = live.contexts.hold();
+            if budget::is_last_thread() {
+                // All of the program's threads have ended, and none of them ended the process.
+                os::exit_thread(trap::last_status());
+            }
+            let mut held = live.contexts.hold();
             budget::measure_if_due(live);
             budget::refresh(live);
+            held.run(|cx| {
+                let excess = live.engine.store.excess_bytes();
+                if excess > 0 {
+                    live.engine.store.shrink(excess.min(SHRINK_BYTES), &mut cx.worker);
+                }
+            });
             drop(held);
             if free_pages(live) >= low {
                 continue;

@@ -127,7 +127,15 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&*info, &*uc) };
     let Some(live) = try_live() else { return fall(signal) };
-    if is_ours(live, signal, siginfo, ucontext) {
+    // Looking at the map takes its lock, which a fork in another thread must not copy held: inside the engine it waits.
+    let ours = match live.source() {
+        Source::Mprotect => {
+            let _held = live.contexts.hold();
+            is_ours(live, signal, siginfo, ucontext)
+        }
+        Source::Move | Source::Copy => is_ours(live, signal, siginfo, ucontext),
+    };
+    if ours {
         // SAFETY: every x86-64 processor has the counter.
         let start = unsafe { _rdtsc() };
         let page = page_of(siginfo.addr);
@@ -163,6 +171,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
 
 fn is_hole(live: &Live, addr: usize) -> bool {
     let inside = addr < ARENA + live.engine.machine.arena_bytes.load(Relaxed);
+    let _held = live.contexts.hold();
     inside && live.engine.find(page_of(addr)).is_none()
 }
 
@@ -170,7 +179,8 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let siginfo = unsafe { &*info };
     match try_live() {
-        Some(live) if siginfo.code == SYS_SECCOMP => {
+        // What traps in the gate is trapped by a filter of the program's own.
+        Some(live) if siginfo.code == SYS_SECCOMP && !(GATE..GATE + GATE_CODE_BYTES).contains(&siginfo.addr) => {
             // SAFETY: as above; nobody else has the context of the interrupted code.
             unsafe { trap::on_trap(live, siginfo, &mut *uc) }
         }
@@ -214,6 +224,7 @@ fn fall(signal: i32) {
 /// `info` and `uc` are what the kernel passed to the handler that calls this, as its last act.
 unsafe fn dispatch(live: &Live, signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
     let action = {
+        let _held = live.contexts.hold();
         let mut actions = live.actions.lock(|s| crate::live::pause(live, s));
         let Some(slot) = actions.get(signal) else { return };
         let action = *slot;

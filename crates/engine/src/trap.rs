@@ -67,7 +67,7 @@ pub fn on_trap(live: &Live, info: &Siginfo, uc: &mut Ucontext) {
         return;
     }
     if nr == nr::EXECVE || nr == nr::EXECVEAT {
-        uc.gregs.rax = exec::exec(live, nr, args) as u64;
+        uc.gregs.rax = exec::exec(live, nr, args, uc.sigmask) as u64;
         return;
     }
     if nr == nr::EXIT {
@@ -342,9 +342,19 @@ fn sigaltstack(live: &Live, [new, old, ..]: [usize; 6], uc: &mut Ucontext) {
     }
 }
 
+/// With what status a thread of the program ended last.
+static LAST_STATUS: core::sync::atomic::AtomicI32 = core::sync::atomic::AtomicI32::new(0);
+
+/// The status that a process ends with whose last thread ends by itself.
+pub fn last_status() -> i32 {
+    LAST_STATUS.load(core::sync::atomic::Ordering::Acquire)
+}
+
 /// A thread ends. The kernel then walks its list of robust mutexes by itself, so those in managed memory must be there; they
 /// stay until it is noticed that the thread is gone.
 fn end_thread(live: &Live, status: usize, uc: &mut Ucontext) {
+    LAST_STATUS.store(status as i32, core::sync::atomic::Ordering::Release);
+    signals::set_pretended(0);
     let slot = live.contexts.hold().run(|cx| {
         let mut pins = Pins::new(live);
         let mut any = false;

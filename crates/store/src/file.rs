@@ -524,7 +524,9 @@ impl FileTier {
         let Buffer { segment, filled, flushed, .. } = self.buffers.lock()[index];
         // Only the buffer's own mark is left: nobody will ever read it.
         let dead = self.usage(segment).live.load(Acquire) == 1;
-        if !dead && self.write(io, index, segment, flushed as usize, filled as usize, stats).is_err() {
+        let write = || self.write(io, index, segment, flushed as usize, filled as usize, stats);
+        // A full disk may be full of what children that ended had shared.
+        if !dead && write().is_err() && !(self.reap(io) && write().is_ok()) {
             self.buffers.lock()[index].state = BufferState::Stuck;
             self.failed(stats);
             return Err(StoreError::Full);
@@ -717,6 +719,21 @@ impl FileTier {
         best.map(|(_, segment)| segment)
     }
 
+    /// Keeps a segment with live slots from being freed, as one more slot would. False where it has none any more, or is not
+    /// written out.
+    pub fn hold<I: FileIo>(&self, io: &I, segment: u32) -> bool {
+        let usage = self.usage(segment);
+        if usage.live.fetch_update(AcqRel, Acquire, |live| (live > 0).then_some(live + 1)).is_err() {
+            return false;
+        }
+        let open = |b: &Buffer| b.state != BufferState::Free && b.segment == segment;
+        let ready = usage.written.load(Acquire) > 0 && !self.buffers.lock().iter().any(open);
+        if !ready {
+            self.release_slots(io, segment, 1);
+        }
+        ready
+    }
+
     // ---- fork and exit ----
 
     /// Writes out the open segment and reserves an entry for the child. False where no entry was free.
@@ -733,13 +750,11 @@ impl FileTier {
                 }
             }
         }
+        // Children that ended hold on to what they shared.
+        self.reap(io);
         let shared = self.shared();
         let free = || shared.users.iter().position(|u| u.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok());
-        let child = free().or_else(|| {
-            self.reap(io);
-            free()
-        });
-        let child = child.unwrap_or_else(|| {
+        let child = free().unwrap_or_else(|| {
             add(&stats.pinned_forks, 1);
             FOR_EVER
         });

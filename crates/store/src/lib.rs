@@ -385,6 +385,11 @@ impl<I: FileIo> Tiers<I> {
         self.limits.limit_bytes.store(bytes, Relaxed);
     }
 
+    /// Bytes that the RAM tiers hold beyond their limit, which puts alone do not win back.
+    pub fn excess_bytes(&self) -> u64 {
+        self.limits.held_bytes.load(Relaxed).saturating_sub(self.limits.limit_bytes.load(Relaxed))
+    }
+
     /// The file's descriptor once it is open, so that the engine can guard it against the program.
     pub fn file_descriptor(&self) -> Option<i32> {
         self.file_tier.and(self.file.fd())
@@ -755,9 +760,19 @@ impl<I: FileIo> Tiers<I> {
         // One cleaner at a time; the one that cleans also comes here through `append`.
         let Some(buffer) = self.cleaning_buffer.try_lock() else { return false };
         let Some(segment) = self.file.sparsest() else { return false };
+        // Held, or it could be freed and filled anew while its old content is being moved.
+        if !self.file.hold(&self.io, segment) {
+            return false;
+        }
+        let any = self.clean_segment(segment, *buffer);
+        self.file.release_slots(&self.io, segment, 1);
+        any
+    }
+
+    fn clean_segment(&self, segment: u32, buffer: usize) -> bool {
         self.cleaning_used.store(1, Relaxed);
         // SAFETY: a region of this size, used under its lock only.
-        let bytes = unsafe { core::slice::from_raw_parts_mut(*buffer as *mut u8, SEGMENT_BYTES) };
+        let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SEGMENT_BYTES) };
         let base = segment as u64 * SEGMENT_BYTES as u64;
         if self.read_segment(base, bytes).is_err() {
             return false;

@@ -48,6 +48,8 @@ pub const ACCEPT: usize = 43;
 pub const SENDTO: usize = 44;
 pub const RECVFROM: usize = 45;
 pub const SENDMSG: usize = 46;
+/// `mseal`.
+pub const MSEAL: usize = 462;
 pub const RECVMSG: usize = 47;
 pub const SHUTDOWN: usize = 48;
 pub const BIND: usize = 49;
@@ -728,6 +730,7 @@ pub fn name(nr: usize) -> &'static str {
         447 => "memfd_secret",
         448 => "process_mrelease",
         449 => "futex_waitv",
+        462 => "mseal",
         450 => "set_mempolicy_home_node",
         _ => "unknown",
     }

@@ -223,6 +223,14 @@ pub fn exit_group(status: i32) -> ! {
     }
 }
 
+/// Ends the calling thread. With the last thread, the process ends with its status.
+pub fn exit_thread(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe { syscall1(nr::EXIT, status as usize) };
+    }
+}
+
 /// Nanoseconds on the monotonic clock.
 pub fn monotonic_ns() -> u64 {
     let mut ts = [0i64; 2];

@@ -262,7 +262,7 @@ impl Machine for SimMachine {
         unsafe { std::slice::from_raw_parts(self.frame_ptr(first), pages * PAGE_BYTES) }
     }
 
-    fn release(&self, window: WindowNo) {
+    fn release(&self, window: WindowNo) -> bool {
         step();
         let mut m = self.lock();
         let first = window.0 as usize * BLOCK_PAGES;
@@ -275,6 +275,7 @@ impl Machine for SimMachine {
         }
         drop(m);
         step();
+        true
     }
 
     fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
@@ -297,7 +298,7 @@ impl Machine for SimMachine {
         (count, None)
     }
 
-    fn drop_pages(&self, first: PageNo, count: usize) {
+    fn drop_pages(&self, first: PageNo, count: usize) -> bool {
         for i in 0..count {
             step();
             self.assert_owned(first.plus(i), "drop");
@@ -308,6 +309,7 @@ impl Machine for SimMachine {
             }
         }
         step();
+        true
     }
 
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {

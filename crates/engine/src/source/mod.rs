@@ -66,12 +66,11 @@ impl Source {
     }
 
     /// See [`outswap_core::machine::Machine::drop_pages`].
-    pub fn drop_pages(self, first: PageNo, count: usize) {
+    pub fn drop_pages(self, first: PageNo, count: usize) -> bool {
+        assert!(crate::machine::drop_content(first, count), "managed pages can be dropped");
         match self {
-            Source::Move | Source::Copy => {
-                assert!(crate::machine::drop_content(first, count), "managed pages can be dropped")
-            }
-            Source::Mprotect => mprotect::drop_pages(first, count),
+            Source::Move | Source::Copy => true,
+            Source::Mprotect => mprotect::close(first, count),
         }
     }
 

@@ -8,9 +8,8 @@ use crate::machine::{LiveMachine, address, drop_content};
 use crate::{budget, gate};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use outswap_core::hazard::mask_of;
-use outswap_core::machine::{Machine, Prot, PutError, WindowNo};
+use outswap_core::machine::{Prot, PutError, WindowNo};
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_core::word::State;
 use outswap_sys::{Errno, Result, nr};
 
 /// Most pages that come in together because of the kernel's limit of mappings.
@@ -29,7 +28,7 @@ pub fn learn_limits() {
     }
 }
 
-/// See [`Machine::grain`]. A resident group between pages that are not is a mapping, and so is what lies before it: half of
+/// See [`outswap_core::machine::Machine::grain`]. A resident group between pages that are not is a mapping, and so is what lies before it: half of
 /// the mappings that a process may have are enough for that with groups of this size. The rest is the program's.
 pub fn grain() -> usize {
     let Some(live) = try_live() else { return GRAIN_MAX_PAGES as usize };
@@ -59,7 +58,7 @@ fn transfer_bytes(nr: usize, fd: i32, local: usize, len: usize, remote: usize) -
     true
 }
 
-/// See [`Machine::take`].
+/// See [`outswap_core::machine::Machine::take`].
 pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
     let fd = m.mem_fd.load(Relaxed);
     let count = 64 - present.leading_zeros() as usize;
@@ -109,7 +108,7 @@ fn restore_access(first: PageNo, count: usize) -> bool {
     ok
 }
 
-/// See [`Machine::put`].
+/// See [`outswap_core::machine::Machine::put`].
 pub fn put(m: &LiveMachine, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
     let fd = m.mem_fd.load(Relaxed);
     let count = src.len() / PAGE_BYTES;
@@ -125,7 +124,7 @@ pub fn put(m: &LiveMachine, first: PageNo, src: &[u8]) -> (usize, Option<PutErro
     (count, None)
 }
 
-/// See [`Machine::put_zero`]. The kernel fills the pages with zeros when they are touched.
+/// See [`outswap_core::machine::Machine::put_zero`]. The kernel fills the pages with zeros when they are touched.
 pub fn put_zero(first: PageNo, count: usize) -> (usize, Option<PutError>) {
     if !restore_access(first, count) {
         let _ = set_access(first, count, Prot::NONE);
@@ -134,13 +133,12 @@ pub fn put_zero(first: PageNo, count: usize) -> (usize, Option<PutError>) {
     (count, None)
 }
 
-/// See [`Machine::drop_pages`].
-pub fn drop_pages(first: PageNo, count: usize) {
-    let _ = set_access(first, count, Prot::NONE);
-    assert!(drop_content(first, count), "managed pages can be dropped");
+/// Takes the access from pages that hold nothing. False where the kernel has no room for another mapping.
+pub fn close(first: PageNo, count: usize) -> bool {
+    set_access(first, count, Prot::NONE).is_ok()
 }
 
-/// See [`Machine::transfer`].
+/// See [`outswap_core::machine::Machine::transfer`].
 pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
     let mut page = [0u8; PAGE_BYTES];
     let fd = m.mem_fd.load(Relaxed);
@@ -148,34 +146,20 @@ pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
     if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, address(from)) || put(m, to, &page).0 == 0 {
         return false;
     }
-    drop_pages(from, 1);
+    assert!(drop_content(from, 1), "managed pages can be dropped");
+    // Where there is no room for another mapping, the whole old range is closed when it is unmapped, right after this.
+    let _ = close(from, 1);
     true
 }
 
-/// See [`Machine::protect`]. The map already says the new access; a page that is busy gets it from there.
+/// See [`outswap_core::machine::Machine::protect`]. The map already says the new access; a page that is busy gets it from there.
 pub fn protect(first: PageNo, count: usize, prot: Prot) -> bool {
+    let engine = &live().engine;
     if prot == Prot::NONE {
+        // Whoever owns a page now may have looked at the map before it changed.
+        engine.settle_range(first, count as u32);
         return set_access(first, count, prot).is_ok();
     }
-    let engine = &live().engine;
-    let mut ok = true;
-    engine.touched(first, count as u32, |first, count| {
-        let mut at = 0;
-        while at < count as usize {
-            let mut spins = 0;
-            while engine.state(first.plus(at)) == State::Busy {
-                engine.machine.pause(spins);
-                spins += 1;
-            }
-            let mut run = 0;
-            while at + run < count as usize && engine.state(first.plus(at + run)) == State::Resident {
-                run += 1;
-            }
-            if run > 0 {
-                ok &= set_access(first.plus(at), run, prot).is_ok();
-            }
-            at += run.max(1);
-        }
-    });
-    ok
+    // Reclaim must not take a page between the look at it and the change: it would be accessible, and empty.
+    engine.with_resident(first, count as u32, |first, count| set_access(first, count, prot).is_ok())
 }
