@@ -1011,6 +1011,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         }
         if prot != Prot::NONE && !self.machine.protect(first, count as usize, prot) {
             let _ = self.map.lock(self.pause()).remove(first, count);
+            // A stream that ends at the border may have been here meanwhile.
+            self.discard(first, count);
             return false;
         }
         true
