@@ -603,6 +603,9 @@ impl<M: Machine, S: Store> Engine<M, S> {
     /// Reclaims in the caller until `pages` more fit under the limit, or nothing more can be done.
     pub fn make_room(&self, pages: usize, cx: &mut Context<S::Worker>) -> bool {
         let mut idle = 0;
+        if self.used_pages() + pages as u64 > self.limit_pages() {
+            self.machine.count(Event::DirectReclaims, 1);
+        }
         while self.used_pages() + pages as u64 > self.limit_pages() {
             match self.reclaim(cx) {
                 Step::Freed(_) | Step::Staged => idle = 0,

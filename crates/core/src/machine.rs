@@ -48,6 +48,7 @@ pub enum Event {
     StoreFull,
     StoreErrors,
     Corruptions,
+    DirectReclaims,
     OverLimit,
 }
 /// How many kinds of [`Event`] there are.

@@ -162,6 +162,7 @@ impl Machine for LiveMachine {
                 Event::StoreFull => Stat::StoreFull,
                 Event::StoreErrors => Stat::StoreErrors,
                 Event::Corruptions => Stat::Corruptions,
+                Event::DirectReclaims => Stat::DirectReclaims,
                 Event::OverLimit => Stat::OverBudget,
             },
             n,
