@@ -144,7 +144,7 @@ fn build_range() -> Program {
 /// What the process filter must know.
 pub struct Known {
     /// Code of the C library, as address ranges.
-    pub library: [(usize, usize); 4],
+    pub code: [(usize, usize); 4],
     /// Our descriptors.
     pub fds: core::ops::RangeInclusive<i32>,
     /// Whether the program's own allocator is used, whose mappings come from inside the C library.
@@ -162,7 +162,7 @@ fn build_process(known: &Known) -> Program {
     // Comparing 64 bits in halves: a range that crosses a 4 GiB border is cut at the border, into ranges within one window.
     let mut windows = [(0usize, 0usize); 8];
     let mut n = 0;
-    for &(start, end) in known.library.iter().filter(|r| r.1 > r.0) {
+    for &(start, end) in known.code.iter().filter(|r| r.1 > r.0) {
         let mut start = start;
         while start < end {
             let stop = end.min(((start >> 32) + 1) << 32);
@@ -279,7 +279,7 @@ mod tests {
 
     fn process(keep_malloc: bool) -> Program {
         let library = [(0x7f00_0000_1000, 0x7f00_0010_0000), (0x7eff_ffff_0000, 0x7f00_0000_0800), (0, 0), (0, 0)];
-        build_process(&Known { library, fds: 1000..=1010, keep_malloc })
+        build_process(&Known { code: library, fds: 1000..=1010, keep_malloc })
     }
 
     #[test]

@@ -249,7 +249,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;
     signals::take_altstack().map_err(|_| SetupError::NoMemory)?;
     let known =
-        Known { library: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
+        Known { code: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
     // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
     // few hundred execs ends here, because filters add up.
     let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range() };

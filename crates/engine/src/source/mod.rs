@@ -67,11 +67,13 @@ impl Source {
 
     /// See [`outswap_core::machine::Machine::drop_pages`].
     pub fn drop_pages(self, first: PageNo, count: usize) -> bool {
-        assert!(crate::machine::drop_content(first, count), "managed pages can be dropped");
-        match self {
+        // Closed first: a write in between would be kept under a page that counts as empty.
+        let closed = match self {
             Source::Move | Source::Copy => true,
             Source::Mprotect => mprotect::close(first, count),
-        }
+        };
+        assert!(crate::machine::drop_content(first, count), "managed pages can be dropped");
+        closed
     }
 
     /// See [`outswap_core::machine::Machine::transfer`].

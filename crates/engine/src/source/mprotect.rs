@@ -133,7 +133,7 @@ pub fn put_zero(first: PageNo, count: usize) -> (usize, Option<PutError>) {
     (count, None)
 }
 
-/// Takes the access from pages that hold nothing. False where the kernel has no room for another mapping.
+/// Takes the access from pages whose content is about to go. False where the kernel has no room for another mapping.
 pub fn close(first: PageNo, count: usize) -> bool {
     set_access(first, count, Prot::NONE).is_ok()
 }
@@ -146,9 +146,9 @@ pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
     if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, address(from)) || put(m, to, &page).0 == 0 {
         return false;
     }
-    assert!(drop_content(from, 1), "managed pages can be dropped");
     // Where there is no room for another mapping, the whole old range is closed when it is unmapped, right after this.
     let _ = close(from, 1);
+    assert!(drop_content(from, 1), "managed pages can be dropped");
     true
 }
 
