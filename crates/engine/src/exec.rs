@@ -132,7 +132,7 @@ fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
 
 /// Serves execve and execveat; returns only when the call fails. `mask` is the signal mask of the interrupted code, which the
 /// new program inherits.
-pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
+pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
     let tid = os::gettid() as u32;
     let mut spins = 0;
     let buffer = loop {
@@ -140,14 +140,14 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
         match free {
             Some(free) => break free,
             None => {
-                crate::live::pause(live, spins);
+                os::wait_a_little(spins);
                 spins += 1;
             }
         }
     };
     let at = BASE.load(Acquire) + buffer * BUFFER_BYTES;
     let own = live.is_own_process();
-    let copied = live.contexts.hold().run(|cx| copy(live, cx, nr, args, at));
+    let copied = live.with(move |cx| copy(live, cx, nr, args, at));
     let result = match copied {
         Err(e) => -(e.0 as isize),
         Ok([path, argv, envp]) => {
@@ -171,8 +171,7 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
             };
             signal::set_mask(u64::MAX);
             if own {
-                let _held = live.contexts.hold();
-                budget::refresh(live);
+                live.contexts.with(|_| budget::refresh(live));
             } else {
                 // SAFETY: takes the buffer's word away from the kernel again.
                 unsafe { syscall1(nr::SET_TID_ADDRESS, 0) };

@@ -8,7 +8,8 @@
 //! signal masks and dispositions, exec, closing of our descriptors, calls whose pointers hide in structures. It only looks at
 //! calls made from this process's C library, so a program executed later, whose library lies elsewhere, is not affected.
 use crate::calls::CALLS;
-use crate::layout::{ARENA, ARENA_MAX_BYTES, GATE, GATE_CODE_BYTES};
+use crate::layout::{ARENA, ARENA_MAX_BYTES, GATE_CODE_BYTES, gate};
+use crate::rights;
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
 #[repr(C)]
@@ -114,10 +115,10 @@ fn build_range() -> Program {
     p.only_x86_64();
     // The gate lies in one 4 GiB window, so its upper half is one number.
     p.load(AT_IP + 4);
-    p.op(JEQ, (GATE >> 32) as u32, 0, 4);
+    p.op(JEQ, (gate() >> 32) as u32, 0, 4);
     p.load(AT_IP);
-    p.op(JGE, GATE as u32, 0, 2);
-    p.op(JGE, GATE as u32 + GATE_CODE_BYTES as u32, 1, 0);
+    p.op(JGE, gate() as u32, 0, 2);
+    p.op(JGE, gate() as u32 + GATE_CODE_BYTES as u32, 1, 0);
     p.ret(ALLOW);
     p.load(AT_NR);
     // Calls without pointers: what stands in the registers that they do not use may look like one. A trapped rt_sigreturn
@@ -184,7 +185,9 @@ fn build_process(known: &Known) -> Program {
     p.load(AT_NR);
     for nr in [
         nr::FORK,
+        nr::VFORK,
         nr::EXIT,
+        nr::EXIT_GROUP,
         nr::RT_SIGACTION,
         nr::RT_SIGPROCMASK,
         nr::SIGALTSTACK,
@@ -199,11 +202,17 @@ fn build_process(known: &Known) -> Program {
         p.op(JEQ, call.nr as u32, 0, 1);
         p.ret(TRAP);
     }
-    // fork as glibc makes it: clone without CLONE_VM.
-    p.op(JEQ, nr::CLONE as u32, 0, 4);
+    // New threads and sharing processes get what they need; fork is made by the engine.
+    for nr in rights::CALLS.into_iter().filter(|nr| *nr != nr::PRCTL).chain([nr::CLONE]) {
+        p.op(JEQ, nr as u32, 0, 1);
+        p.ret(TRAP);
+    }
+    p.op(JEQ, nr::PRCTL as u32, 0, 2 + 2 * rights::PRCTL_OPTIONS.len() as u8);
     p.load(at_arg(0));
-    p.op(JSET, 0x100, 1, 0);
-    p.ret(TRAP);
+    for option in rights::PRCTL_OPTIONS {
+        p.op(JEQ, option as u32, 0, 1);
+        p.ret(TRAP);
+    }
     p.ret(ALLOW);
     let (first, last) = (*known.fds.start() as u32, *known.fds.end() as u32);
     p.op(JEQ, nr::CLOSE as u32, 0, 5);
@@ -290,7 +299,7 @@ mod tests {
             let mut args = [0u64; 6];
             args[i] = arena + 5;
             assert_eq!(run(&p, nr::READ, 0x5555_0000_0000, args), TRAP, "argument {i}");
-            assert_eq!(run(&p, nr::READ, GATE as u64 + 2, args), ALLOW, "from the gate");
+            assert_eq!(run(&p, nr::READ, gate() as u64 + 2, args), ALLOW, "from the gate");
             args[i] = arena - 1;
             assert_eq!(run(&p, nr::READ, 0x5555_0000_0000, args), ALLOW);
             args[i] = arena + ARENA_MAX_BYTES as u64;
@@ -310,7 +319,10 @@ mod tests {
         assert_eq!(run(&p, nr::FORK, 0x7f00_0000_0900, [0; 6]), ALLOW, "between the ranges");
         assert_eq!(run(&p, nr::FORK, 0x1000, [0; 6]), ALLOW);
         assert_eq!(run(&p, nr::CLONE, lib, [17, 0, 0, 0, 0, 0]), TRAP);
-        assert_eq!(run(&p, nr::CLONE, lib, [0x100 | 17, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::CLONE, lib, [0x100 | 17, 0, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::PRCTL, lib, [38, 1, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::PRCTL, lib, [15, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::SETUID, lib, [0; 6]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
