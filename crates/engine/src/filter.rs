@@ -8,7 +8,7 @@
 //! signal masks and dispositions, exec, closing of our descriptors, calls whose pointers hide in structures. It only looks at
 //! calls made from this process's C library, so a program executed later, whose library lies elsewhere, is not affected.
 use crate::calls::CALLS;
-use crate::layout::{ARENA, ARENA_MAX_BYTES, GATE_CODE_BYTES, gate};
+use crate::layout::{ARENA, ARENA_MAX_BYTES, GATE_BYTES, GATE_CODE_BYTES, gate};
 use crate::rights;
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
@@ -115,11 +115,13 @@ fn build_range() -> Program {
     p.only_x86_64();
     // The gate lies in one 4 GiB window, so its upper half is one number.
     p.load(AT_IP + 4);
-    p.op(JEQ, (gate() >> 32) as u32, 0, 4);
+    p.op(JEQ, (gate() >> 32) as u32, 0, 6);
     p.load(AT_IP);
-    p.op(JGE, gate() as u32, 0, 2);
-    p.op(JGE, gate() as u32 + GATE_CODE_BYTES as u32, 1, 0);
+    p.op(JGE, gate() as u32, 0, 4);
+    p.op(JGE, (gate() + GATE_CODE_BYTES) as u32, 1, 0);
     p.ret(ALLOW);
+    p.op(JGE, (gate() + GATE_BYTES) as u32, 1, 0);
+    p.ret(TRAP);
     p.load(AT_NR);
     // Calls without pointers: what stands in the registers that they do not use may look like one. A trapped rt_sigreturn
     // would find another stack, and the exits never return to free what was held for them.

@@ -11,7 +11,8 @@
 //! stubs    one for each hazard slot, each with two entries:
 //!            whole   syscall; free the slot; back to the caller
 //!            part    syscall; keep the result; trap back, to go on with the next part
-//! back     syscall                                          outside of what the filter lets pass
+//! back     syscall                                          all calls from here are trapped
+//! hook     syscall; ret                                     the same, for the functions of the preload library
 //! ```
 //! Where a stub returns to, and what else it needs, stands in the slot's [`SlotState`], which lies wherever the kernel put it.
 use crate::layout::*;
@@ -134,6 +135,7 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
     unsafe {
         core::slice::from_raw_parts_mut(back() as *mut u8, 2).copy_from_slice(&[0x0f, 0x05]); // syscall
+        core::slice::from_raw_parts_mut(hook() as *mut u8, 3).copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
         os::mprotect(stubs(), HAZARDS * STUB_BYTES + PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)
     }
 }
@@ -144,6 +146,33 @@ fn stubs() -> usize {
 
 fn back() -> usize {
     gate() + GATE_CODE_BYTES
+}
+
+fn hook() -> usize {
+    back() + 16
+}
+
+/// In place of a call's number: keep the pages of a range for the kernel, see [`crate::assist::keep`].
+pub const KEEP: usize = 0x4f53_0001;
+
+/// Makes a call that is always trapped, so that it is served on the engine's alternate stack, whatever the caller's stack is.
+///
+/// # Safety
+/// As the system call itself. The gate must be open.
+pub unsafe fn trapped(nr: usize, args: [usize; 6]) -> isize {
+    let value: isize;
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the caller vouches for the call; the code called is `syscall; ret`.
+    unsafe {
+        core::arch::asm!("call {hook}", hook = in(reg) hook(), inlateout("rax") nr as isize => value, in("rdi") a,
+                         in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _);
+    }
+    value
+}
+
+/// Whether a trapped call is one of [`trapped`].
+pub fn is_hook(address: usize) -> bool {
+    address == hook() + 2
 }
 
 /// Whether a trapped call is that of a stub that wants the next part: `address` is what the kernel says of the trap.

@@ -1,6 +1,7 @@
 //! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
 use crate::assist::{self, Cx, Pins};
 use crate::calls;
+use crate::control::Stat;
 use crate::gate::{self, Part};
 use crate::layout::*;
 use crate::live::Live;
@@ -37,6 +38,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     }
     let nr = info.syscall as usize;
     let args = parts::arguments(&uc.gregs);
+    if gate::is_hook(info.addr) {
+        uc.gregs.rax = from_library(live, nr, args) as u64;
+        return;
+    }
     let value = match nr {
         nr::FORK => return fork(live, nr, args, uc),
         nr::CLONE if args[0] & CLONE_VM == 0 => return fork(live, nr, args, uc),
@@ -81,6 +86,20 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
 }
 
 const CLONE_VM: usize = 0x100;
+
+/// A call of the preload library's functions.
+fn from_library(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
+    live.stat(Stat::CallsWrapped, 1);
+    if nr == gate::KEEP {
+        let kept = live.with(move |cx| assist::keep(live, cx, args[0], args[1]));
+        return if kept { 0 } else { -(Errno::ENOMEM.0 as isize) };
+    }
+    match live.with(move |cx| memory::call(nr, args, cx)) {
+        Some(value) => value,
+        // SAFETY: the program's own call.
+        None => unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) },
+    }
+}
 
 fn fork(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
     let thread = threads::current(live, uc);
@@ -393,24 +412,27 @@ fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
 }
 
 const S_IFIFO: u32 = 0o010000;
+const S_IFCHR: u32 = 0o020000;
 const S_IFBLK: u32 = 0o060000;
 const S_IFREG: u32 = 0o100000;
 
-fn file_type(fd: usize) -> u32 {
+/// Type of what a descriptor is open on, and its major number where that is a device.
+fn file_type(fd: usize) -> (u32, u32) {
     const S_IFMT: u32 = 0o170000;
     let mut stat = [0u32; 36];
-    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24.
+    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40.
     let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
-    if ok { stat[6] & S_IFMT } else { 0 }
+    if ok { (stat[6] & S_IFMT, stat[10] >> 8 & 0xfff) } else { (0, 0) }
 }
 
-/// Whether a descriptor is a file, whose transfers are never cut short.
+/// Whether a descriptor is a file, or a device like one (`/dev/zero`), whose transfers are never cut short.
 fn is_file(fd: usize) -> bool {
-    matches!(file_type(fd), S_IFREG | S_IFBLK)
+    const MEM_MAJOR: u32 = 1;
+    matches!(file_type(fd), (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR))
 }
 
 fn is_pipe(fd: usize) -> bool {
-    file_type(fd) == S_IFIFO
+    file_type(fd).0 == S_IFIFO
 }
 
 fn is_stream(fd: usize) -> bool {

@@ -4,9 +4,8 @@
 
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
-use outswap_engine::control::Stat;
 use outswap_engine::layout::overlaps_arena;
-use outswap_engine::{assist, init, memory};
+use outswap_engine::{gate, init};
 use outswap_sys::{Errno, nr, os, signal};
 
 unsafe extern "C" {
@@ -72,14 +71,9 @@ fn finish(value: isize) -> isize {
 
 /// Serves a memory call in the engine if it concerns managed memory, else passes it on.
 fn memory_call(nr: usize, args: [usize; 6], concerns_us: bool) -> isize {
-    if concerns_us && let Some(live) = init::ensure() {
-        let mask = signal::set_mask(u64::MAX);
-        let value = live.with(move |cx| memory::call(nr, args, cx));
-        signal::set_mask(mask);
-        if let Some(value) = value {
-            live.stat(Stat::CallsWrapped, 1);
-            return finish(value);
-        }
+    if concerns_us && init::ensure().is_some() {
+        // SAFETY: the program's own call; the engine is set up.
+        return finish(unsafe { gate::trapped(nr, args) });
     }
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call.
@@ -179,15 +173,9 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attr: *const c_v
     // SAFETY: the program's own attributes.
     let known = !attr.is_null() && unsafe { pthread_mutexattr_getrobust(attr, &mut robust) } == 0;
     let at = mutex as usize;
-    if known
-        && robust == PTHREAD_MUTEX_ROBUST
-        && overlaps_arena(at, MUTEX_BYTES)
-        && let Some(live) = init::ensure()
-    {
-        let mask = signal::set_mask(u64::MAX);
-        let kept = live.with(move |cx| assist::keep(live, cx, at, MUTEX_BYTES));
-        signal::set_mask(mask);
-        if !kept {
+    if known && robust == PTHREAD_MUTEX_ROBUST && overlaps_arena(at, MUTEX_BYTES) && init::ensure().is_some() {
+        // SAFETY: a range of the program's memory.
+        if unsafe { gate::trapped(gate::KEEP, [at, MUTEX_BYTES, 0, 0, 0, 0]) } < 0 {
             return Errno::ENOMEM.0;
         }
     }
