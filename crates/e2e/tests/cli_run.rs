@@ -206,6 +206,25 @@ fn unused_registers_of_unmanaged_programs_mean_nothing() {
     assert_eq!(end.exited(0).text(), "1 0 0 0 0 0 -9 1\n");
 }
 
+/// Without random addresses, the code of each program that is executed would lie where its parent's filter looks.
+#[test]
+fn programs_run_where_addresses_are_not_random() {
+    if plain_mode() {
+        return;
+    }
+    let outswap = setup::outswap();
+    for follow in [None, Some("--no-follow")] {
+        let end = Run::new("setarch")
+            .arg("-R")
+            .arg(&outswap)
+            .args(["run", "--ram", "32M"])
+            .args(follow)
+            .args(["--", "sh", "-c", "sh -c 'trap : TERM; (exit 4); echo $?'; echo $?"])
+            .run();
+        assert_eq!(end.exited(0).text(), "4\n0\n", "{follow:?}");
+    }
+}
+
 fn number(stats: &Value, path: &str) -> u64 {
     stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
 }

@@ -1,5 +1,5 @@
 //! Where the code of this process lies: the process filter recognises its calls by that.
-use outswap_sys::{nr, os};
+use outswap_sys::{nr, os, ret, syscall1};
 
 /// Ranges of each kind at most.
 const RANGES: usize = 8;
@@ -119,19 +119,29 @@ pub fn find() -> Code {
         }
     }
     let _ = os::close(fd);
-    if !has_random_addresses() {
-        // An unmanaged program that this one executes may lie exactly where this one does.
-        code.all = Ranges::default();
-    }
     code
 }
 
-/// Whether programs are loaded at random addresses.
-fn has_random_addresses() -> bool {
+/// Makes the program that this thread executes next be loaded at random addresses; returns what [`restore`] needs if it is not
+/// executed. The filters recognise a process by where its code lies: a program at the same addresses, which it would have
+/// where addresses are not random, would be trapped before it can answer, or without ever answering.
+pub fn randomize() -> Option<usize> {
     const ASK: usize = 0xffff_ffff;
-    const ADDR_NO_RANDOMIZE: isize = 0x4_0000;
-    // SAFETY: only asks.
-    unsafe { outswap_sys::syscall1(nr::PERSONALITY, ASK) & ADDR_NO_RANDOMIZE == 0 }
+    const ADDR_NO_RANDOMIZE: usize = 0x4_0000;
+    // SAFETY: asks, then changes only how the next program is loaded.
+    unsafe {
+        let before = ret(syscall1(nr::PERSONALITY, ASK)).ok().filter(|p| p & ADDR_NO_RANDOMIZE != 0)?;
+        syscall1(nr::PERSONALITY, before & !ADDR_NO_RANDOMIZE);
+        Some(before)
+    }
+}
+
+/// Undoes [`randomize`].
+pub fn restore(before: Option<usize>) {
+    if let Some(before) = before {
+        // SAFETY: what it was.
+        unsafe { syscall1(nr::PERSONALITY, before) };
+    }
 }
 
 fn hex(text: &[u8]) -> usize {
@@ -200,7 +210,25 @@ mod tests {
     fn this_process_has_code_and_a_c_library() {
         let code = find();
         let here = this_process_has_code_and_a_c_library as *const () as usize;
-        assert!(code.all.get().iter().any(|r| r.0 <= here && here < r.1) || !has_random_addresses());
+        assert!(code.all.get().iter().any(|r| r.0 <= here && here < r.1));
         assert!(!code.library.get().is_empty());
+    }
+
+    #[test]
+    fn the_next_program_gets_random_addresses_once() {
+        const NO_RANDOMIZE: usize = 0x4_0000;
+        // SAFETY: only asks.
+        let ask = || ret(unsafe { syscall1(nr::PERSONALITY, 0xffff_ffff) }).expect("asking is allowed");
+        std::thread::spawn(move || {
+            let first = ask();
+            restore(Some(first | NO_RANDOMIZE));
+            let before = randomize();
+            assert_eq!((before, ask()), (Some(first | NO_RANDOMIZE), first & !NO_RANDOMIZE));
+            assert_eq!(randomize(), None, "they are random already");
+            restore(before);
+            assert_eq!(ask(), first | NO_RANDOMIZE);
+        })
+        .join()
+        .expect("the thread asserts");
     }
 }
