@@ -169,6 +169,62 @@ fn static_programs_are_recognised() {
     assert_eq!(run(&["--ram", "32M", "--", "sh", "-c", &format!("{binary}; echo $?")]).exited(0).text(), "static\n3\n");
 }
 
+/// What stands in argument registers that a call does not use is left over from earlier, and may be any number.
+#[test]
+fn unused_registers_of_unmanaged_programs_mean_nothing() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let (source, binary) = (dir.join("left.c"), dir.join("left"));
+    let text = r#"
+        #include <stdio.h>
+        #include <sys/syscall.h>
+        static long call(long nr, long a, long b, long c, long d) {
+            long r;
+            register long r10 __asm__("r10") = d, r8 __asm__("r8") = 0x200012345678, r9 __asm__("r9") = 0x23ffffffffff;
+            __asm__ volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                             : "rcx", "r11", "memory");
+            return r;
+        }
+        int main(void) {
+            long in_range = 0x200012345678, word = 0;
+            printf("%d", call(SYS_getpid, in_range, in_range, in_range, in_range) > 0);
+            printf(" %ld", call(SYS_getppid, in_range, in_range, in_range, in_range) * 0);
+            printf(" %ld", call(SYS_write, 1, (long)"", 0, in_range));
+            printf(" %ld", call(SYS_futex, (long)&word, 1, 1, in_range)); /* FUTEX_WAKE */
+            printf(" %ld", call(SYS_fcntl, 1, 1, in_range, in_range)); /* F_GETFD */
+            printf(" %ld", call(SYS_ioctl, 1, 0x5450, in_range, in_range)); /* FIONCLEX */
+            printf(" %ld", call(SYS_lseek, -1, 0, 0, in_range));
+            printf(" %d\n", call(SYS_fork, in_range, in_range, in_range, in_range) >= 0);
+            return 0;
+        }
+    "#;
+    fs::write(&source, text).expect("ours");
+    Run::new("cc").args(["-static", "-o"]).arg(&binary).arg(&source).run().succeeded();
+    let end = run(&["--ram", "32M", "--", "sh", "-c", &format!("{} | sort | uniq", binary.to_string_lossy())]);
+    assert_eq!(end.exited(0).text(), "1 0 0 0 0 0 -9 1\n");
+}
+
+/// Without random addresses, the code of each program that is executed would lie where its parent's filter looks.
+#[test]
+fn programs_run_where_addresses_are_not_random() {
+    if plain_mode() {
+        return;
+    }
+    let outswap = setup::outswap();
+    for follow in [None, Some("--no-follow")] {
+        let end = Run::new("setarch")
+            .arg("-R")
+            .arg(&outswap)
+            .args(["run", "--ram", "32M"])
+            .args(follow)
+            .args(["--", "sh", "-c", "sh -c 'trap : TERM; (exit 4); echo $?'; echo $?"])
+            .run();
+        assert_eq!(end.exited(0).text(), "4\n0\n", "{follow:?}");
+    }
+}
+
 fn number(stats: &Value, path: &str) -> u64 {
     stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
 }

@@ -7,7 +7,7 @@ use crate::control;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::signals::OURS;
-use crate::{assist, budget};
+use crate::{assist, budget, code};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_core::engine::Context;
 use outswap_store::Worker;
@@ -161,6 +161,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], mask: u64) -> isiz
             // What this process uses ends with its memory. A managed program counts anew; one that is not must not stand for it.
             let charge = if own { live.record().charge_bytes.swap(0, AcqRel) } else { 0 };
             live.control.charge_bytes.fetch_sub(charge, AcqRel);
+            let personality = code::randomize();
             signal::set_mask(mask & !OURS);
             // SAFETY: strings and arrays are in our buffer, NUL-terminated.
             let error = unsafe {
@@ -170,6 +171,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], mask: u64) -> isiz
                 }
             };
             signal::set_mask(u64::MAX);
+            code::restore(personality);
             if own {
                 live.contexts.with(|_| budget::refresh(live));
             } else {

@@ -11,8 +11,8 @@
 //! stubs    one for each hazard slot, each with two entries:
 //!            whole   syscall; free the slot; back to the caller
 //!            part    syscall; keep the result; trap back, to go on with the next part
-//! back     syscall                                          all calls from here are trapped
-//! hook     syscall; ret                                     the same, for the functions of the preload library
+//! back     a call that is always trapped
+//! hook     the same, for the functions of the preload library
 //! ```
 //! Where a stub returns to, and what else it needs, stands in the slot's [`SlotState`], which lies wherever the kernel put it.
 use crate::layout::*;
@@ -134,8 +134,15 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     }
     // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
     unsafe {
-        core::slice::from_raw_parts_mut(back() as *mut u8, 2).copy_from_slice(&[0x0f, 0x05]); // syscall
-        core::slice::from_raw_parts_mut(hook() as *mut u8, 3).copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
+        let number = (TRAPPED as u32).to_le_bytes();
+        let code = core::slice::from_raw_parts_mut(back() as *mut u8, PAGE_BYTES);
+        code[0] = 0xb8; // mov eax, TRAPPED
+        code[1..5].copy_from_slice(&number);
+        code[5..BACK_BYTES].copy_from_slice(&[0x0f, 0x05]); // syscall
+        let code = &mut code[hook() - back()..];
+        code[0] = 0x0d; // or eax, TRAPPED
+        code[1..5].copy_from_slice(&number);
+        code[5..8].copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
         os::mprotect(stubs(), HAZARDS * STUB_BYTES + PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)
     }
 }
@@ -152,8 +159,13 @@ fn hook() -> usize {
     back() + 16
 }
 
+const BACK_BYTES: usize = 7;
+/// Numbers of no call, which are always trapped: [`NUMBERS`] from here on, the last bits being the number of the call meant.
+pub const TRAPPED: usize = 0x4f53_0000;
+/// See [`TRAPPED`].
+pub const NUMBERS: usize = 0x1000;
 /// In place of a call's number: keep the pages of a range for the kernel, see [`crate::assist::keep`].
-pub const KEEP: usize = 0x4f53_0001;
+pub const KEEP: usize = NUMBERS - 1;
 
 /// Makes a call that is always trapped, so that it is served on the engine's alternate stack, whatever the caller's stack is.
 ///
@@ -172,12 +184,12 @@ pub unsafe fn trapped(nr: usize, args: [usize; 6]) -> isize {
 
 /// Whether a trapped call is one of [`trapped`].
 pub fn is_hook(address: usize) -> bool {
-    address == hook() + 2
+    address == hook() + BACK_BYTES
 }
 
 /// Whether a trapped call is that of a stub that wants the next part: `address` is what the kernel says of the trap.
 pub fn is_back(address: usize) -> bool {
-    address.wrapping_sub(back()) <= 2
+    address.wrapping_sub(back()) <= BACK_BYTES
 }
 
 /// Where in a stub some code was interrupted.

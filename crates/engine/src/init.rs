@@ -6,7 +6,7 @@ use crate::layout::*;
 use crate::live::{self, Live, Mapped};
 use crate::machine::LiveMachine;
 use crate::source::{Source, mprotect};
-use crate::{budget, deliver, exec, foreign, fork, gate, signals, threads};
+use crate::{budget, code, deliver, exec, foreign, fork, gate, signals, threads};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
@@ -253,11 +253,16 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         live.actions.set(signal, action);
     }
     threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
-    let known =
-        Known { code: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
+    let code = code::find();
+    let known = Known {
+        library: code.library.get(),
+        all: code.all.get(),
+        fds: live.fds.0..=live.fds.1,
+        keep_malloc: control.config.keep_malloc != 0,
+    };
     // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
     // few hundred execs ends here, because filters add up.
-    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range() };
+    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range(gate(), GATE_CODE_BYTES) };
     if let Err(e) = filtered.and_then(|()| filter::install_process(&known)) {
         signals::uninstall(&handlers);
         control.fold(live.record(), os::getpid());
@@ -335,50 +340,13 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
     Tiers::init(&config).map_err(|_| SetupError::NoMemory)
 }
 
-/// Whether the range filter is in force already: asks for something harmless with an argument in the managed range, from
+/// Whether the range filter is in force already: asks for something harmless with a pointer into the managed range, from
 /// outside the gate.
 fn range_is_trapped() -> bool {
-    // SAFETY: getuid ignores its arguments.
+    // SAFETY: advice of no kind for no memory.
     unsafe {
-        core::arch::asm!("syscall", inlateout("rax") nr::GETUID => _, in("rdi") ARENA, out("rcx") _, out("r11") _);
+        core::arch::asm!("syscall", inlateout("rax") nr::MADVISE => _, in("rdi") ARENA, in("rsi") 0, in("rdx") 0,
+                         in("r10") 0, in("r8") 0, in("r9") 0, out("rcx") _, out("r11") _);
     }
     signals::was_trapped()
-}
-
-/// The executable mappings of the C library.
-fn library_code() -> [(usize, usize); 4] {
-    let mut found = [(0, 0); 4];
-    let mut n = 0;
-    let Ok(fd) = os::open(b"/proc/self/maps\0", os::O_RDONLY | os::O_CLOEXEC, 0) else { return found };
-    let mut buf = [0u8; 8192];
-    let mut len = 0;
-    loop {
-        let got = os::read(fd, &mut buf[len..]).unwrap_or(0);
-        len += got;
-        let mut start = 0;
-        while let Some(end) = buf[start..len].iter().position(|b| *b == b'\n') {
-            let line = &buf[start..start + end];
-            let name = line.rsplit(|b| *b == b'/').next().unwrap_or(line);
-            let is_library = [b"libc.so.6".as_slice(), b"libc-2.", b"libpthread.so.0", b"libpthread-2."]
-                .iter()
-                .any(|n| name.starts_with(n));
-            if is_library && line.windows(4).any(|w| w == b"r-xp") && n < found.len() {
-                let mut bounds = line.split(|b| *b == b'-' || *b == b' ').map(hex);
-                found[n] = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
-                n += 1;
-            }
-            start += end + 1;
-        }
-        buf.copy_within(start..len, 0);
-        len -= start;
-        if got == 0 || len == buf.len() {
-            break;
-        }
-    }
-    let _ = os::close(fd);
-    found
-}
-
-fn hex(text: &[u8]) -> usize {
-    text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)
 }

@@ -8,6 +8,7 @@
 pub mod assist;
 pub mod budget;
 pub mod calls;
+pub mod code;
 pub mod contexts;
 pub mod control;
 pub mod deliver;

@@ -39,7 +39,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     let nr = info.syscall as usize;
     let args = parts::arguments(&uc.gregs);
     if gate::is_hook(info.addr) {
-        uc.gregs.rax = from_library(live, nr, args) as u64;
+        uc.gregs.rax = from_library(live, nr % gate::NUMBERS, args) as u64;
         return;
     }
     let value = match nr {
