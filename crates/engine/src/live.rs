@@ -137,7 +137,7 @@ pub fn end_setup() {
 }
 
 fn spin(spins: u32) {
-    if spins < 50 { core::hint::spin_loop() } else { os::sched_yield() }
+    os::wait_a_little(spins);
 }
 
 impl Live {

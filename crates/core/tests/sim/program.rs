@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
 
 /// Memory for the engine's tables.
 #[derive(Default)]
-struct Arena(Mutex<Vec<(usize, Layout)>>);
+pub struct Arena(Mutex<Vec<(usize, Layout)>>);
 
 impl Reserve for Arena {
     fn reserve(&self, bytes: usize) -> *mut u8 {
@@ -373,7 +373,7 @@ impl World {
     }
 }
 
-fn context() -> Box<Context<Worker>> {
+pub fn context() -> Box<Context<Worker>> {
     Box::new(Context::new(Worker::default()))
 }
 
