@@ -821,7 +821,7 @@ impl<'a> Program<'a> {
     fn call_inner(&mut self) {
         let Some(hazard) = self.engine.hazards.acquire(self.me as u32 + 1) else { return };
         let mut ranges = Vec::new();
-        for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11]) {
+        for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11, 40]) {
             let most = self.rng.pick(&[2, 6, 20]);
             if let Some((first, count)) = self.run_of(most, |_, _| true) {
                 self.engine.hazards.publish(hazard, PageNo(first as u32), count as u32);
