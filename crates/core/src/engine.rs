@@ -263,6 +263,15 @@ impl<M: Machine, S: Store> Engine<M, S> {
     pub fn retained_pages(&self) -> u64 {
         self.retained.load(Relaxed).max(0) as u64
     }
+    /// Pages mapped, and those of them that are in writable managed mappings.
+    pub fn mapped_pages(&self) -> (u64, u64) {
+        let map = self.map.lock(self.pause());
+        (map.mapped() as u64, map.data() as u64)
+    }
+    /// Pages of regions that were ever touched: an upper bound of the pages that were.
+    pub fn touched_pages(&self) -> u64 {
+        self.used_regions.load(Relaxed) * REGION_PAGES as u64
+    }
     /// Bytes of this engine's tables that were ever touched, about.
     pub fn table_bytes(&self) -> u64 {
         // A word a page; a block, and its place in the queue.

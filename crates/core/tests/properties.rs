@@ -199,6 +199,9 @@ fn check_map(map: &mut Map, model: &[Option<Kind>]) {
     let runs = runs(model);
     assert_eq!(map.len(), runs.len(), "like neighbours are one mapping");
     assert_eq!(map.is_empty(), runs.is_empty());
+    assert_eq!(map.mapped(), runs.iter().map(|r| r.count).sum::<u32>());
+    let data = runs.iter().filter(|r| !r.foreign && r.prot.0 & Prot::WRITE.0 != 0);
+    assert_eq!(map.data(), data.map(|r| r.count).sum::<u32>());
     for page in 0..PAGES {
         let run = runs.iter().find(|r| r.first.0 <= page && page < r.end());
         assert_eq!(map.find(PageNo(page)), run.copied(), "page {page}");

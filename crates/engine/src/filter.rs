@@ -191,6 +191,9 @@ fn build_process(known: &Known) -> Program {
         nr::MLOCKALL,
         nr::MUNLOCKALL,
         nr::PROCESS_MADVISE,
+        nr::GETRLIMIT,
+        nr::SETRLIMIT,
+        nr::PRLIMIT64,
     ] {
         p.op(JEQ, nr as u32, 0, 1);
         p.ret(TRAP);

@@ -20,6 +20,7 @@ pub mod live;
 pub mod machine;
 pub mod memory;
 pub mod reclaim;
+pub mod rlimits;
 pub mod signals;
 pub mod source;
 pub mod trap;

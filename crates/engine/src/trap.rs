@@ -4,7 +4,7 @@ use crate::calls;
 use crate::layout::*;
 use crate::live::Live;
 use crate::signals::OURS;
-use crate::{exec, fork, gate, memory, signals};
+use crate::{exec, fork, gate, memory, rlimits, signals};
 use outswap_core::engine::{Context, Fault};
 use outswap_store::Worker;
 use outswap_sys::signal::{KernelSigaction, SIGBUS, SIGSEGV, SIGSYS, Siginfo, Stack, Ucontext, bit};
@@ -107,6 +107,11 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
         nr::DUP2 | nr::DUP3 if is_our_fd(live, args[1]) => return Outcome::Done(EBADF),
         nr::CLOSE_RANGE if args[1] as u32 >= live.fds.0 as u32 => {
             return Outcome::Done(close_range(live, *args));
+        }
+        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => {
+            if let Some(value) = rlimits::call(live, cx, nr, *args) {
+                return Outcome::Done(value);
+            }
         }
         nr::PROCESS_MADVISE => return process_madvise(live, cx, *args),
         nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2
