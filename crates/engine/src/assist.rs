@@ -130,15 +130,24 @@ impl<'a> Pins<'a> {
         Ok(())
     }
 
+    /// Makes resident what an array of `struct iovec` names, as far as `limit` allows. Returns how many elements may go out; all
+    /// where the kernel refuses the array, which it must see as a whole then.
     fn vector(&mut self, cx: &mut Cx, addr: usize, count: usize, limit: &mut Option<usize>) -> Result<usize, Fault> {
-        let count = count.min(IOV_MAX);
+        if count > IOV_MAX {
+            return Ok(count);
+        }
         self.pin(cx, addr, count * 16)?;
+        for i in 0..count {
+            match self.read::<Iovec>(cx, addr.wrapping_add(i * 16)) {
+                Some(iov) if is_allowed(&iov) => {}
+                _ => return Ok(count),
+            }
+        }
         let mut usable = 0;
         for i in 0..count {
-            let Some(iov) = self.read::<Iovec>(cx, addr + i * 16) else { return Ok(count) };
-            if (iov.len as isize) < 0 {
+            let Some(iov) = self.read::<Iovec>(cx, addr.wrapping_add(i * 16)).filter(is_allowed) else {
                 return Ok(count);
-            }
+            };
             if overlaps_arena(iov.base, iov.len.max(1)) {
                 if let Some(limit) = limit {
                     if iov.len > *limit {
@@ -208,7 +217,7 @@ impl<'a> Pins<'a> {
                             self.pin(cx, iov.base, iov.len)?;
                         }
                     }
-                    if call.transfer && usable < count && count <= IOV_MAX && (1..count).contains(&usable.max(1)) {
+                    if call.transfer && usable < count {
                         args[k as usize] = usable.max(1);
                     }
                 }
@@ -249,6 +258,12 @@ pub fn free_dead(live: &Live) {
             let _ = live.engine.hazards.owner_word(slot).compare_exchange(owner, 0, AcqRel, Relaxed);
         }
     }
+}
+
+/// Whether the kernel accepts an element of a vector: a length that is not negative, and addresses of the program's half, which
+/// has 56 bits at most.
+fn is_allowed(iov: &Iovec) -> bool {
+    (iov.len as isize) >= 0 && iov.base.checked_add(iov.len).is_some_and(|end| end <= 1 << 56)
 }
 
 fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {

@@ -7,13 +7,14 @@ use crate::control;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::signals::OURS;
-use crate::{assist, budget, code};
+use crate::{assist, budget, code, rlimits};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_core::engine::Context;
 use outswap_store::Worker;
 use outswap_sys::{Errno, nr, os, signal, syscall1, syscall3, syscall5};
 
 type Cx = Context<Worker>;
+const AT_FDCWD: usize = -100isize as usize;
 const BUFFERS: usize = 16;
 /// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.
 const BUFFER_BYTES: usize = 8 << 20;
@@ -163,6 +164,10 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], mask: u64) -> isiz
             live.control.charge_bytes.fetch_sub(charge, AcqRel);
             let personality = code::randomize();
             signal::set_mask(mask & !OURS);
+            match nr {
+                nr::EXECVE => rlimits::hand_on(AT_FDCWD, path, 0),
+                _ => rlimits::hand_on(args[0], path, args[4]),
+            }
             // SAFETY: strings and arrays are in our buffer, NUL-terminated.
             let error = unsafe {
                 match nr {
@@ -172,6 +177,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], mask: u64) -> isiz
             };
             signal::set_mask(u64::MAX);
             code::restore(personality);
+            rlimits::take_back(live);
             if own {
                 live.contexts.with(|_| budget::refresh(live));
             } else {

@@ -128,9 +128,26 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     Ok(())
 }
 
-/// Opens `/proc/self/mem` at a descriptor of at least `min_fd`.
+/// Opens `/proc/self/mem` at a descriptor of at least `min_fd`. A process that changed its rights is not dumpable, and may not
+/// open its own memory (`EACCES`); it is made dumpable for the time of the call. Another process of the same user could attach
+/// to it in that instant.
 pub fn open_mem(min_fd: i32) -> Result<i32> {
-    let low = os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0)?;
+    const PR_GET_DUMPABLE: usize = 3;
+    const PR_SET_DUMPABLE: usize = 4;
+    let open = || os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0);
+    // SAFETY: takes integers only.
+    let dumpable = |set: usize, value: usize| unsafe { outswap_sys::syscall2(nr::PRCTL, set, value) };
+    let low = match open() {
+        Err(Errno::EACCES) => {
+            let before = dumpable(PR_GET_DUMPABLE, 0);
+            dumpable(PR_SET_DUMPABLE, 1);
+            let opened = open();
+            // 2 (a core for root only) is the system's to set; to set it again is refused, and 0 gives less.
+            dumpable(PR_SET_DUMPABLE, if before == 1 { 1 } else { 0 });
+            opened?
+        }
+        other => other?,
+    };
     Ok(live::raise(low, min_fd))
 }
 

@@ -6,7 +6,7 @@ use crate::layout::*;
 use crate::live::{self, Live, Mapped};
 use crate::machine::LiveMachine;
 use crate::source::{Source, mprotect};
-use crate::{budget, code, deliver, exec, foreign, fork, gate, signals, threads};
+use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
@@ -79,7 +79,9 @@ pub fn ensure() -> Option<&'static Live> {
 
 fn setup_or_tell() {
     let Some(control) = open_control() else { return };
+    rlimits::begin_setup();
     if let Err(error) = setup(control) {
+        rlimits::give_up_setup();
         control.processes_unmanaged.fetch_add(1, Relaxed);
         if error != SetupError::NotAsked {
             control.post(error.text());
@@ -270,6 +272,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     }
     live::set(live);
     deliver::adopt(live);
+    rlimits::end_setup();
     budget::measure(live);
     budget::refresh(live);
     Ok(())

@@ -25,6 +25,7 @@ pub mod memory;
 pub mod parts;
 pub mod reclaim;
 pub mod rights;
+pub mod rlimits;
 pub mod signals;
 pub mod source;
 pub mod threads;

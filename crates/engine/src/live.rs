@@ -225,7 +225,7 @@ impl Live {
     /// Whether the kernel's own rules would let the program lock `count` more pages.
     pub fn may_lock(&self, count: u32) -> bool {
         let limit = self.lock_limit_bytes();
-        if limit == u64::MAX || may_lock_any() {
+        if limit == u64::MAX || has_capability(CAP_IPC_LOCK) {
             return true;
         }
         limit > 0 && (self.locked_pages() + count as u64) * PAGE_BYTES as u64 <= limit
@@ -324,15 +324,18 @@ impl Live {
     }
 }
 
-/// Whether this process may lock without limit (`CAP_IPC_LOCK`).
-fn may_lock_any() -> bool {
+/// Locking without limit.
+const CAP_IPC_LOCK: u32 = 14;
+
+/// Whether this process has a capability, one of the first 32.
+pub fn has_capability(number: u32) -> bool {
     #[repr(C)]
     struct Header(u32, i32);
     let header = Header(0x2008_0522, 0);
     let mut data = [0u32; 6];
     // SAFETY: version 3 of capget: a header and two records of three words.
     let ok = unsafe { outswap_sys::syscall2(nr::CAPGET, &raw const header as usize, data.as_mut_ptr() as usize) } == 0;
-    ok && data[0] & 1 << 14 != 0
+    ok && data[0] & 1 << number != 0
 }
 
 /// Opens a userfaultfd for a fault source, at a descriptor of at least `min_fd`.

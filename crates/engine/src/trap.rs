@@ -7,7 +7,7 @@ use crate::layout::*;
 use crate::live::Live;
 use crate::signals::OURS;
 use crate::threads::{self, Thread};
-use crate::{budget, deliver, exec, foreign, fork, memory, parts, rights, signals};
+use crate::{budget, deliver, exec, foreign, fork, memory, parts, rights, rlimits, signals};
 use outswap_core::engine::Fault;
 use outswap_sys::signal::{KernelSigaction, Siginfo, Stack, Ucontext, bit};
 use outswap_sys::{Errno, nr, os};
@@ -64,6 +64,13 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             Some(value) => value,
             None => return assisted(live, nr, args, uc),
         },
+        // A process that only shares the memory has limits of its own, which the kernel keeps.
+        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 if live.is_own_process() => {
+            match live.with(move |cx| rlimits::call(live, cx, nr, args)) {
+                Some(value) => value,
+                None => return assisted(live, nr, args, uc),
+            }
+        }
         _ if live.is_own_process() && rights::changes(nr, args[0]) => return rights::call(live, nr, args, uc),
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 | nr::RECVFROM | nr::SENDTO => {
             return transfer(live, nr, args, uc);

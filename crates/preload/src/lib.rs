@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_engine::layout::overlaps_arena;
-use outswap_engine::{gate, init};
+use outswap_engine::{gate, init, rlimits};
 use outswap_sys::{Errno, nr, os, signal};
 
 unsafe extern "C" {
@@ -88,7 +88,8 @@ fn memory_call(nr: usize, args: [usize; 6], concerns_us: bool) -> isize {
 pub unsafe extern "C" fn mmap(addr: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: c_long) -> isize {
     let fixed = flags as usize & (os::MAP_FIXED | os::MAP_FIXED_NOREPLACE) != 0;
     let anonymous = flags as usize & os::MAP_ANONYMOUS != 0;
-    let ours = if fixed { overlaps_arena(addr, len) } else { anonymous || overlaps_arena(addr, 1) };
+    let ours =
+        if fixed { overlaps_arena(addr, len) } else { anonymous || rlimits::is_limited() || overlaps_arena(addr, 1) };
     memory_call(nr::MMAP, [addr, len, prot as usize, flags as usize, fd as usize, offset as usize], ours)
 }
 
