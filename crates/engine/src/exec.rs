@@ -3,11 +3,11 @@
 //! All strings are copied to memory of our own first, so that nothing the kernel reads is managed. A vforked child shares this
 //! memory and never comes back to free it; the kernel clears the buffer's owner word when the child leaves
 //! (`set_tid_address`), as it does for a thread's id.
-use crate::control;
+use crate::control::{self, PLACE_BYTES, Place, until_nul};
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::signals::OURS;
-use crate::{assist, budget};
+use crate::{assist, budget, init};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_core::engine::Context;
 use outswap_store::Worker;
@@ -67,14 +67,26 @@ impl Buffer {
         }
     }
 
+    fn put(&mut self, part: &[u8]) -> Result<(), Errno> {
+        let at = self.room(part.len())?;
+        // SAFETY: room of that size in our buffer.
+        unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) };
+        Ok(())
+    }
+
     fn text(&mut self, parts: &[&[u8]]) -> Result<usize, Errno> {
         let start = self.at + self.used;
-        for part in parts.iter().chain([&b"\0".as_slice()]) {
-            let at = self.room(part.len())?;
-            // SAFETY: room of that size in our buffer.
-            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) };
-        }
+        parts.iter().chain([&b"\0".as_slice()]).try_for_each(|part| self.put(part))?;
         Ok(start)
+    }
+
+    /// Copies a NUL-terminated string of the program's, and gives the copy without the NUL. It stays until the buffer is
+    /// given back.
+    fn bytes(&mut self, live: &Live, cx: &mut Cx, from: usize) -> Result<&'static [u8], Errno> {
+        let mark = self.used;
+        let copy = self.string(live, cx, from)?;
+        // SAFETY: just written to our buffer, of which nothing is written twice unless `used` is set back.
+        Ok(unsafe { core::slice::from_raw_parts(copy as *const u8, self.used - mark - 1) })
     }
 
     /// Copies an array of strings; `keep` says which (by their copy), `more` are appended.
@@ -101,12 +113,10 @@ impl Buffer {
         for i in 0..count {
             let mark = self.used;
             let pointer = word(live, cx, from + i * 8)?;
-            let copy = self.string(live, cx, pointer)?;
-            // SAFETY: `string` has just written these bytes to our buffer.
-            let bytes = unsafe { core::slice::from_raw_parts(copy as *const u8, self.used - mark - 1) };
+            let bytes = self.bytes(live, cx, pointer)?;
             if keep(bytes) {
                 // SAFETY: within the array.
-                unsafe { *array.add(n) = copy };
+                unsafe { *array.add(n) = bytes.as_ptr() as usize };
                 n += 1;
             } else {
                 self.used = mark;
@@ -130,37 +140,46 @@ fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
     read(live, cx, from, &mut bytes).then(|| usize::from_le_bytes(bytes)).ok_or(Errno::EFAULT)
 }
 
+/// Takes a buffer for a thread, waiting while all are in use. Buffers of threads that were killed before their exec are taken
+/// back.
+fn take_buffer(owners: &[AtomicU32], tid: i32, is_alive: impl Fn(i32) -> bool, mut pause: impl FnMut(u32)) -> usize {
+    let tid = tid as u32;
+    let mut spins = 0;
+    loop {
+        let free = owners.iter().position(|o| o.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
+        let found = free.or_else(|| {
+            owners.iter().position(|o| {
+                let owner = o.load(Acquire);
+                !is_alive(owner as i32) && o.compare_exchange(owner, tid, AcqRel, Relaxed).is_ok()
+            })
+        });
+        match found {
+            Some(found) => return found,
+            None => pause(spins),
+        }
+        spins += 1;
+    }
+}
+
 /// Serves execve and execveat; returns only when the call fails. `mask` is the signal mask of the interrupted code, which the
 /// new program inherits.
 pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
-    let tid = os::gettid() as u32;
-    let mut spins = 0;
-    let buffer = loop {
-        let free = OWNERS.iter().position(|o| o.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
-        match free {
-            Some(free) => break free,
-            None => {
-                crate::live::pause(live, spins);
-                spins += 1;
-            }
-        }
-    };
+    let tid = os::gettid();
+    let buffer = take_buffer(&OWNERS, tid, os::is_thread, |spins| crate::live::pause(live, spins));
     let at = BASE.load(Acquire) + buffer * BUFFER_BYTES;
     let own = live.is_own_process();
+    if !own {
+        // SAFETY: the word lives for ever; the kernel clears it when this child leaves our memory.
+        unsafe { syscall1(nr::SET_TID_ADDRESS, OWNERS[buffer].as_ptr() as usize) };
+    }
     let copied = live.contexts.hold().run(|cx| copy(live, cx, nr, args, at));
     let result = match copied {
         Err(e) => -(e.0 as isize),
         Ok([path, argv, envp]) => {
-            if live.control.config.no_follow == 0 && nr == nr::EXECVE {
-                tell_if_unmanaged(live, path);
+            let domain = if is_managed_next(live, nr, args, path) { None } else { randomize_addresses() };
+            if own {
+                budget::begin_exec(live);
             }
-            if !own {
-                // SAFETY: the word lives for ever; the kernel clears it when this child leaves our memory.
-                unsafe { syscall1(nr::SET_TID_ADDRESS, OWNERS[buffer].as_ptr() as usize) };
-            }
-            // What this process uses ends with its memory. A managed program counts anew; one that is not must not stand for it.
-            let charge = if own { live.record().charge_bytes.swap(0, AcqRel) } else { 0 };
-            live.control.charge_bytes.fetch_sub(charge, AcqRel);
             signal::set_mask(mask & !OURS);
             // SAFETY: strings and arrays are in our buffer, NUL-terminated.
             let error = unsafe {
@@ -170,18 +189,32 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
                 }
             };
             signal::set_mask(u64::MAX);
+            if domain.is_some() {
+                let _ = os::personality(domain);
+            }
             if own {
                 let _held = live.contexts.hold();
-                budget::refresh(live);
-            } else {
-                // SAFETY: takes the buffer's word away from the kernel again.
-                unsafe { syscall1(nr::SET_TID_ADDRESS, 0) };
+                budget::exec_failed(live);
             }
             error
         }
     };
+    if !own {
+        // SAFETY: takes the buffer's word away from the kernel again.
+        unsafe { syscall1(nr::SET_TID_ADDRESS, 0) };
+    }
     OWNERS[buffer].store(0, Release);
     result
+}
+
+/// A program that will not be managed inherits this process's filter all the same, which looks at calls that come from where
+/// this process has its C library. Where addresses are not chosen at random (`setarch -R`), that program's C library could
+/// lie right there, and nobody would answer its traps: it gets random addresses. Returns the execution domain to go back to
+/// if the exec fails.
+fn randomize_addresses() -> Option<usize> {
+    let domain = os::personality(None).ok().filter(|domain| domain & os::ADDR_NO_RANDOMIZE != 0)?;
+    os::personality(Some(domain & !os::ADDR_NO_RANDOMIZE)).ok()?;
+    Some(domain)
 }
 
 fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Result<[usize; 3], Errno> {
@@ -189,68 +222,105 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };
     let path = buffer.string(live, cx, path)?;
     let argv = buffer.array(live, cx, argv, |_| true, &[])?;
-    let config = &live.control.config;
-    let preload = until_nul(&config.preload);
-    let follow = config.no_follow == 0;
+    let follow = live.control.config.no_follow == 0;
+
+    // The program may have cleared or changed the environment.
+    let (mut preload, mut inner) = (None, false);
+    let ours = init::place(live.control);
+    let mut i = 0;
+    while envp != 0 && i * 8 < BUFFER_BYTES {
+        let pointer = word(live, cx, envp + i * 8)?;
+        if pointer == 0 {
+            break;
+        }
+        let mark = buffer.used;
+        let entry = buffer.bytes(live, cx, pointer)?;
+        if let Some(value) = value_of(entry, b"LD_PRELOAD") {
+            // Of several, the dynamic linker takes the last.
+            preload = Some(value);
+        } else {
+            if let Some(value) = value_of(entry, control::ENV.as_bytes()) {
+                inner = Place::parse(value).is_some_and(|p| !p.is_same_run(&ours) && p.is_inside(&ours));
+            }
+            buffer.used = mark;
+        }
+        i += 1;
+    }
+    if follow && inner {
+        // A run that was started inside this one manages the program, and keeps to our limit as well.
+        let envp = buffer.array(live, cx, envp, |_| true, &[])?;
+        return Ok([path, argv, envp]);
+    }
     let mut more = [0usize; 2];
     let mut n = 0;
-    let mut kept_preload: &[u8] = b"";
-    if follow {
-        // The program may have cleared or changed the environment; what it put into LD_PRELOAD itself stays behind ours.
-        let mut i = 0;
-        while envp != 0 && i * 8 < BUFFER_BYTES {
-            let pointer = word(live, cx, envp + i * 8)?;
-            if pointer == 0 {
-                break;
-            }
-            let mut head = [0u8; 11];
-            if read(live, cx, pointer, &mut head) && &head == b"LD_PRELOAD=" {
-                let mark = buffer.used;
-                let copy = buffer.string(live, cx, pointer + 11)?;
-                // SAFETY: just written to our buffer, and kept there.
-                kept_preload = unsafe { core::slice::from_raw_parts(copy as *const u8, buffer.used - mark - 1) };
-            }
-            i += 1;
-        }
-        let ours = kept_preload.starts_with(preload);
-        more[n] = match (ours, kept_preload.is_empty()) {
-            (true, _) => buffer.text(&[b"LD_PRELOAD=", kept_preload])?,
-            (false, true) => buffer.text(&[b"LD_PRELOAD=", preload])?,
-            (false, false) => buffer.text(&[b"LD_PRELOAD=", preload, b":", kept_preload])?,
-        };
+    let (mark, start) = (buffer.used, buffer.at + buffer.used);
+    buffer.put(b"LD_PRELOAD=")?;
+    let libraries = until_nul(&live.control.config.preload);
+    if write_preload(libraries, preload.unwrap_or_default(), follow, |part| buffer.put(part))? {
+        buffer.put(b"\0")?;
+        more[n] = start;
         n += 1;
-        let mut own = [0u8; 64];
-        let own = crate::init::control_value(&mut own);
-        more[n] = buffer.text(&[control::ENV.as_bytes(), b"=", own])?;
+    } else {
+        buffer.used = mark;
+    }
+    if follow {
+        let mut value = [0u8; PLACE_BYTES];
+        more[n] = buffer.text(&[control::ENV.as_bytes(), b"=", ours.write(&mut value)])?;
         n += 1;
     }
-    let keep = |entry: &[u8]| {
-        let name = |name: &[u8]| entry.starts_with(name) && entry.get(name.len()) == Some(&b'=');
-        !(name(control::ENV.as_bytes()) || name(b"LD_PRELOAD"))
-            || !follow && name(b"LD_PRELOAD") && !entry[11..].starts_with(preload)
-    };
+    let keep =
+        |entry: &[u8]| value_of(entry, control::ENV.as_bytes()).is_none() && value_of(entry, b"LD_PRELOAD").is_none();
     let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
     Ok([path, argv, envp])
 }
 
-/// Says so if a program about to run cannot be managed: it has no dynamic linker, or runs with other rights.
-fn tell_if_unmanaged(live: &Live, path: usize) {
+/// The value of an entry of the environment, if that is its name.
+fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// Writes a value for `LD_PRELOAD`: our libraries first, if they are to be `with`in it, then what else stands in `value`.
+/// Returns whether it is not empty.
+fn write_preload(
+    libraries: &[u8],
+    value: &[u8],
+    with: bool,
+    mut put: impl FnMut(&[u8]) -> Result<(), Errno>,
+) -> Result<bool, Errno> {
+    let is_separator = |b: &u8| *b == b':' || *b == b' ';
+    let mut any = with && !libraries.is_empty();
+    if any {
+        put(libraries)?;
+    }
+    for entry in value.split(is_separator).filter(|e| !e.is_empty()) {
+        if libraries.split(is_separator).any(|l| l == entry) {
+            continue;
+        }
+        if any {
+            put(b":")?;
+        }
+        put(entry)?;
+        any = true;
+    }
+    Ok(any)
+}
+
+/// Whether the program about to run will be managed. Says so if it should be and cannot: it has no dynamic linker, or runs
+/// with other rights.
+fn is_managed_next(live: &Live, nr: usize, args: [usize; 6], path: usize) -> bool {
+    if live.control.config.no_follow != 0 {
+        return false;
+    }
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
-    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
     let mut head = [0u8; 1024];
-    let len = os::read(fd, &mut head).unwrap_or(0);
-    let mut stat = [0u32; 36];
-    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24.
-    let _ = unsafe { outswap_sys::syscall2(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) };
-    let _ = os::close(fd);
+    let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
+    let Some((status, len)) = look_at(directory, path, &mut head) else { return true };
     const SET_ID: u32 = 0o6000;
-    // SAFETY: asks for the effective user.
-    let is_root = unsafe { outswap_sys::syscall0(nr::GETEUID) } == 0;
     let why: &[u8] = match is_dynamic(&head[..len]) {
         Some(false) => b"is statically linked",
-        Some(true) if stat[6] & SET_ID != 0 && !is_root => b"is set-uid or set-gid",
-        _ => return,
+        Some(true) if status.mode & SET_ID != 0 && os::geteuid() != 0 => b"is set-uid or set-gid",
+        _ => return true,
     };
     live.control.processes_unmanaged.fetch_add(1, Relaxed);
     let mut text = [0u8; 200];
@@ -261,6 +331,20 @@ fn tell_if_unmanaged(live: &Live, path: usize) {
         at += part.len();
     }
     live.warn(&text[..at]);
+    false
+}
+
+/// Reads the beginning of a program. `None` where it cannot be read, or is no regular file, which then is not opened either.
+fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Option<(os::FileStatus, usize)> {
+    if let (Some(fd), b"\0") = (directory, path) {
+        // The program is the descriptor itself, whose position is not ours to move.
+        let status = os::fstat(fd).ok().filter(os::FileStatus::is_regular)?;
+        return Some((status, os::pread(fd, head, 0).ok()?));
+    }
+    let (fd, status) = os::open_regular(directory, path, os::O_RDONLY)?;
+    let len = os::pread(fd, head, 0);
+    let _ = os::close(fd);
+    Some((status, len.ok()?))
 }
 
 /// Whether an ELF program of this machine names a dynamic linker; `None` where the bytes are something else (a script) or do
@@ -275,13 +359,9 @@ fn is_dynamic(head: &[u8]) -> Option<bool> {
     let (size, count) = (half(54)?, half(56)?);
     for i in 0..count {
         let at = table.checked_add(i * size)?;
-        if u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?) == PT_INTERP {
+        if u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?) == PT_INTERP {
             return Some(true);
         }
     }
     Some(false)
-}
-
-fn until_nul(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len())]
 }
