@@ -264,7 +264,7 @@ fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanaged: 
     if ram_bytes > 0 {
         let ram = i64::try_from(ram_bytes - ram_bytes / SLACK_SHARE).unwrap_or(i64::MAX);
         room.pages_bytes = ram.saturating_sub(others).saturating_sub(rest).max(0) as u64;
-        let kept = (ram_bytes / 16) as i64 * sixteenths;
+        let kept = ((ram_bytes / 16) as i64).saturating_mul(sixteenths);
         let fixed = others.saturating_add(unmanaged.max(0)).saturating_add(kept);
         room.pool_bytes = Some(ram.saturating_sub(fixed).max(0) as u64);
     }
@@ -438,5 +438,77 @@ pub fn over(live: &Live) {
     live.stat(Stat::OverBudget, 1);
     if !live.budget.warned.swap(true, Relaxed) {
         live.warn(b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn numbers_are_read_up_to_where_they_end() {
+        for (text, want) in [
+            ("", 0),
+            ("x", 0),
+            ("  17 kB\n", 17),
+            ("0", 0),
+            ("18446744073709551615", u64::MAX),
+            ("9".repeat(30).as_str(), u64::MAX),
+        ] {
+            assert_eq!(number(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_others_use_and_what_is_not_managed_takes_room() {
+        let alone = room(128 * MIB, 0, 0, 0, 0, 4);
+        assert_eq!(alone, Room { pages_bytes: 127 * MIB, pool_bytes: Some(95 * MIB) });
+        let with_others = room(128 * MIB, 0, 20 * MIB, 0, 0, 4);
+        assert_eq!(with_others, Room { pages_bytes: 107 * MIB, pool_bytes: Some(75 * MIB) });
+        let rest = (10 * MIB) as i64;
+        assert_eq!(room(128 * MIB, 0, 0, rest, rest, 4).pages_bytes, 117 * MIB);
+        assert_eq!(room(128 * MIB, 0, 0, rest, rest, 4).pool_bytes, Some(85 * MIB));
+        // After a fork, pages that are shared make more room than they take.
+        assert_eq!(room(128 * MIB, 0, 0, -rest, -rest, 4).pages_bytes, 137 * MIB);
+        assert_eq!(room(128 * MIB, 0, 0, -rest, -rest, 4).pool_bytes, Some(95 * MIB));
+    }
+
+    #[test]
+    fn resident_pages_alone_can_be_bounded() {
+        assert_eq!(room(0, 0, 5 * MIB, 0, 0, 4), Room { pages_bytes: u64::MAX >> 1, pool_bytes: None });
+        assert_eq!(room(0, 32 * MIB, 5 * MIB, 0, 0, 4), Room { pages_bytes: 27 * MIB, pool_bytes: None });
+        assert_eq!(room(0, 32 * MIB, 50 * MIB, 0, 0, 4).pages_bytes, 0);
+        assert_eq!(room(128 * MIB, 32 * MIB, 5 * MIB, 0, 0, 4).pages_bytes, 32 * MIB);
+        assert_eq!(room(128 * MIB, 32 * MIB, 120 * MIB, 0, 0, 4).pages_bytes, 7 * MIB);
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        for ram in [0, 1, MIB, u64::MAX] {
+            for resident in [0, 1, u64::MAX] {
+                for others in [0, 1, u64::MAX] {
+                    for rest in [i64::MIN, -1, 0, 1, i64::MAX] {
+                        let room = room(ram, resident, others, rest, rest, SHARE_MAX);
+                        assert!(room.pages_bytes <= u64::MAX >> 1 || resident > 0 && ram == 0);
+                        assert_eq!(room.pool_bytes.is_some(), ram > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_living_are_no_zombies() {
+        assert!(!is_zombie(os::getpid()));
+        assert!(!is_zombie(i32::MAX));
+        let mut child = std::process::Command::new("true").spawn().expect("true is everywhere");
+        let pid = child.id() as i32;
+        while !is_zombie(pid) {
+            std::thread::yield_now();
+        }
+        assert!(control::exists(pid));
+        child.wait().expect("our child");
+        assert!(!is_zombie(pid));
     }
 }

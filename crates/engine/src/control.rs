@@ -692,3 +692,139 @@ fn take_number(text: &[u8]) -> Option<(i32, &[u8])> {
     let add = |n: i32, c: &u8| n.checked_mul(10)?.checked_add((c - b'0') as i32);
     Some((text[..len].iter().try_fold(0, add).filter(|_| len > 0)?, &text[len..]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared() -> &'static Shared {
+        let at = os::mmap_anonymous(size_of::<Shared>()).expect("memory");
+        // SAFETY: fresh zero pages are a valid block, and stay mapped.
+        unsafe { &*(at as *const Shared) }
+    }
+
+    /// A number that no process has.
+    const NOBODY: i32 = i32::MAX;
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        let place = Place { fd: 1008, supervisor_pid: 4242, supervisor_fd: 976 };
+        let mut buf = [0; PLACE_BYTES];
+        assert_eq!(place.write(&mut buf), b"1008:/proc/4242/fd/976");
+        assert_eq!(Place::parse(b"1008:/proc/4242/fd/976"), Some(place));
+        let largest = Place { fd: i32::MAX, supervisor_pid: i32::MAX, supervisor_fd: i32::MAX };
+        assert_eq!(Place::parse(largest.write(&mut [0; PLACE_BYTES])), Some(largest));
+        let smallest = Place { fd: 0, supervisor_pid: 1, supervisor_fd: 0 };
+        assert_eq!(Place::parse(smallest.write(&mut [0; PLACE_BYTES])), Some(smallest));
+        assert!(place.is_same_run(&Place { fd: 5, ..place }) && !place.is_same_run(&smallest));
+    }
+
+    #[test]
+    fn nothing_but_a_place_is_a_place() {
+        for value in [
+            "",
+            "1008",
+            ":/proc/1/fd/2",
+            "1008:/tmp/evil",
+            "1008:/proc/1/fd/2/../../../../tmp/evil",
+            "1008:/proc/self/fd/2",
+            "1008:/proc/0/fd/2",
+            "1008:/proc/-1/fd/2",
+            "-1:/proc/1/fd/2",
+            "+1:/proc/1/fd/2",
+            "1 :/proc/1/fd/2",
+            "1008:/proc/1/fd/",
+            "1008:/proc/1/fd/2 ",
+            "1008:/proc/99999999999/fd/2",
+            "2147483648:/proc/1/fd/2",
+            "18446744073709552624:/proc/1/fd/2",
+        ] {
+            assert_eq!(Place::parse(value.as_bytes()), None, "{value}");
+        }
+        assert!(Place { fd: -1, supervisor_pid: NOBODY, supervisor_fd: 3 }.open().is_none());
+        assert!(Place { fd: i32::MAX, supervisor_pid: 1, supervisor_fd: i32::MAX }.open().is_none());
+    }
+
+    #[test]
+    fn the_tree_uses_what_its_live_processes_do() {
+        let shared = shared();
+        let records: Vec<_> = (1..=3).map(|pid| shared.take(pid).expect("room")).collect();
+        records.iter().zip([10, 200, 3000]).for_each(|(r, n)| r.charge_bytes.store(n, Relaxed));
+        assert_eq!(shared.used_records().len(), 3);
+        assert_eq!(shared.charges_of_others(core::ptr::null()), 3210);
+        assert_eq!(shared.charges_of_others(records[1]), 3010);
+        assert!(shared.fold(records[2], 3) && !shared.fold(records[2], 3));
+        assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
+        // A process that was taken for dead publishes in a record that is not its own any more.
+        records[2].charge_bytes.store(77, Relaxed);
+        assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
+        assert_eq!(shared.take(4).map(Process::charge), Some(0));
+        records[0].charge_bytes.store(u64::MAX, Relaxed);
+        assert_eq!(shared.charges_of_others(core::ptr::null()), CHARGE_MAX_BYTES + 200);
+        shared.records_used.store(u32::MAX, Relaxed);
+        assert_eq!(shared.used_records().len(), MAX_PROCESSES);
+    }
+
+    #[test]
+    fn a_record_whose_folder_was_killed_is_folded_by_another_and_counts_once() {
+        let shared = shared();
+        let record = shared.take(NOBODY).expect("room");
+        record.counters.add(Stat::FaultMiss, 5);
+        record.counters.add(Stat::PagesClean, 7);
+        record.counters.set(Stat::ResidentBytes, 4096);
+        record.counters.set(Stat::PeakResidentBytes, 8192);
+        record.charge_bytes.store(99, Relaxed);
+        // A folder was killed when it had moved one counter.
+        record.pid.store(-NOBODY, Relaxed);
+        shared.ended.add(Stat::FaultMiss, record.counters.stats[Stat::FaultMiss as usize].swap(0, Relaxed));
+        assert!(!shared.fold_if(record, |pid| pid != NOBODY), "not while the folder lives");
+        assert!(shared.fold_if(record, |pid| pid == NOBODY && !exists(pid)));
+        assert_eq!((record.pid.load(Relaxed), record.charge()), (0, 0));
+        let sums = [Stat::FaultMiss, Stat::PagesClean, Stat::ResidentBytes, Stat::PeakResidentBytes];
+        assert_eq!(sums.map(|stat| shared.ended.get(stat)), [5, 7, 0, 8192]);
+        assert!(sums.iter().all(|stat| record.counters.get(*stat) == 0));
+    }
+
+    #[test]
+    fn records_of_the_dead_are_taken_over_and_those_of_the_living_are_not() {
+        let shared = shared();
+        for record in &shared.processes {
+            record.pid.store(os::getpid(), Relaxed);
+        }
+        assert!(shared.take(5).is_none());
+        let place = |record: &Process| shared.processes.iter().position(|r| core::ptr::eq(r, record));
+        for (i, left) in [(7, NOBODY), (9, -NOBODY), (11, i32::MIN), (13, 0)] {
+            shared.processes[i].pid.store(left, Relaxed);
+            assert_eq!(shared.take(5).and_then(place), Some(i), "{left}");
+            shared.processes[i].pid.store(os::getpid(), Relaxed);
+        }
+        // What this process had before an exec.
+        let record = shared.take(os::getpid()).expect("all were its own");
+        assert_eq!(record.pid.load(Relaxed), os::getpid());
+        assert!(shared.processes[1..].iter().all(|r| r.pid.load(Relaxed) == 0));
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_and_none_is_lost_for_good() {
+        let shared = shared();
+        let drained = || {
+            let mut all = Vec::new();
+            shared.drain(|text| all.push(text.to_vec()));
+            all
+        };
+        shared.post(b"one");
+        shared.post(&[b'x'; 1000]);
+        assert_eq!(drained(), [b"one".to_vec(), vec![b'x'; MESSAGE_BYTES]]);
+        shared.messages[0].state.store(READY, Relaxed);
+        shared.messages[0].len.store(100_000, Relaxed);
+        assert_eq!(drained().concat().len(), MESSAGE_BYTES, "a false length");
+        // Writers that were killed hold their places no longer; one that lives does.
+        shared.messages.iter().for_each(|m| m.state.store(NOBODY, Relaxed));
+        shared.messages[3].state.store(os::getpid(), Relaxed);
+        shared.post(b"lost");
+        assert_eq!(shared.messages_dropped.load(Relaxed), 1);
+        assert!(drained().is_empty());
+        (0..MAX_MESSAGES).for_each(|_| shared.post(b"again"));
+        assert_eq!((drained().len(), shared.messages_dropped.load(Relaxed)), (MAX_MESSAGES - 1, 2));
+    }
+}

@@ -365,3 +365,132 @@ fn is_dynamic(head: &[u8]) -> Option<bool> {
     }
     Some(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preload(libraries: &str, value: &str, with: bool) -> Option<String> {
+        let mut text = Vec::new();
+        let put = |part: &[u8]| {
+            text.extend_from_slice(part);
+            Ok(())
+        };
+        let any = write_preload(libraries.as_bytes(), value.as_bytes(), with, put).expect("put never fails");
+        assert_eq!(any, !text.is_empty());
+        any.then(|| String::from_utf8(text).expect("text"))
+    }
+
+    #[test]
+    fn a_managed_program_has_our_libraries_first_and_keeps_its_own() {
+        for (value, want) in [
+            ("", "/o/p.so:/o/m.so"),
+            ("/o/p.so:/o/m.so", "/o/p.so:/o/m.so"),
+            ("/u.so", "/o/p.so:/o/m.so:/u.so"),
+            ("/o/p.so:/o/m.so:/u.so /v.so", "/o/p.so:/o/m.so:/u.so:/v.so"),
+            ("/u.so:/o/p.so:/o/m.so", "/o/p.so:/o/m.so:/u.so"),
+            ("/o/m.so", "/o/p.so:/o/m.so"),
+            ("/o/p.so:/o/m.so.2", "/o/p.so:/o/m.so:/o/m.so.2"),
+            (" :: ", "/o/p.so:/o/m.so"),
+        ] {
+            assert_eq!(preload("/o/p.so:/o/m.so", value, true).as_deref(), Some(want), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_program_left_alone_keeps_its_own_libraries() {
+        for (value, want) in [
+            ("", None),
+            ("/o/p.so:/o/m.so", None),
+            ("/o/p.so:/o/m.so:/u.so", Some("/u.so")),
+            ("/u.so", Some("/u.so")),
+            ("/u.so:/o/p.so:/v.so", Some("/u.so:/v.so")),
+            ("/o/p.so /o/m.so u.so", Some("u.so")),
+            ("/o/p.so.1", Some("/o/p.so.1")),
+            (":", None),
+        ] {
+            assert_eq!(preload("/o/p.so:/o/m.so", value, false).as_deref(), want, "{value}");
+        }
+        assert_eq!(preload("", "/u.so", true).as_deref(), Some("/u.so"));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_an_error() {
+        let full = |_: &[u8]| Err(Errno::E2BIG);
+        assert_eq!(write_preload(b"/o/p.so", b"", true, full), Err(Errno::E2BIG));
+        assert_eq!(write_preload(b"/o/p.so", b"", false, full), Ok(false));
+    }
+
+    #[test]
+    fn variables_are_known_by_their_whole_name() {
+        assert_eq!(value_of(b"LD_PRELOAD=x=y", b"LD_PRELOAD"), Some(b"x=y".as_slice()));
+        assert_eq!(value_of(b"LD_PRELOAD=", b"LD_PRELOAD"), Some(b"".as_slice()));
+        for other in ["LD_PRELOAD", "LD_PRELOADX=1", "XLD_PRELOAD=1", "=LD_PRELOAD=", ""] {
+            assert_eq!(value_of(other.as_bytes(), b"LD_PRELOAD"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_buffer_of_a_killed_thread_is_taken_back_and_that_of_a_live_one_waited_for() {
+        let owners = [const { AtomicU32::new(0) }; 3];
+        let never = |_: u32| panic!("there is a buffer");
+        assert_eq!(take_buffer(&owners, 10, |_| true, never), 0);
+        assert_eq!(take_buffer(&owners, 11, |_| true, never), 1);
+        assert_eq!(take_buffer(&owners, 12, |_| true, never), 2);
+        assert_eq!(take_buffer(&owners, 13, |tid| tid != 11, never), 1);
+        assert_eq!(owners[1].load(Relaxed), 13);
+        let mut waits = 0;
+        let give_back = |_: u32| {
+            waits += 1;
+            if waits == 5 {
+                owners[2].store(0, Relaxed);
+            }
+        };
+        assert_eq!(take_buffer(&owners, 14, |tid| tid != 0, give_back), 2);
+        assert_eq!(waits, 5);
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = std::env::temp_dir().join(format!("outswap-exec-{}", os::getpid()));
+        std::fs::create_dir_all(&dir).expect("the temporary directory is writable");
+        let path = |name: &str| [dir.join(name).to_str().expect("UTF-8").as_bytes(), b"\0"].concat();
+        const FIFO: usize = 0o010755;
+        // SAFETY: a NUL-terminated path that lives through the call.
+        let made = unsafe { syscall3(nr::MKNOD, path("fifo").as_ptr() as usize, FIFO, 0) };
+        assert_eq!(made, 0);
+        std::fs::write(dir.join("file"), b"#!/bin/sh\n").expect("writable");
+        let mut head = [0u8; 64];
+        // With a writer that waits, opening the FIFO would let that go on.
+        assert_eq!(look_at(None, &path("fifo"), &mut head), None);
+        assert_eq!(look_at(None, b"/dev/null\0", &mut head), None);
+        assert_eq!(look_at(None, &path("."), &mut head), None);
+        assert_eq!(look_at(None, &path("missing"), &mut head), None);
+        assert_eq!(look_at(None, &path("file"), &mut head).map(|(_, len)| len), Some(10));
+        let directory = os::open(&path(""), os::O_RDONLY, 0).expect("ours");
+        assert_eq!(look_at(Some(directory), b"file\0", &mut head).map(|(_, len)| len), Some(10));
+        assert_eq!(look_at(Some(directory), b"fifo\0", &mut head), None);
+        let file = os::open(&path("file"), os::O_RDONLY, 0).expect("ours");
+        assert_eq!(look_at(Some(file), b"\0", &mut head).map(|(_, len)| len), Some(10));
+        assert_eq!(look_at(Some(directory), b"\0", &mut head), None);
+        [file, directory].into_iter().for_each(|fd| os::close(fd).expect("ours"));
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn headers_tell_whether_there_is_a_dynamic_linker() {
+        let mut head = [0u8; 256];
+        head[..5].copy_from_slice(b"\x7fELF\x02");
+        head[32..40].copy_from_slice(&64u64.to_le_bytes());
+        head[54..56].copy_from_slice(&56u16.to_le_bytes());
+        head[56..58].copy_from_slice(&2u16.to_le_bytes());
+        assert_eq!(is_dynamic(&head), Some(false));
+        head[64 + 56] = 3;
+        assert_eq!(is_dynamic(&head), Some(true));
+        assert_eq!(is_dynamic(b"#!/bin/sh"), None);
+        for table in [u64::MAX, u64::MAX - 3, 250, 1 << 63] {
+            head[32..40].copy_from_slice(&table.to_le_bytes());
+            assert_eq!(is_dynamic(&head), None, "a table at {table:#x}");
+        }
+    }
+}

@@ -359,3 +359,41 @@ fn library_code() -> [(usize, usize); 4] {
 fn hex(text: &[u8]) -> usize {
     text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(environ: &[u8], piece: usize) -> Option<Vec<u8>> {
+        let mut rest = environ;
+        let read = |buf: &mut [u8]| {
+            let n = rest.len().min(piece).min(buf.len());
+            buf[..n].copy_from_slice(&rest[..n]);
+            rest = &rest[n..];
+            n
+        };
+        let mut value = [0; PLACE_BYTES];
+        find_variable(read, &mut value).map(|len| value[..len].to_vec())
+    }
+
+    #[test]
+    fn the_variable_is_found_wherever_it_stands() {
+        let want = Some(b"7:/proc/1/fd/7".to_vec());
+        for piece in [1, 3, 16, 4096] {
+            for environ in [
+                b"OUTSWAP_CONTROL=7:/proc/1/fd/7\0".as_slice(),
+                b"A=1\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0B=2\0",
+                b"OUTSWAP_CONTROLS=no\0XOUTSWAP_CONTROL=no\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0",
+                b"A=OUTSWAP_CONTROL=no\0\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0OUTSWAP_CONTROL=second\0",
+            ] {
+                assert_eq!(find(environ, piece), want, "{}", String::from_utf8_lossy(environ));
+            }
+            assert_eq!(find(b"OUTSWAP_CONTROL=\0", piece), Some(Vec::new()));
+            assert_eq!(find(b"A=1\0OUTSWAP=2\0OUTSWAP_CONTROL\0", piece), None);
+            assert_eq!(find(b"OUTSWAP_CONTROL=cut", piece), None);
+            assert_eq!(find(b"", piece), None);
+            let long = [b"OUTSWAP_CONTROL=".as_slice(), &[b'1'; 100], b"\0"].concat();
+            assert_eq!(find(&long, piece), None, "longer than any value");
+        }
+    }
+}
