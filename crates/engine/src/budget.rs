@@ -45,7 +45,7 @@ pub static UNCOUNTED: Process = Process {
     pid: AtomicI32::new(0),
     fault_source: AtomicU32::new(0),
     charge_bytes: AtomicU64::new(0),
-    counters: Counters::ZERO,
+    counters: Counters::zero(),
 };
 
 /// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in

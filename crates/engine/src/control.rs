@@ -317,10 +317,12 @@ pub const CHARGE_MAX_BYTES: u64 = 1 << 47;
 
 impl Counters {
     /// Nothing counted.
-    pub const ZERO: Counters = Counters {
-        stats: [const { AtomicU64::new(0) }; STAT_COUNT],
-        latency_ns: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
-    };
+    pub const fn zero() -> Counters {
+        Counters {
+            stats: [const { AtomicU64::new(0) }; STAT_COUNT],
+            latency_ns: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
+        }
+    }
     /// Reads one statistic.
     pub fn get(&self, stat: Stat) -> u64 {
         self.stats[stat as usize].load(Relaxed)

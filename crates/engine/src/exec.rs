@@ -313,9 +313,18 @@ fn is_managed_next(live: &Live, nr: usize, args: [usize; 6], path: usize) -> boo
     }
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
-    let mut head = [0u8; 1024];
     let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
-    let Some((status, len)) = look_at(directory, path, &mut head) else { return true };
+    let (mut name, mut head) = ([0u8; HEAD_BYTES], [0u8; HEAD_BYTES]);
+    let mut found = look_at(directory, path, &mut head);
+    for _ in 0..MAX_INTERPRETERS {
+        // A script is what its interpreter is.
+        let Some((_, len)) = found else { break };
+        let Some(interpreter) = interpreter(&head[..len]) else { break };
+        name = [0; HEAD_BYTES];
+        name[..interpreter.len()].copy_from_slice(interpreter);
+        found = look_at(None, &name[..interpreter.len() + 1], &mut head);
+    }
+    let Some((status, len)) = found else { return true };
     const SET_ID: u32 = 0o6000;
     let why: &[u8] = match is_dynamic(&head[..len]) {
         Some(false) => b"is statically linked",
@@ -325,13 +334,24 @@ fn is_managed_next(live: &Live, nr: usize, args: [usize; 6], path: usize) -> boo
     live.control.processes_unmanaged.fetch_add(1, Relaxed);
     let mut text = [0u8; 200];
     let mut at = 0;
-    let name = &path[..path.len() - 1];
+    let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
     for part in [b"warning: ", &name[..name.len().min(120)], b" ", why, b": it runs without Outswap"] {
         text[at..at + part.len()].copy_from_slice(part);
         at += part.len();
     }
     live.warn(&text[..at]);
     false
+}
+
+/// Bytes of a program that are looked at: its header, or the line that names its interpreter.
+const HEAD_BYTES: usize = 1024;
+/// Interpreters of interpreters that the kernel follows.
+const MAX_INTERPRETERS: usize = 4;
+
+/// The interpreter that a script names; shorter than what it is read from.
+fn interpreter(head: &[u8]) -> Option<&[u8]> {
+    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    line.split(|b| b" \t\0".contains(b)).find(|word| !word.is_empty())
 }
 
 /// Reads the beginning of a program. `None` where it cannot be read, or is no regular file, which then is not opened either.
@@ -475,6 +495,20 @@ mod tests {
         assert_eq!(look_at(Some(directory), b"\0", &mut head), None);
         [file, directory].into_iter().for_each(|fd| os::close(fd).expect("ours"));
         std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        for (head, want) in [
+            ("#!/bin/sh\n", Some("/bin/sh")),
+            ("#! \t/usr/bin/env python3\n#!/no", Some("/usr/bin/env")),
+            ("#!/bin/sh", Some("/bin/sh")),
+            ("#!\n/bin/sh", None),
+            ("#!", None),
+            ("\x7fELF", None),
+        ] {
+            assert_eq!(interpreter(head.as_bytes()), want.map(str::as_bytes), "{head}");
+        }
     }
 
     #[test]
