@@ -304,6 +304,55 @@ fn flags_are_variables_too() {
 }
 
 #[test]
+fn a_run_inside_a_run_keeps_to_both_limits() {
+    if plain_mode() {
+        return;
+    }
+    let script = "import os\na=bytearray(os.urandom(64<<20))\nfor _ in range(3):\n  s=sum(a[::4096])\nprint(len(a))";
+    let (ours, python) = (setup::outswap().to_string_lossy().into_owned(), outswap_e2e::workloads::python());
+    for (outer, inner) in [("96M", "32M"), ("32M", "96M")] {
+        let dir = Tmp::new();
+        let (one, two) = (dir.join("outer.json"), dir.join("inner.json"));
+        let (one, two) = (one.to_string_lossy(), two.to_string_lossy());
+        let command = ["--ram", outer, "--stats", &one, "--", "sh", "-c", "\"$@\"", "sh", &ours, "run", "--ram", inner];
+        let end = run(&[&command[..], &["--stats", &two, "--", python, "-c", script]].concat()).succeeded();
+        assert_eq!(end.text(), format!("{}\n", 64 * MIB), "{}", end.describe());
+        let [outer, inner] = [&one, &two].map(|path| -> Value {
+            serde_json::from_slice(&fs::read(path.as_ref()).expect("both write statistics")).expect("it is JSON")
+        });
+        assert_eq!((&outer["managed"], &inner["managed"]), (&true.into(), &true.into()), "{}", end.describe());
+        let peaks = [&outer, &inner].map(|stats| number(stats, "/memory/tree_peak_bytes"));
+        assert!(peaks.iter().all(|&p| p > 16 * MIB && p < 32 * MIB + 12 * MIB), "{outer:#} {inner:#}");
+        // The outer run counts the shell and the inner `outswap`, and what the inner run manages.
+        assert!(number(&outer, "/processes/managed") > number(&inner, "/processes/managed"), "{outer:#}");
+    }
+}
+
+#[test]
+fn programs_that_are_left_alone_keep_their_own_libraries() {
+    let mut setup = Setup::new();
+    setup.options.push("--no-follow".into());
+    for value in ["libm.so.6", "libm.so.6:libdl.so.2", ""] {
+        // The shell is managed, what it starts is not.
+        let run = setup.managed(RAM_BYTES, "sh").args(["-c", "env; :"]).env("LD_PRELOAD", value);
+        let text = run.run().succeeded().text();
+        let found: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("LD_PRELOAD=")).collect();
+        assert_eq!(found.concat(), value, "{text}");
+        assert!(!text.contains("OUTSWAP_CONTROL="), "{text}");
+    }
+}
+
+#[test]
+fn executing_what_is_no_file_neither_waits_nor_touches_it() {
+    let dir = Tmp::new();
+    let script = "mkfifo pipe && chmod +x pipe || exit 9; ./pipe; echo $?; /dev/null; echo $?; ./.; echo $?";
+    let plain = Setup::new().plain("sh").args(["-c", script]).dir(dir.path()).timeout_s(20).run().succeeded();
+    fs::remove_file(dir.join("pipe")).expect("ours");
+    shell(script).dir(dir.path()).timeout_s(20).run().same_as(&plain);
+    assert_eq!(plain.text(), "126\n126\n126\n");
+}
+
+#[test]
 fn nothing_is_left_behind() {
     if plain_mode() {
         return;

@@ -1,5 +1,5 @@
 //! Where the code of this process lies: the process filter recognises its calls by that.
-use outswap_sys::{nr, os, ret, syscall1};
+use outswap_sys::os;
 
 /// Ranges of each kind at most.
 const RANGES: usize = 8;
@@ -126,21 +126,15 @@ pub fn find() -> Code {
 /// executed. The filters recognise a process by where its code lies: a program at the same addresses, which it would have
 /// where addresses are not random, would be trapped before it can answer, or without ever answering.
 pub fn randomize() -> Option<usize> {
-    const ASK: usize = 0xffff_ffff;
-    const ADDR_NO_RANDOMIZE: usize = 0x4_0000;
-    // SAFETY: asks, then changes only how the next program is loaded.
-    unsafe {
-        let before = ret(syscall1(nr::PERSONALITY, ASK)).ok().filter(|p| p & ADDR_NO_RANDOMIZE != 0)?;
-        syscall1(nr::PERSONALITY, before & !ADDR_NO_RANDOMIZE);
-        Some(before)
-    }
+    let before = os::personality(None).ok().filter(|domain| domain & os::ADDR_NO_RANDOMIZE != 0)?;
+    os::personality(Some(before & !os::ADDR_NO_RANDOMIZE)).ok()?;
+    Some(before)
 }
 
 /// Undoes [`randomize`].
 pub fn restore(before: Option<usize>) {
-    if let Some(before) = before {
-        // SAFETY: what it was.
-        unsafe { syscall1(nr::PERSONALITY, before) };
+    if before.is_some() {
+        let _ = os::personality(before);
     }
 }
 
@@ -216,9 +210,8 @@ mod tests {
 
     #[test]
     fn the_next_program_gets_random_addresses_once() {
-        const NO_RANDOMIZE: usize = 0x4_0000;
-        // SAFETY: only asks.
-        let ask = || ret(unsafe { syscall1(nr::PERSONALITY, 0xffff_ffff) }).expect("asking is allowed");
+        const NO_RANDOMIZE: usize = os::ADDR_NO_RANDOMIZE;
+        let ask = || os::personality(None).expect("asking is allowed");
         std::thread::spawn(move || {
             let first = ask();
             restore(Some(first | NO_RANDOMIZE));

@@ -151,25 +151,14 @@ pub fn open_mem(min_fd: i32) -> Result<i32> {
     Ok(live::raise(low, min_fd))
 }
 
-/// Takes a record of the control block for a process. A record that this process had before an exec, or that a dead process
-/// left, is folded into the sums first.
+/// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
+/// there is one.
 pub fn take_record(control: &Control, pid: i32) -> Option<&Process> {
-    for record in &control.processes {
-        if record.pid.load(Acquire) == pid {
-            control.fold(record, pid);
+    Some(control.take(pid).unwrap_or_else(|| {
+        budget::UNCOUNTED.counters.clear();
+        if control.full_told.swap(1, Relaxed) == 0 {
+            control.post(b"warning: too many managed processes: some obey the limit, but do not count in it");
         }
-    }
-    for attempt in 0..2 {
-        for record in &control.processes {
-            let owner = record.pid.load(Acquire);
-            if attempt == 1 && owner > 0 && os::kill(owner, 0) == Err(Errno::ESRCH) {
-                control.fold(record, owner);
-            }
-            if record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
-                control.processes_started.fetch_add(1, Relaxed);
-                return Some(record);
-            }
-        }
-    }
-    None
+        &budget::UNCOUNTED
+    }))
 }

@@ -39,6 +39,8 @@ pub enum Part {
     Stream,
     /// A message on a stream, so many buffers after the other; its header stands in the slot.
     Message,
+    /// An exec, whose strings are in a buffer of ours.
+    Exec,
 }
 
 /// What a call in progress needs, one for each hazard slot. It belongs to whoever has the slot.
@@ -54,6 +56,10 @@ pub struct SlotState {
     pub args: [usize; 6],
     /// How it runs.
     pub part: Part,
+    /// The buffer of an exec, and the execution domain that it changed.
+    pub buffer: usize,
+    /// See `buffer`.
+    pub domain: Option<usize>,
     /// Bytes done by earlier parts.
     pub done_bytes: usize,
     /// Bytes of all parts, and of a stream's part under way.

@@ -347,14 +347,19 @@ pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
     Ok(Uffd(raise(low.0, min_fd)))
 }
 
-/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
-pub fn raise(low: i32, min_fd: i32) -> i32 {
+/// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
+pub fn fd_limit() -> usize {
     const RLIMIT_NOFILE: usize = 7;
-    const BELOW_LIMIT: usize = 16;
     let mut limit = [0u64; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
     unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
-    let soft = limit[0].min(i32::MAX as u64) as usize;
+    limit[0].min(i32::MAX as u64) as usize
+}
+
+/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
+pub fn raise(low: i32, min_fd: i32) -> i32 {
+    const BELOW_LIMIT: usize = 16;
+    let soft = fd_limit();
     for at in [min_fd as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
         if at > low as usize
             && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)

@@ -4,6 +4,7 @@
 //! A part that is done traps back here (see [`crate::gate`]), so that a call that waits does so outside of any handler, with the
 //! program's own signal mask, however many parts it has.
 use crate::assist::{self, MSGHDR_BYTES, Pins};
+use crate::exec;
 use crate::gate::{self, MESSAGE_PARTS, Part};
 use crate::live::Live;
 use crate::trap::word;
@@ -50,7 +51,12 @@ pub fn restore(slot: usize, g: &mut Gregs) {
 }
 
 /// Gives up what a call holds.
-pub fn release(live: &Live, slot: usize) {
+pub fn release(live: &'static Live, slot: usize) {
+    // SAFETY: the slot is this call's.
+    let state = unsafe { &*gate::state(slot) };
+    if state.part == Part::Exec {
+        exec::failed(live, state.buffer, state.domain);
+    }
     live.engine.hazards.release(slot);
 }
 
@@ -81,7 +87,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let asked = match state.part {
         Part::Stream => state.part_bytes,
         Part::Message => state.parts.iter().map(|p| p[1]).sum(),
-        Part::Whole => return finish(live, slot, result, g),
+        Part::Whole | Part::Exec => return finish(live, slot, result, g),
     };
     let total = state.total_bytes;
     let more = result > 0 && result as usize == asked && state.done_bytes + asked < total;

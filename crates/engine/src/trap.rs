@@ -46,7 +46,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::FORK => return fork(live, nr, args, uc),
         nr::CLONE if args[0] & CLONE_VM == 0 => return fork(live, nr, args, uc),
         nr::VFORK | nr::CLONE => return foreign::clone(live, nr, args, uc),
-        nr::EXECVE | nr::EXECVEAT => exec::exec(live, nr, args, uc.sigmask),
+        nr::EXECVE | nr::EXECVEAT => return exec::exec(live, nr, args, uc),
         nr::EXIT => end_thread(live, args[0], uc),
         nr::EXIT_GROUP => {
             if live.is_own_process() {
