@@ -648,9 +648,10 @@ fn nonsense_is_refused() {
     assert_eq!(Tiers::init(&config(&[file, file])).err(), Some(InitError::Config));
     let nowhere = Config { tiers: &[file], slots: 100, directory: b"", min_fd: 0 };
     assert_eq!(Tiers::init(&nowhere).err(), Some(InitError::System(Errno::ENOENT)));
-    // A directory that does not exist is found out on first use: the tier is full.
+    // With a directory that does not exist, the tier is full.
     let missing = Config { tiers: &[file], slots: 100, directory: b"/nonexistent/outswap\0", min_fd: 0 };
-    let store = Tiers::init(&missing).expect("the file is opened later");
+    let store = Tiers::init(&missing).expect("a store that says why it has no file");
+    assert_eq!(store.file_error(), Some(Errno::ENOENT));
     let at = os::mmap_anonymous(Worker::BYTES).expect("memory for a worker");
     // SAFETY: fresh zeroed memory that is never unmapped.
     let worker = unsafe { Worker::init(at as *mut u8) };

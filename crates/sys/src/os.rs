@@ -215,6 +215,22 @@ pub fn sched_yield() {
     unsafe { syscall0(nr::SCHED_YIELD) };
 }
 
+/// Waits for another thread: spins, then gives up the processor, then sleeps, so that an owner of lower priority gets on.
+pub fn wait_a_little(spins: u32) {
+    const SPINS: u32 = 64;
+    const YIELDS: u32 = 1024;
+    const SLEEP_NS: i64 = 50_000;
+    if spins < SPINS {
+        core::hint::spin_loop();
+    } else if spins < YIELDS {
+        sched_yield();
+    } else {
+        let ts = [0i64, SLEEP_NS];
+        // SAFETY: `ts` has the layout of `struct timespec` and lives through the call; the rest is not asked for.
+        unsafe { syscall2(nr::NANOSLEEP, ts.as_ptr() as usize, 0) };
+    }
+}
+
 /// Ends the process at once.
 pub fn exit_group(status: i32) -> ! {
     loop {
