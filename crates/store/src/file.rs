@@ -1140,4 +1140,23 @@ impl FileTier {
             volume.close_if_idle(self.segment_count);
         }
     }
+
+    /// The key of the segment at an offset.
+    #[cfg(test)]
+    pub fn key_of(&self, offset: u64) -> u16 {
+        self.usage((offset / SEGMENT_BYTES as u64) as u32).key()
+    }
+
+    /// The own file's table, if it was ever shared, for who scribbles over it: its address and words.
+    #[cfg(test)]
+    pub fn shared_table(&self) -> Option<(usize, usize)> {
+        let volume = &self.volumes[self.own()?];
+        Some((volume.table()? as *const Table as usize, volume.table_words(self.segment_count)))
+    }
+
+    /// The same of the family.
+    #[cfg(test)]
+    pub fn shared_family(&self) -> (usize, usize) {
+        (self.family, size_of::<Family>() / 8)
+    }
 }

@@ -197,6 +197,11 @@ impl Volume {
         self.table()
     }
 
+    #[cfg(test)]
+    pub fn table_words(&self, segments: u32) -> usize {
+        table_bytes(segments) / 8
+    }
+
     /// Marks a segment as needed by a user.
     pub fn join(&self, number: u32, user: usize) {
         if let Some(users) = self.users(number) {
