@@ -26,7 +26,7 @@ const SLOTS: usize = 1 << 26;
 const WINDOWS: usize = 1 << 14;
 const MAPPINGS: usize = 1 << 18;
 /// Descriptors that the engine keeps: the control block's two are inherited, the others follow them.
-const FDS: i32 = 8;
+const FDS: i32 = 64;
 
 /// Why a process cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,6 +220,11 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         folios: true,
     };
     let store = make_store(control, slots, min_fd)?;
+    if store.file_error().is_some() {
+        control.post(
+            b"warning: a process could make no swap file (see --swap-dir); what it cannot compress stays in memory",
+        );
+    }
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;

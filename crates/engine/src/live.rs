@@ -69,7 +69,7 @@ pub struct Live {
     pub budget: budget::Budget,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
-    /// First and last of the engine's descriptors.
+    /// The range in which the engine's descriptors are. Not all in it are the engine's.
     pub fds: (i32, i32),
     /// Forked, or child of a fork: pages may be shared with another process.
     pub forked: AtomicBool,
@@ -188,7 +188,12 @@ impl Live {
     }
     /// Whether a descriptor is the engine's.
     pub fn is_ours(&self, fd: i32) -> bool {
-        (self.fds.0..=self.fds.1).contains(&fd)
+        let machine = &self.engine.machine;
+        let source = [machine.uffd.load(Relaxed), machine.mem_fd.load(Relaxed)];
+        // The control block's two come first.
+        (self.fds.0..self.fds.0 + 2).contains(&fd)
+            || source.contains(&fd)
+            || self.engine.store.descriptors().any(|ours| ours == fd)
     }
     /// The fault source.
     pub fn source(&self) -> Source {
