@@ -1,6 +1,6 @@
 /* MADV_WIPEONFORK: the child reads zeros, and finds the parent's content nowhere in its memory, wherever the pages were
  * when it was forked. The same for what the parent had given back or overwritten. */
-#include "common.h"
+#include "scan.h"
 
 enum { PAGES = 512 };
 /* Never in memory as such in the child: made from its complement. */
@@ -13,30 +13,16 @@ static void secret(char *p, size_t pages) {
             for (int k = 0; k < 4; k++) *(uint64_t *)(p + i * PAGE + at + k * 8) = ~marks[k];
     }
 }
-/* Counts them in all memory that this process can read. */
+static void look(unsigned long address, const uint64_t *page, void *count) {
+    (void)address;
+    for (size_t i = 0; i + 4 <= PAGE / 8; i++)
+        if (page[i] == ~marks[0] && page[i + 1] == ~marks[1] && page[i + 2] == ~marks[2] && page[i + 3] == ~marks[3])
+            ++*(int *)count;
+}
+/* How often they are in memory. */
 static int found(void) {
-    static uint64_t part[1 << 16];
-    int count = 0, mem = open("/proc/self/mem", O_RDONLY);
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    CHECK(mem >= 0 && maps);
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long start, end;
-        char rights[8];
-        if (sscanf(line, "%lx-%lx %7s", &start, &end, rights) != 3 || strstr(line, "[v")) continue;
-        for (; start < end; start += sizeof part) {
-            /* Room that was only reserved has nothing to read: its page table says so at once. */
-            size_t n = end - start < sizeof part ? end - start : sizeof part;
-            ssize_t r = -1;
-            if (end - start > 8UL << 30) break;
-            r = pread(mem, part, n, start);
-            for (ssize_t i = 0; i + 4 <= r / 8; i++)
-                if (part[i] == ~marks[0] && part[i + 1] == ~marks[1] && part[i + 2] == ~marks[2] && part[i + 3] == ~marks[3])
-                    count++;
-            if (r > 0) memset(part, 0, r);
-        }
-    }
-    fclose(maps), close(mem);
+    int count = 0;
+    each_page(look, &count);
     return count;
 }
 int main(void) {
