@@ -329,16 +329,39 @@ pub fn install_process(known: &Known<'_>) -> Result<()> {
 /// Calls that are trapped when they come from the C library.
 const FROM_LIBRARY: &[usize] = &[
     nr::EXIT,
+    nr::EXIT_GROUP,
     nr::RT_SIGACTION,
     nr::RT_SIGPROCMASK,
     nr::SIGALTSTACK,
     nr::MLOCKALL,
     nr::MUNLOCKALL,
     nr::PROCESS_MADVISE,
+    // Limits: what the engine uses is not the program's.
+    nr::SETRLIMIT,
+    nr::GETRLIMIT,
+    nr::PRLIMIT64,
+    // Rights: the engine's threads have them too, and must not keep them longer.
+    nr::SETUID,
+    nr::SETGID,
+    nr::SETREUID,
+    nr::SETREGID,
+    nr::SETRESUID,
+    nr::SETRESGID,
+    nr::SETFSUID,
+    nr::SETFSGID,
+    nr::SETGROUPS,
+    nr::CAPSET,
+    nr::UNSHARE,
+    nr::SETNS,
+    nr::SECCOMP,
+    nr::LANDLOCK_RESTRICT_SELF,
 ];
 
-/// Calls that are trapped wherever they come from, beside those with hidden pointers.
-const FROM_ALL: &[usize] = &[nr::FORK];
+/// Options of prctl that change rights: PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT.
+const PRCTL_FROM_LIBRARY: [u32; 5] = [22, 24, 28, 38, 47];
+
+/// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
+const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE];
 
 fn build_process(known: &Known<'_>) -> Program {
     // Every program that is executed adds one such filter, and the kernel limits their total.
@@ -357,10 +380,8 @@ fn build_process(known: &Known<'_>) -> Program {
     for call in CALLS.iter().filter(|c| c.nested) {
         targets[call.nr] = from_all;
     }
-    // fork as glibc makes it: clone without CLONE_VM.
-    const CLONE_VM: u32 = 0x100;
-    p.branch(JSET, CLONE_VM, allow, from_all);
-    targets[nr::CLONE] = p.load(at_arg(0));
+    PRCTL_FROM_LIBRARY.iter().fold(allow, |next, &option| p.branch(JEQ, option, from_library, next));
+    targets[nr::PRCTL] = p.load(at_arg(0));
     let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
     targets[nr::CLOSE] = p.switch(at_arg(0), !0, &ours);
     targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
@@ -679,7 +700,18 @@ mod tests {
         assert_eq!(run(&p, nr::FORK, 0x7f00_0000_0900, [0; 6]), ALLOW, "between the ranges");
         assert_eq!(run(&p, nr::FORK, 0x1000, [0; 6]), ALLOW);
         assert_eq!(run(&p, nr::CLONE, lib, [17, 0, 0, 0, 0, 0]), TRAP);
-        assert_eq!(run(&p, nr::CLONE, lib, [0x100 | 17, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::CLONE, lib, [0x100 | 17, 0, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::VFORK, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::EXIT_GROUP, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::SETRESUID, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::GETRESUID, lib, [0; 6]), ALLOW);
+        assert_eq!(run(&p, nr::PRLIMIT64, lib, [0; 6]), TRAP);
+        for option in 0..64 {
+            let changes_rights = matches!(option, 22 | 24 | 28 | 38 | 47);
+            let expected = if changes_rights { TRAP } else { ALLOW };
+            assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
+            assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
+        }
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
@@ -707,8 +739,8 @@ mod tests {
     fn process_filter_sees_hidden_pointers_wherever_they_come_from() {
         let (lib, own, other) = (0x7f00_0000_2000, [0x5555_0000_1000, 0x7f00_1000_8000], [0x40_1000, 0x5555_0001_0000]);
         let p = process(true);
-        for nr in (0..NUMBERS).filter(|&nr| nr != nr::CLONE && nr != nr::IOCTL) {
-            let hidden = nr == nr::FORK || calls::find(nr).is_some_and(|c| c.nested);
+        for nr in (0..NUMBERS).filter(|&nr| nr != nr::IOCTL) {
+            let hidden = matches!(nr, nr::FORK | nr::VFORK | nr::CLONE) || calls::find(nr).is_some_and(|c| c.nested);
             for args in [[0; 6], [1005, 1005, 1005, 0x22, 0, 0]] {
                 for ip in own {
                     assert_eq!(run(&p, nr, ip, args), if hidden { TRAP } else { ALLOW }, "call {nr} from {ip:x}");
@@ -720,7 +752,6 @@ mod tests {
             assert!(!hidden || run(&p, nr, lib, [0; 6]) == TRAP, "call {nr}");
         }
         for ip in own {
-            assert_eq!(run(&p, nr::CLONE, ip, [17, 0, 0, 0, 0, 0]), TRAP);
             assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x8912, 0, 0, 0, 0]), TRAP);
             assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x5401, 0, 0, 0, 0]), ALLOW);
         }
