@@ -224,7 +224,7 @@ pub fn refresh(live: &Live) {
 }
 
 /// Whether a process has ended, or is a zombie of which no thread lives.
-fn is_gone(pid: i32) -> bool {
+pub fn is_gone(pid: i32) -> bool {
     if os::kill(pid, 0) == Err(Errno::ESRCH) {
         return true;
     }
@@ -270,8 +270,13 @@ pub fn fold_dead(live: &Live) {
     }
 }
 
+/// Gives up what this process holds of the budget: it ends.
+pub fn leave(live: &Live) {
+    live.control.fold(live.record(), live.pid.load(Relaxed));
+}
+
 /// Called every few pages from the fault path.
-pub fn tick(live: &Live) {
+pub fn tick(live: &'static Live) {
     if live.control.config.ram_bytes > 0 {
         let near = live.engine.used_pages() * 4 > live.engine.limit_pages() * 3;
         if near {

@@ -7,13 +7,14 @@ use crate::control;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::signals::OURS;
-use crate::{assist, budget, code};
+use crate::{assist, budget, code, rlimits};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_core::engine::Context;
 use outswap_store::Worker;
 use outswap_sys::{Errno, nr, os, signal, syscall1, syscall3, syscall5};
 
 type Cx = Context<Worker>;
+const AT_FDCWD: usize = -100isize as usize;
 const BUFFERS: usize = 16;
 /// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.
 const BUFFER_BYTES: usize = 8 << 20;
@@ -132,7 +133,7 @@ fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
 
 /// Serves execve and execveat; returns only when the call fails. `mask` is the signal mask of the interrupted code, which the
 /// new program inherits.
-pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
+pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
     let tid = os::gettid() as u32;
     let mut spins = 0;
     let buffer = loop {
@@ -140,14 +141,14 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
         match free {
             Some(free) => break free,
             None => {
-                crate::live::pause(live, spins);
+                os::wait_a_little(spins);
                 spins += 1;
             }
         }
     };
     let at = BASE.load(Acquire) + buffer * BUFFER_BYTES;
     let own = live.is_own_process();
-    let copied = live.contexts.hold().run(|cx| copy(live, cx, nr, args, at));
+    let copied = live.with(move |cx| copy(live, cx, nr, args, at));
     let result = match copied {
         Err(e) => -(e.0 as isize),
         Ok([path, argv, envp]) => {
@@ -163,6 +164,10 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
             live.control.charge_bytes.fetch_sub(charge, AcqRel);
             let personality = code::randomize();
             signal::set_mask(mask & !OURS);
+            match nr {
+                nr::EXECVE => rlimits::hand_on(AT_FDCWD, path, 0),
+                _ => rlimits::hand_on(args[0], path, args[4]),
+            }
             // SAFETY: strings and arrays are in our buffer, NUL-terminated.
             let error = unsafe {
                 match nr {
@@ -172,9 +177,9 @@ pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
             };
             signal::set_mask(u64::MAX);
             code::restore(personality);
+            rlimits::take_back(live);
             if own {
-                let _held = live.contexts.hold();
-                budget::refresh(live);
+                live.contexts.with(|_| budget::refresh(live));
             } else {
                 // SAFETY: takes the buffer's word away from the kernel again.
                 unsafe { syscall1(nr::SET_TID_ADDRESS, 0) };

@@ -11,6 +11,7 @@
 //! Both run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
 //! comes from last. The kernel sees that a call is allowed by its number alone, and does not run the filters for it at all.
 use crate::calls::{self, CALLS, Pointers};
+use crate::gate;
 use crate::layout::{ARENA, ARENA_MAX_BYTES};
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
@@ -194,12 +195,14 @@ impl Program {
 
     /// Branches on the call's number and completes the program. Calls of another architecture are allowed: they carry 32-bit
     /// pointers, which cannot reach managed memory.
-    fn finish(&mut self, targets: &[At; NUMBERS], others: At, allow: At) {
+    fn finish(&mut self, targets: &[At; NUMBERS], beyond: &[(usize, At)], allow: At) {
         let mut borders = Borders::new(targets[0]);
         for (nr, &to) in targets.iter().enumerate() {
             borders.add(nr as u32, to);
         }
-        borders.add(NUMBERS as u32, others);
+        for &(nr, to) in beyond {
+            borders.add(nr as u32, to);
+        }
         let body = self.switch(AT_NR, !0, borders.get());
         self.branch(JEQ, ARCH_X86_64, body, allow);
         self.load(AT_ARCH);
@@ -305,7 +308,9 @@ fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
             Some(Pointers::Refused) => refuse,
         };
     }
-    p.finish(&targets, others, allow);
+    // Numbers of no call are the engine's own way to be trapped.
+    let beyond = [(NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
+    p.finish(&targets, &beyond, allow);
     p
 }
 
@@ -401,7 +406,7 @@ fn build_process(known: &Known<'_>) -> Program {
         p.branch(JSET, MAP_STACK, allow, is_anonymous);
         targets[nr::MMAP] = p.load(at_arg(3));
     }
-    p.finish(&targets, allow, allow);
+    p.finish(&targets, &[(NUMBERS, allow)], allow);
     p
 }
 

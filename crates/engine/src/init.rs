@@ -6,7 +6,7 @@ use crate::layout::*;
 use crate::live::{self, Live, Mapped};
 use crate::machine::LiveMachine;
 use crate::source::{Source, mprotect};
-use crate::{budget, code, exec, fork, gate, signals, trap};
+use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
@@ -79,7 +79,9 @@ pub fn ensure() -> Option<&'static Live> {
 
 fn setup_or_tell() {
     let Some(control) = open_control() else { return };
+    rlimits::begin_setup();
     if let Err(error) = setup(control) {
+        rlimits::give_up_setup();
         control.processes_unmanaged.fetch_add(1, Relaxed);
         if error != SetupError::NotAsked {
             control.post(error.text());
@@ -203,7 +205,8 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     signals::start_clock();
     gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
-    trap::reserve().map_err(|_| SetupError::NoMemory)?;
+    threads::reserve().map_err(|_| SetupError::NoMemory)?;
+    foreign::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = reserve_arena().ok_or(SetupError::NoMemory)?;
     let stage_bytes = WINDOWS.min(arena_bytes / 8 / (BLOCK_PAGES * PAGE_BYTES)) * BLOCK_PAGES * PAGE_BYTES;
@@ -245,9 +248,13 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         &*object
     };
     live.register_all().map_err(SetupError::NoSource)?;
-    signals::install(&mut live.actions.lock(|s| live::pause(live, s)))
+    let mut handlers = Default::default();
+    signals::install(&mut handlers)
         .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;
-    signals::take_altstack().map_err(|_| SetupError::NoMemory)?;
+    for (signal, action) in signals::SIGNALS.into_iter().zip(&handlers) {
+        live.actions.set(signal, action);
+    }
+    threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
     let code = code::find();
     let known = Known {
         library: code.library.get(),
@@ -257,13 +264,15 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     };
     // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
     // few hundred execs ends here, because filters add up.
-    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range(GATE, GATE_CODE_BYTES) };
+    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range(gate(), GATE_CODE_BYTES) };
     if let Err(e) = filtered.and_then(|()| filter::install_process(&known)) {
-        signals::uninstall(&mut live.actions.lock(|s| live::pause(live, s)));
+        signals::uninstall(&handlers);
         control.fold(live.record(), os::getpid());
         return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
     }
     live::set(live);
+    deliver::adopt(live);
+    rlimits::end_setup();
     budget::measure(live);
     budget::refresh(live);
     Ok(())

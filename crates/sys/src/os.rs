@@ -215,6 +215,23 @@ pub fn sched_yield() {
     unsafe { syscall0(nr::SCHED_YIELD) };
 }
 
+/// Waits for another thread: spins, then gives up the processor, then sleeps, so that an owner of lower priority gets on.
+/// `spins` counts the calls since the wait began.
+pub fn wait_a_little(spins: u32) {
+    const SPINS: u32 = 64;
+    const YIELDS: u32 = 1024;
+    const SLEEP_NS: i64 = 50_000;
+    match spins {
+        0..SPINS => core::hint::spin_loop(),
+        SPINS..YIELDS => sched_yield(),
+        _ => {
+            let time = [0i64, SLEEP_NS];
+            // SAFETY: `time` has the layout of `struct timespec`; the time that is left is not asked for.
+            unsafe { syscall2(nr::NANOSLEEP, time.as_ptr() as usize, 0) };
+        }
+    }
+}
+
 /// Ends the process at once.
 pub fn exit_group(status: i32) -> ! {
     loop {
