@@ -233,6 +233,9 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         folios: true,
     };
     let store = make_store(control, slots, min_fd)?;
+    if store.file_error().is_some() {
+        control.post(b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk");
+    }
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;

@@ -639,8 +639,11 @@ impl FileTier {
                     } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
                         buffers[i].state = BufferState::Opening;
                         Step::Open(i)
-                    } else {
+                    } else if buffers.iter().any(|b| b.state == BufferState::Writing) {
                         Step::Wait
+                    } else {
+                        // All are kept for reading.
+                        return Err(Refusal::Failed);
                     }
                 }
             };
