@@ -312,7 +312,6 @@ impl<I: FileIo> Tiers<I> {
             };
             if tier.kind == TierKind::File {
                 this.file_tier = Some(i);
-                this.make_file(config, tier, regions)?;
                 continue;
             }
             this.last_ram = Some(i);
@@ -334,6 +333,10 @@ impl<I: FileIo> Tiers<I> {
                     Err(_) => bytes /= 2,
                 }
             }
+        }
+        // Last, as it opens descriptors: nothing fails after that.
+        if let Some(tier) = config.tiers.iter().find(|t| t.kind == TierKind::File) {
+            this.make_file(config, tier, regions)?;
         }
         this.regions = regions.0;
         Ok(this)
@@ -402,6 +405,14 @@ impl<I: FileIo> Tiers<I> {
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         self.file_tier.iter().flat_map(|_| self.file.descriptors())
+    }
+
+    /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
+    /// is about to change its root directory so as to be confined to it: a descriptor of a directory would lead out.
+    pub fn leave_directory(&self) {
+        if self.file_tier.is_some() {
+            self.file.leave_directory();
+        }
     }
 
     /// The descriptor that writes this process's file.
