@@ -189,7 +189,12 @@ fn join(live: &Live) {
 /// Gives up what this process is charged with, and its records: it ends now. To be called inside the engine, so that no
 /// fork copies it half done. A child that only borrows our memory (vfork) ends without that.
 pub fn leave(live: &Live) {
-    if !live.is_own_process() || live.budget.left.swap(true, AcqRel) {
+    if !live.is_own_process() {
+        return;
+    }
+    // What was counted since the last time.
+    refresh(live);
+    if live.budget.left.swap(true, AcqRel) {
         return;
     }
     let pid = live.pid.load(Relaxed);
