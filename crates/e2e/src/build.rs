@@ -56,8 +56,11 @@ fn compiled(source: &str, options: &[&str]) -> PathBuf {
         let from = workspace().join(source);
         let to = directory().join(source.replace(['/', '.'], "_") + &options.concat());
         // Exceptions that pass through signal handlers need tables for instructions that are no calls.
-        let (compiler, more) =
-            if source.ends_with(".cc") { ("c++", &["-fnon-call-exceptions", "-rdynamic"][..]) } else { ("cc", &[][..]) };
+        let (compiler, more) = if source.ends_with(".cc") {
+            ("c++", &["-fnon-call-exceptions", "-rdynamic"][..])
+        } else {
+            ("cc", &[][..])
+        };
         let output = Command::new(compiler)
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
             .args(more)
