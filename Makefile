@@ -28,7 +28,7 @@ unit:
 	$(CARGO) test --workspace --locked --exclude outswap-e2e
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --release --target-dir target/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_occupancy --release --target-dir target/loom
 
 e2e: build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e

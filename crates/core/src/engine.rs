@@ -58,6 +58,18 @@ pub enum Step {
     StoreFull,
 }
 
+/// What became of an attempt to take a block.
+enum Staged {
+    /// Pages of it lie in this window.
+    Window(WindowNo),
+    /// It has nothing that may be taken now.
+    Nothing,
+    /// The machine refused all that was asked for.
+    Refused,
+    /// No window is free.
+    NoWindow,
+}
+
 /// Scratch memory of one thread at work in the engine.
 #[repr(C, align(4096))]
 pub struct Context<W> {
@@ -81,6 +93,9 @@ struct Block {
     queued: AtomicU32,
     /// Stream detector: where the next access of a stream would be (low byte), length of the run so far.
     stream: AtomicU32,
+    /// Visits of reclaim that still pass the block by, because the machine refused to take its pages (low half), and how many
+    /// they were at first.
+    rest: AtomicU32,
 }
 // SAFETY: atomics of zero are valid.
 unsafe impl Zeroed for Block {}
@@ -122,6 +137,16 @@ const INACTIVE_SHARE: usize = 8;
 /// Steps of reclaim without success after which the limit is exceeded: alone, and while other threads are at it.
 const IDLE_STEPS: u32 = 4;
 const IDLE_STEPS_WITH_WORK: u32 = 40;
+/// Visits of reclaim that pass a block by after the machine refused all that was wanted of it: at first, and at most. Each
+/// refusal on end makes them four times as many.
+const REST_VISITS: u32 = 8;
+const REST_VISITS_MAX: u32 = 512;
+/// Blocks that the machine may refuse in one step of reclaim: among those that are not resting, and, where nothing else is
+/// left, among those that are.
+const REFUSALS_MAX: u32 = 32;
+const REFUSALS_RESTING_MAX: u32 = 4;
+/// The visits in [`Block::rest`].
+const REST: u32 = 0xffff;
 /// Attempts to bring in a page that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
 /// Pages of one region bit: 2 MiB.
@@ -238,9 +263,20 @@ impl<M: Machine, S: Store> Engine<M, S> {
     pub fn retained_pages(&self) -> u64 {
         self.retained.load(Relaxed).max(0) as u64
     }
+    /// Pages mapped, and those of them that are in writable managed mappings.
+    pub fn mapped_pages(&self) -> (u64, u64) {
+        let map = self.map.lock(self.pause());
+        (map.mapped() as u64, map.data() as u64)
+    }
+    /// Pages of regions that were ever touched: an upper bound of the pages that were.
+    pub fn touched_pages(&self) -> u64 {
+        self.used_regions.load(Relaxed) * REGION_PAGES as u64
+    }
     /// Bytes of this engine's tables that were ever touched, about.
     pub fn table_bytes(&self) -> u64 {
-        const REGION_BYTES: u64 = REGION_PAGES as u64 * 8 + REGION_PAGES as u64 / BLOCK_PAGES as u64 * 12;
+        // A word a page; a block, and its place in the queue.
+        const BLOCK_BYTES: u64 = core::mem::size_of::<Block>() as u64 + 4;
+        const REGION_BYTES: u64 = REGION_PAGES as u64 * 8 + REGION_PAGES as u64 / BLOCK_PAGES as u64 * BLOCK_BYTES;
         self.used_regions.load(Relaxed) * REGION_BYTES + self.slots.table_bytes(self.pause())
     }
     /// Slots in use.
@@ -661,31 +697,50 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     /// Takes the next block of the queue that has something to take into a window.
     fn stage_next(&self, cx: &mut Context<S::Worker>) -> bool {
+        // Blocks that were refused lately are asked again only where no other has anything.
+        self.stage_pass(false, REFUSALS_MAX, cx)
+            .unwrap_or_else(|rests| rests && self.stage_pass(true, REFUSALS_RESTING_MAX, cx).unwrap_or(false))
+    }
+
+    /// One pass over the queue. Whether a block was staged; `Err` where none had anything to take, with whether some were
+    /// passed by because they rest. Ends after so many refusals of the machine.
+    fn stage_pass(&self, resting_too: bool, refusals_max: u32, cx: &mut Context<S::Worker>) -> Result<bool, bool> {
         let mut tries = self.queue.lock(self.pause()).len().min(4096);
-        while tries > 0 {
-            let Some(block) = self.queue.lock(self.pause()).pop() else { return false };
+        let (mut refusals, mut rests) = (0, false);
+        while tries > 0 && refusals < refusals_max {
+            let Some(block) = self.queue.lock(self.pause()).pop() else { return Err(rests) };
             let block = BlockNo(block);
-            self.blocks[block.0 as usize].queued.store(0, SeqCst);
+            let state = &self.blocks[block.0 as usize];
+            state.queued.store(0, SeqCst);
+            tries -= 1;
+            let rest = state.rest.load(Relaxed);
+            if rest & REST != 0 && !resting_too {
+                state.rest.store(rest - 1, Relaxed);
+                rests = true;
+                self.enqueue(block);
+                continue;
+            }
             match self.stage(block, u64::MAX, cx) {
-                Some(window) => {
+                Staged::Window(window) => {
                     self.make_inactive(window);
-                    return true;
+                    return Ok(true);
                 }
-                None if self.window_lists.lock(self.pause()).free.is_empty() => return false,
-                None => tries -= 1,
+                Staged::NoWindow => return Ok(false),
+                Staged::Refused => refusals += 1,
+                Staged::Nothing => {}
             }
         }
-        false
+        if refusals == refusals_max { Ok(false) } else { Err(rests) }
     }
 
     /// Takes the resident pages of a block that `mask` names, except pages that are locked, in use by a call, or hot,
     /// into a free window. The block goes back on the queue where it still has resident pages.
-    fn stage(&self, block: BlockNo, mask: u64, cx: &mut Context<S::Worker>) -> Option<WindowNo> {
+    fn stage(&self, block: BlockNo, mask: u64, cx: &mut Context<S::Worker>) -> Staged {
         // The window freed last has its tables warm, and few windows are ever touched.
         let number = self.window_lists.lock(self.pause()).free.pop_newest();
         let Some(number) = number else {
             self.enqueue(block);
-            return None;
+            return Staged::NoWindow;
         };
         self.windows[number as usize].block.store(block.0, Relaxed);
         let base = block.first_page();
@@ -711,7 +766,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 State::Untouched | State::Swapped | State::Zero => {}
             }
         }
-        let mut taken_all = 0u64;
+        let (mut taken_all, mut refused) = (0u64, false);
         let mut from = 0;
         while wanted >> from != 0 && from < BLOCK_PAGES {
             let start = from + (wanted >> from).trailing_zeros() as usize;
@@ -720,8 +775,9 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 if blocked >> start == 0 { BLOCK_PAGES } else { start + (blocked >> start).trailing_zeros() as usize };
             let in_run = wanted & mask_of(start, barrier - start);
             let end = BLOCK_PAGES - in_run.leading_zeros() as usize;
-            let taken = self.stage_run(base, start, end, in_run, WindowNo(number), cx);
+            let (asked, taken) = self.stage_run(base, start, end, in_run, WindowNo(number), cx);
             left |= taken != in_run;
+            refused |= asked & !taken != 0;
             taken_all |= taken;
             from = barrier.max(end);
             if from >= BLOCK_PAGES {
@@ -736,14 +792,31 @@ impl<M: Machine, S: Store> Engine<M, S> {
             if wanted == 0 || self.machine.release(WindowNo(number)) {
                 self.window_lists.lock(self.pause()).free.push(number);
             }
-            return None;
+            return if self.rest(block, refused) { Staged::Refused } else { Staged::Nothing };
         }
+        self.rest(block, false);
         self.machine.count(Event::PagesTaken, taken_all.count_ones() as u64);
-        Some(WindowNo(number))
+        Staged::Window(WindowNo(number))
+    }
+
+    /// Remembers whether the machine refused a block; returns it.
+    fn rest(&self, block: BlockNo, refused: bool) -> bool {
+        let rest = &self.blocks[block.0 as usize].rest;
+        let before = rest.load(Relaxed) >> 16;
+        let visits = match refused {
+            true if before == 0 => REST_VISITS,
+            true => (before * 4).min(REST_VISITS_MAX),
+            false => 0,
+        };
+        if visits != before || refused {
+            rest.store(visits << 16 | visits, Relaxed);
+        }
+        refused
     }
 
     /// Takes the wanted pages among `start..end` of a block; all pages between are claimed, because a page that came in
-    /// while its neighbours move would be moved with them.
+    /// while its neighbours move would be moved with them. Returns the pages that the machine was asked for, and those that
+    /// were taken.
     fn stage_run(
         &self,
         base: PageNo,
@@ -752,7 +825,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
         wanted: u64,
         number: WindowNo,
         cx: &mut Context<S::Worker>,
-    ) -> u64 {
+    ) -> (u64, u64) {
         let window = &self.windows[number.0 as usize];
         let mut claimed = start;
         let mut present = 0u64;
@@ -778,8 +851,9 @@ impl<M: Machine, S: Store> Engine<M, S> {
         // them busy and waits.
         fence(SeqCst);
         let pinned = self.hazards.mask(base.block());
-        let mut taken = 0;
+        let (mut asked, mut taken) = (0, 0);
         if present != 0 && pinned & present == 0 {
+            asked = present;
             let first = base.plus(start);
             taken = self.machine.take(first, claimed - start, present >> start, number, start) << start;
             debug_assert!(taken & !present == 0);
@@ -799,7 +873,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
             let frame = FrameNo(number.0 * BLOCK_PAGES as u32 + i as u32);
             self.settle(base.plus(i), Word::cached(frame, old.folio()).with_heat(old.heat()));
         }
-        taken
+        (asked, taken)
     }
 
     /// Writes out the pages of a window and releases it. Returns false, with the window unreleased, where a store refused
@@ -1337,7 +1411,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 if self.window_lists.lock(self.pause()).free.is_empty() {
                     self.reclaim(cx);
                 }
-                if let Some(window) = self.stage(block, mask, cx) {
+                if let Staged::Window(window) = self.stage(block, mask, cx) {
                     if !write || !self.write_out(window, cx) {
                         self.make_inactive(window);
                     }

@@ -23,7 +23,7 @@ pub struct Guard<'a, T> {
 
 impl<T> SpinLock<T> {
     /// Wraps data.
-    pub fn new(data: T) -> SpinLock<T> {
+    pub const fn new(data: T) -> SpinLock<T> {
         SpinLock { held: AtomicBool::new(false), data: UnsafeCell::new(data) }
     }
 

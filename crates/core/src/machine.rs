@@ -13,6 +13,8 @@ impl Prot {
     pub const NONE: Prot = Prot(0);
     /// Read.
     pub const READ: Prot = Prot(1);
+    /// Write.
+    pub const WRITE: Prot = Prot(2);
     /// Read and write.
     pub const READ_WRITE: Prot = Prot(3);
 }

@@ -26,6 +26,10 @@ impl Vma {
     pub fn end(&self) -> u32 {
         self.first.0 + self.count
     }
+    /// Pages that count as data (`RLIMIT_DATA`): private and writable. What is foreign is the kernel's to count.
+    fn data(&self) -> u32 {
+        if self.foreign || self.prot.0 & Prot::WRITE.0 == 0 { 0 } else { self.count }
+    }
     fn same_kind(&self, other: &Vma) -> bool {
         (self.prot, self.foreign, self.locked, self.kept) == (other.prot, other.foreign, other.locked, other.kept)
     }
@@ -47,6 +51,8 @@ pub struct Map {
     pages: u32,
     /// Pages mapped.
     mapped: u32,
+    /// Those of them that count as data.
+    data: u32,
     /// Where the next search for a gap starts.
     cursor: u32,
 }
@@ -67,7 +73,7 @@ impl Map {
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the engine lives.
         let entries = unsafe { core::slice::from_raw_parts_mut(base, capacity) };
-        Some(Map { entries, len: 0, pages, mapped: 0, cursor: 0 })
+        Some(Map { entries, len: 0, pages, mapped: 0, data: 0, cursor: 0 })
     }
 
     fn get(&self, i: usize) -> &Vma {
@@ -108,6 +114,15 @@ impl Map {
     /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Pages mapped in all.
+    pub fn mapped(&self) -> u32 {
+        self.mapped
+    }
+    /// Pages of writable managed mappings.
+    pub fn data(&self) -> u32 {
+        self.data
     }
 
     /// The mapping around a page.
@@ -190,6 +205,7 @@ impl Map {
         self.insert_at(i, vma);
         self.join(i);
         self.mapped += vma.count;
+        self.data += vma.data();
         Ok(())
     }
 
@@ -234,6 +250,7 @@ impl Map {
         let mut to = from;
         while to < self.len && self.get(to).first.0 < first.0 + count {
             self.mapped -= self.get(to).count;
+            self.data -= self.get(to).data();
             to += 1;
         }
         self.entries.copy_within(to..self.len, from);
@@ -254,7 +271,9 @@ impl Map {
         let mut page = first.0;
         while page < first.0 + count {
             let i = self.lower(page);
+            self.data -= self.get(i).data();
             change(self.get_mut(i));
+            self.data += self.get(i).data();
             page = self.get(i).end();
             self.join(i);
         }

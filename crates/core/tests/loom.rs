@@ -8,11 +8,12 @@
 use loom::sync::Arc;
 use loom::thread;
 use outswap_core::engine::{Config, Context, Engine, Fault, Step};
+use outswap_core::hazard::{Hazards, RANGES};
 use outswap_core::machine::{Event, Machine, Prot, PutError, WindowNo};
 use outswap_core::memory::Reserve;
 use outswap_core::store::{Folio, Page, Store, StoreError};
-use outswap_core::sync::{AtomicU64, Ordering::SeqCst};
-use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo, SlotId};
+use outswap_core::sync::{AtomicU64, Ordering::Release, Ordering::SeqCst};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo, SlotId};
 use outswap_core::word::State;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -255,7 +256,10 @@ impl World {
             }
         }
         let slot = self.engine.hazards.acquire(1).expect("none is in use");
+        (0..=RANGES as u32).for_each(|i| self.engine.hazards.publish(slot, PageNo(20 + 2 * i), 1));
+        self.engine.hazards.mask(PAGE.block());
         self.engine.hazards.release(slot);
+        self.engine.hazards.mask(PAGE.block());
         self.engine.discard(PageNo(0), BLOCK_PAGES as u32);
         self.engine.set_limit_pages(0);
         while matches!(self.engine.reclaim(cx.get()), Step::Freed(_)) {}
@@ -363,6 +367,12 @@ fn calls(w: &World, cx: &mut Cx) {
     w.engine.hazards.release(slot);
 }
 
+/// The same with more ranges than the slot holds: the page's is in a linked record.
+fn calls_with_many(w: &World, cx: &mut Cx) {
+    (0..RANGES as u32).for_each(|i| w.engine.hazards.publish(0, PageNo(20 + 2 * i), 1));
+    calls(w, cx);
+}
+
 #[test]
 fn fault_against_fault_first_touch() {
     model(|_, _| {}, written(1), |w, cx| assert!(w.touch(None, cx) <= 1), |w| w.ends_with(1));
@@ -390,6 +400,10 @@ fn evict_against_evict() {
 #[test]
 fn pin_against_evict() {
     model(with_slot(written(1)), calls, evicts, |w| w.ends_with(1));
+}
+#[test]
+fn pin_with_many_ranges_against_evict() {
+    model(with_slot(written(1)), calls_with_many, evicts, |w| w.ends_with(1));
 }
 #[test]
 fn pin_of_a_swapped_page_against_evict() {
@@ -457,4 +471,104 @@ fn fault_with_neighbours_against_unmap() {
         assert_eq!(w.engine.state(PageNo(PAGE.0 - 1)), State::Untouched, "nothing comes in where nothing is mapped");
         w.ends_with(2);
     });
+}
+
+/// Hazards alone, with `len` slots and as many records.
+struct Slots {
+    hazards: Hazards,
+    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the hazards")]
+    arena: Arena,
+}
+impl Slots {
+    fn new(len: usize) -> Slots {
+        let arena = Arena::default();
+        let hazards = Hazards::new(&arena, len).expect("tables fit");
+        let slots = Slots { hazards, arena };
+        // As `warm_up`.
+        let taken: Vec<usize> = (0..len).map(|i| slots.fill(i as u32, 40)).collect();
+        taken.into_iter().for_each(|slot| slots.ends(slot));
+        slots
+    }
+    /// A call with so many ranges, from `first` on, that one of them is in a record; returns its slot.
+    fn fill(&self, owner: u32, first: u32) -> usize {
+        let slot = self.hazards.acquire(owner + 1).expect("there are as many slots as calls");
+        self.more(slot, first);
+        slot
+    }
+    fn more(&self, slot: usize, first: u32) {
+        (0..=RANGES as u32).for_each(|i| self.hazards.publish(slot, PageNo(first + 2 * i), 1));
+        self.covers(first);
+    }
+    fn covers(&self, first: u32) {
+        let wanted = (0..=RANGES as u32).fold(0, |m, i| m | 1u64 << (first + 2 * i));
+        assert_eq!(self.hazards.mask(BlockNo(0)) & wanted, wanted, "what is published is covered");
+    }
+    /// As the stub ends a call: one plain store.
+    fn ends(&self, slot: usize) {
+        self.hazards.owner_word(slot).store(0, Release);
+    }
+}
+
+fn check_slots(len: usize, threads: [fn(&Slots); 2], after: fn(&Slots)) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 100_000;
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(move || {
+        let slots = Arc::new(Slots::new(len));
+        // One call is under way, in slot 0.
+        assert_eq!(slots.fill(7, 0), 0);
+        let other = slots.clone();
+        let thread = thread::spawn(move || threads[1](&other));
+        threads[0](&slots);
+        thread.join().expect("no panic");
+        after(&slots);
+    });
+}
+
+fn nothing_is_left(slots: &Slots) {
+    assert_eq!(slots.hazards.mask(BlockNo(0)), 0, "all that is over is free");
+}
+
+#[test]
+fn a_record_is_taken_again_by_the_next_call_of_its_slot() {
+    let again = |slots: &Slots| {
+        slots.ends(0);
+        let slot = slots.fill(8, 12);
+        slots.covers(12);
+        slots.ends(slot);
+    };
+    let reclaims = |slots: &Slots| {
+        slots.hazards.mask(BlockNo(0));
+        slots.hazards.mask(BlockNo(0));
+    };
+    check_slots(1, [again, reclaims], nothing_is_left);
+}
+#[test]
+fn a_record_is_taken_by_another_call_than_the_one_that_ended() {
+    let ends = |slots: &Slots| {
+        slots.ends(0);
+        slots.hazards.mask(BlockNo(0));
+    };
+    let takes = |slots: &Slots| {
+        // With two slots there are two records: one of them is the ended call's, or will be free.
+        let slot = slots.fill(8, 12);
+        slots.covers(12);
+        slots.ends(slot);
+    };
+    check_slots(2, [ends, takes], nothing_is_left);
+}
+#[test]
+fn two_calls_at_once_take_different_records() {
+    let ends_and_takes = |slots: &Slots| {
+        slots.ends(0);
+        let slot = slots.fill(8, 12);
+        slots.covers(12);
+        slots.ends(slot);
+    };
+    let takes = |slots: &Slots| {
+        let slot = slots.fill(9, 24);
+        slots.covers(24);
+        slots.ends(slot);
+    };
+    check_slots(2, [ends_and_takes, takes], nothing_is_left);
 }

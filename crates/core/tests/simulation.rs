@@ -6,10 +6,15 @@
 
 mod sim;
 
-use sim::machine::Sabotage;
-use sim::program::{Options, Outcome, run_seed};
+use outswap_core::engine::{Config, Engine, Fault};
+use outswap_core::machine::Prot;
+use outswap_core::units::{BLOCK_PAGES, PageNo};
+use sim::machine::{Chaos, Sabotage, SimEngine, SimMachine};
+use sim::program::{Arena, Options, Outcome, context, run_seed};
+use sim::store::{SimStore, Trouble};
 use std::ops::Range;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
 
 const SEEDS: u64 = 3000;
 const SEEDS_PARALLEL: u64 = 300;
@@ -159,4 +164,70 @@ fn defects_are_noticed() {
         assert!(!failures.is_empty(), "{sabotage:?} was not noticed");
         println!("{sabotage:?}: {} of 12 seeds, such as: {}", failures.len(), failures[0]);
     }
+}
+
+/// An engine over `blocks` blocks, mapped as a whole, that works.
+fn plain_engine(arena: &Arena, blocks: usize) -> Box<SimEngine> {
+    let pages = blocks * BLOCK_PAGES;
+    let machine = SimMachine::new(1, pages, 8, 1, Chaos::default(), Sabotage::None);
+    let store = SimStore::new(1, 2 * pages, Trouble::default(), Sabotage::None);
+    let slots = 2 * pages;
+    let config = Config { pages: pages as u32, slots, windows: 8, hazards: 1, mappings: 8, seed: 1, folios: false };
+    let engine = Box::new(Engine::new(machine, store, arena, config).expect("tables fit"));
+    engine.machine.attach(&engine);
+    assert!(engine.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
+    engine
+}
+
+#[test]
+fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
+    const STUBBORN: usize = 600;
+    const BUSY: usize = 40;
+    let arena = Arena::default();
+    let engine = plain_engine(&arena, STUBBORN + BUSY);
+    let mut cx = context();
+    let stubborn = STUBBORN * BLOCK_PAGES;
+    engine.machine.refuse(0..stubborn);
+    (0..stubborn).for_each(|page| assert_eq!(engine.fault(PageNo(page as u32), &mut cx), Fault::Done));
+    // A quarter of what the program works on fits beside them.
+    let limit = (stubborn + BUSY * BLOCK_PAGES / 4) as u64;
+    engine.set_limit_pages(limit);
+    let (mut faults, mut over) = (0, 0);
+    for round in 0..4u8 {
+        let before = engine.machine.takes.load(Relaxed);
+        for page in stubborn..stubborn + BUSY * BLOCK_PAGES {
+            while engine.machine.access(page as u32, true, |content| content[0] += 1) != sim::machine::Access::Done {
+                assert_eq!(engine.fault(PageNo(page as u32), &mut cx), Fault::Done);
+                faults += 1;
+            }
+            engine.machine.access(page as u32, false, |content| assert_eq!(content[0], round + 1));
+            over = over.max(engine.used_pages().saturating_sub(limit));
+        }
+        let takes = engine.machine.takes.load(Relaxed) - before;
+        // Each of them is asked a few times, less and less often.
+        let most = if round < 3 { 2 * STUBBORN } else { 0 } + BUSY;
+        assert!(takes <= most as u64, "round {round}: {takes} attempts");
+    }
+    assert!(faults >= 4 * BUSY * BLOCK_PAGES * 3 / 4, "the others are evicted: {faults} faults");
+    assert!(over <= 32, "{over} pages over the limit");
+    engine.check();
+}
+
+#[test]
+fn reclaim_ends_where_everything_is_refused() {
+    const BLOCKS: usize = 300;
+    // Steps of reclaim without success, blocks refused in each, and runs of pages in a block.
+    const TAKES_MAX: u64 = 5 * 36;
+    let arena = Arena::default();
+    let engine = plain_engine(&arena, BLOCKS);
+    let mut cx = context();
+    engine.machine.refuse(0..BLOCKS * BLOCK_PAGES);
+    engine.set_limit_pages(10);
+    for page in 0..(BLOCKS * BLOCK_PAGES) as u32 {
+        let takes = engine.machine.takes.load(Relaxed);
+        assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done);
+        let takes = engine.machine.takes.load(Relaxed) - takes;
+        assert!(takes <= TAKES_MAX, "{takes} attempts in one fault");
+    }
+    engine.check();
 }

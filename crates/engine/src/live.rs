@@ -1,14 +1,14 @@
 //! The engine of this process: one, made at start, and what belongs to it.
+use crate::assist::Cx;
 use crate::contexts::Contexts;
 use crate::control::{Control, Process, Stat};
+use crate::deliver::Actions;
 use crate::machine::{LiveMachine, address};
-use crate::signals::Actions;
 use crate::source::Source;
-use crate::{budget, gate};
+use crate::{budget, foreign, gate};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_core::engine::Engine;
 use outswap_core::lock::{Guard, SpinLock};
-use outswap_core::machine::Machine;
 use outswap_core::memory::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_store::Tiers;
@@ -63,13 +63,13 @@ pub struct Live {
     pub contexts: &'static Contexts,
     /// The process that this engine serves; differs from `getpid()` in a vforked child.
     pub pid: AtomicI32,
-    /// The program's own dispositions of the signals that the engine uses.
-    pub actions: SpinLock<Actions>,
+    /// The program's own dispositions of signals.
+    pub actions: Actions,
     /// What the budget knows.
     pub budget: budget::Budget,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
-    /// First and last of the engine's descriptors.
+    /// The range in which the engine's descriptors are. Not all in it are the engine's.
     pub fds: (i32, i32),
     /// Forked, or child of a fork: pages may be shared with another process.
     pub forked: AtomicBool,
@@ -136,10 +136,6 @@ pub fn end_setup() {
     STATE.store(2, Release);
 }
 
-fn spin(spins: u32) {
-    if spins < 50 { core::hint::spin_loop() } else { os::sched_yield() }
-}
-
 impl Live {
     /// Everything but the engine and what was reserved for it.
     pub fn new(
@@ -154,7 +150,7 @@ impl Live {
             control,
             contexts,
             pid: AtomicI32::new(os::getpid()),
-            actions: SpinLock::new(Actions::default()),
+            actions: Actions::default(),
             budget: budget::Budget::default(),
             stage_bytes,
             fds,
@@ -182,7 +178,22 @@ impl Live {
     }
     /// Whether this is the process whose engine this is, not a vforked child that borrows its memory.
     pub fn is_own_process(&self) -> bool {
-        os::getpid() == self.pid.load(Relaxed)
+        !foreign::any() || os::getpid() == self.pid.load(Relaxed)
+    }
+    /// Works in the engine, with a context: in this thread, or, for a process that only shares the memory, in the background
+    /// thread. What is captured and given back refers to nothing on the caller's stack, which may be gone before it is done. All
+    /// signals must be blocked.
+    pub fn with<R: 'static>(&'static self, f: impl FnOnce(&mut Cx) -> R + 'static) -> R {
+        if self.is_own_process() { self.contexts.with(f) } else { foreign::ask(self, f) }
+    }
+    /// Whether a descriptor is the engine's.
+    pub fn is_ours(&self, fd: i32) -> bool {
+        let machine = &self.engine.machine;
+        let source = [machine.uffd.load(Relaxed), machine.mem_fd.load(Relaxed)];
+        // The control block's two come first.
+        (self.fds.0..self.fds.0 + 2).contains(&fd)
+            || source.contains(&fd)
+            || self.engine.store.descriptors().any(|ours| ours == fd)
     }
     /// The fault source.
     pub fn source(&self) -> Source {
@@ -191,7 +202,7 @@ impl Live {
 
     /// The `brk` heap.
     pub fn heap(&self) -> Guard<'_, Heap> {
-        self.heap.lock(spin)
+        self.heap.lock(os::wait_a_little)
     }
     /// Pages that the program locked.
     pub fn locked_pages(&self) -> u64 {
@@ -219,7 +230,7 @@ impl Live {
     /// Whether the kernel's own rules would let the program lock `count` more pages.
     pub fn may_lock(&self, count: u32) -> bool {
         let limit = self.lock_limit_bytes();
-        if limit == u64::MAX || may_lock_any() {
+        if limit == u64::MAX || has_capability(CAP_IPC_LOCK) {
             return true;
         }
         limit > 0 && (self.locked_pages() + count as u64) * PAGE_BYTES as u64 <= limit
@@ -227,7 +238,7 @@ impl Live {
 
     /// Remembers a range that forked children find empty, or `gone`.
     pub fn add_wipe(&self, first: PageNo, count: u32, gone: bool) -> bool {
-        let mut wipes = self.wipes.lock(spin);
+        let mut wipes = self.wipes.lock(os::wait_a_little);
         match wipes.iter_mut().find(|w| w.count == 0) {
             Some(free) => {
                 *free = Wipe { first: first.0, count, gone };
@@ -239,7 +250,7 @@ impl Live {
     /// Forgets a range: it is unmapped, or children are to get it after all. What overlaps it is cut.
     pub fn forget_wipe(&self, first: PageNo, count: u32) {
         let (start, end) = (first.0, first.0 + count);
-        let mut wipes = self.wipes.lock(spin);
+        let mut wipes = self.wipes.lock(os::wait_a_little);
         for i in 0..WIPES {
             let Wipe { first, count, gone } = wipes[i];
             let last = first + count;
@@ -259,7 +270,7 @@ impl Live {
     }
     /// In a forked child: empties or unmaps what it must not have.
     pub fn wipe(&self) {
-        let wipes = *self.wipes.lock(spin);
+        let wipes = *self.wipes.lock(os::wait_a_little);
         for Wipe { first, count, gone } in wipes.into_iter().filter(|w| w.count > 0) {
             if gone {
                 self.engine.unmap(PageNo(first), count);
@@ -318,15 +329,18 @@ impl Live {
     }
 }
 
-/// Whether this process may lock without limit (`CAP_IPC_LOCK`).
-fn may_lock_any() -> bool {
+/// Locking without limit.
+const CAP_IPC_LOCK: u32 = 14;
+
+/// Whether this process has a capability, one of the first 32.
+pub fn has_capability(number: u32) -> bool {
     #[repr(C)]
     struct Header(u32, i32);
     let header = Header(0x2008_0522, 0);
     let mut data = [0u32; 6];
     // SAFETY: version 3 of capget: a header and two records of three words.
     let ok = unsafe { outswap_sys::syscall2(nr::CAPGET, &raw const header as usize, data.as_mut_ptr() as usize) } == 0;
-    ok && data[0] & 1 << 14 != 0
+    ok && data[0] & 1 << number != 0
 }
 
 /// Opens a userfaultfd for a fault source, at a descriptor of at least `min_fd`.
@@ -338,14 +352,19 @@ pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
     Ok(Uffd(raise(low.0, min_fd)))
 }
 
-/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
-pub fn raise(low: i32, min_fd: i32) -> i32 {
+/// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
+pub fn fd_limit() -> usize {
     const RLIMIT_NOFILE: usize = 7;
-    const BELOW_LIMIT: usize = 16;
     let mut limit = [0u64; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
     unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
-    let soft = limit[0].min(i32::MAX as u64) as usize;
+    limit[0].min(i32::MAX as u64) as usize
+}
+
+/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
+pub fn raise(low: i32, min_fd: i32) -> i32 {
+    const BELOW_LIMIT: usize = 16;
+    let soft = fd_limit();
     for at in [min_fd as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
         if at > low as usize
             && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)
@@ -360,9 +379,4 @@ pub fn raise(low: i32, min_fd: i32) -> i32 {
 /// Pages of a staging area of so many bytes.
 pub const fn windows(stage_bytes: usize) -> usize {
     stage_bytes / (BLOCK_PAGES * PAGE_BYTES)
-}
-
-/// Waits as the machine does.
-pub fn pause(live: &Live, spins: u32) {
-    live.engine.machine.pause(spins);
 }

@@ -93,7 +93,7 @@ pub fn drop_content(first: PageNo, count: usize) -> bool {
 
 impl Machine for LiveMachine {
     fn pause(&self, spins: u32) {
-        if spins < 64 { core::hint::spin_loop() } else { os::sched_yield() }
+        os::wait_a_little(spins);
     }
 
     fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {

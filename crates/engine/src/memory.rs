@@ -5,7 +5,7 @@
 use crate::layout::*;
 use crate::live::{Live, live};
 use crate::machine::{address, page_of};
-use crate::{assist, gate};
+use crate::{assist, gate, rlimits};
 use outswap_core::engine::{Context, Fault};
 use outswap_core::machine::Prot;
 use outswap_core::map::Vma;
@@ -78,10 +78,43 @@ fn alignment(count: u32) -> u32 {
     }
 }
 
+/// Whether the program's limits allow a new mapping. One over others adds only what was not mapped there; outside of the managed
+/// range that is not known before, and counts from then on.
+fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
+    if !rlimits::is_limited() {
+        return true;
+    }
+    let Some(count) = pages(len) else { return true };
+    let private_data = flags & MAP_TYPE == MAP_PRIVATE && prot & PROT_WRITE != 0;
+    let mut new = [count as u64, if private_data { count as u64 } else { 0 }];
+    if flags & MAP_FIXED != 0 {
+        if !live.managed(addr, count as usize * PAGE_BYTES) {
+            return true;
+        }
+        let _ = each(live, page_of(addr), count, |vma| {
+            new[0] -= vma.count as u64;
+            if vma.prot.0 & Prot::WRITE.0 != 0 {
+                new[1] = new[1].saturating_sub(vma.count as u64);
+            }
+            0
+        });
+    }
+    rlimits::allow(live, new[0], new[1])
+}
+
+/// Whether the program's limits allow a mapping to grow.
+fn may_grow(live: &Live, vma: &Vma, pages: u32) -> bool {
+    let data = if vma.prot.0 & Prot::WRITE.0 != 0 { pages } else { 0 };
+    rlimits::allow(live, pages as u64, data as u64)
+}
+
 /// `mmap`.
 pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usize; 6]) -> isize {
     let args = [addr, len, prot, flags, fd, offset];
     let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if !may_map(live, args) {
+        return ENOMEM;
+    }
     if fixed && overlaps_arena(addr, len) {
         return mmap_fixed(live, cx, args);
     }
@@ -253,8 +286,14 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
                         if result < 0 {
                             return result;
                         }
-                    } else if !live.engine.protect(vma.first, vma.count, Prot((prot & PROT_ALL) as u8)) {
-                        return ENOMEM;
+                    } else {
+                        let more =
+                            if prot & PROT_WRITE != 0 && vma.prot.0 & Prot::WRITE.0 == 0 { vma.count } else { 0 };
+                        if !rlimits::allow(live, 0, more as u64)
+                            || !live.engine.protect(vma.first, vma.count, Prot((prot & PROT_ALL) as u8))
+                        {
+                            return ENOMEM;
+                        }
                     }
                     page = vma.end();
                 }
@@ -426,6 +465,10 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     }
     if first.0 + old > vma.end() {
         return EFAULT;
+    }
+    let growth = if flags & MREMAP_DONTUNMAP != 0 { new } else { new.saturating_sub(old) };
+    if !may_grow(live, &vma, growth) {
+        return ENOMEM;
     }
     if flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
         if new <= old {
@@ -771,7 +814,9 @@ pub fn brk(live: &Live, addr: usize) -> isize {
     let changed = match new.cmp(&old) {
         core::cmp::Ordering::Greater => {
             let count = ((new - old) / PAGE_BYTES) as u32;
-            live.engine.is_free(page_of(old), count) && live.engine.map(page_of(old), count, Prot::READ_WRITE, false)
+            rlimits::allow(live, count as u64, count as u64)
+                && live.engine.is_free(page_of(old), count)
+                && live.engine.map(page_of(old), count, Prot::READ_WRITE, false)
         }
         core::cmp::Ordering::Less => unmap(live, page_of(new), ((old - new) / PAGE_BYTES) as u32),
         core::cmp::Ordering::Equal => true,

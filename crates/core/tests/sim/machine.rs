@@ -54,6 +54,8 @@ struct Mapping {
     filled: Vec<bool>,
     /// Pages over which the kernel manages something else.
     foreign: Vec<bool>,
+    /// Pages that can never be taken.
+    stubborn: Vec<bool>,
 }
 
 pub struct SimMachine {
@@ -63,6 +65,8 @@ pub struct SimMachine {
     grain: usize,
     engine: AtomicPtr<SimEngine>,
     pub events: [AtomicU64; outswap_core::machine::EVENTS],
+    /// Calls of `take`.
+    pub takes: AtomicU64,
     sabotage: Sabotage,
 }
 
@@ -93,12 +97,14 @@ impl SimMachine {
                 prot: vec![Prot::NONE; pages],
                 filled: vec![false; frame_count],
                 foreign: vec![false; pages],
+                stubborn: vec![false; pages],
             }),
             frames: AtomicPtr::new(frames),
             frame_count,
             grain,
             engine: AtomicPtr::new(std::ptr::null_mut()),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
+            takes: AtomicU64::new(0),
             sabotage,
         }
     }
@@ -164,6 +170,10 @@ impl SimMachine {
     pub fn set_foreign(&self, page: usize, foreign: bool) {
         self.lock().foreign[page] = foreign;
     }
+    /// Pages of this range can never be taken.
+    pub fn refuse(&self, pages: std::ops::Range<usize>) {
+        self.lock().stubborn[pages].fill(true);
+    }
     /// From now on nothing goes wrong.
     pub fn calm(&self) {
         self.lock().chaos = Chaos::default();
@@ -222,6 +232,7 @@ impl Machine for SimMachine {
     fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
         assert!(count <= BLOCK_PAGES && offset + count <= BLOCK_PAGES, "take: a window has 64 frames");
         assert!(present != 0 && present.checked_shr(count as u32).unwrap_or(0) == 0, "take: pages of the run only");
+        self.takes.fetch_add(1, Relaxed);
         let mut taken = 0;
         for i in 0..count {
             step();
@@ -237,7 +248,7 @@ impl Machine for SimMachine {
             let frame = window.0 as usize * BLOCK_PAGES + offset + i;
             assert!(!m.filled[frame], "take: frame {frame} is in use");
             let chaos = m.chaos;
-            if m.rng.once_in(chaos.take_refused_in) || m.shared[at] && m.rng.once_in(2) {
+            if m.stubborn[at] || m.rng.once_in(chaos.take_refused_in) || m.shared[at] && m.rng.once_in(2) {
                 continue;
             }
             let content = m.pages[at].take().expect("looked at above");

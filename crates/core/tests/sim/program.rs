@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
 
 /// Memory for the engine's tables.
 #[derive(Default)]
-struct Arena(Mutex<Vec<(usize, Layout)>>);
+pub struct Arena(Mutex<Vec<(usize, Layout)>>);
 
 impl Reserve for Arena {
     fn reserve(&self, bytes: usize) -> *mut u8 {
@@ -373,7 +373,7 @@ impl World {
     }
 }
 
-fn context() -> Box<Context<Worker>> {
+pub fn context() -> Box<Context<Worker>> {
     Box::new(Context::new(Worker::default()))
 }
 
@@ -821,7 +821,7 @@ impl<'a> Program<'a> {
     fn call_inner(&mut self) {
         let Some(hazard) = self.engine.hazards.acquire(self.me as u32 + 1) else { return };
         let mut ranges = Vec::new();
-        for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11]) {
+        for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11, 40]) {
             let most = self.rng.pick(&[2, 6, 20]);
             if let Some((first, count)) = self.run_of(most, |_, _| true) {
                 self.engine.hazards.publish(hazard, PageNo(first as u32), count as u32);

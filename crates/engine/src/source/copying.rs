@@ -1,12 +1,16 @@
 //! userfaultfd with `UFFDIO_COPY` (Linux 5.11): a page is taken by write-protecting it, copying it, and dropping it. A write
 //! in between faults, finds the page busy, and waits. Also serves [`super::moving`] for pages that cannot be moved.
+use super::hidden;
 use crate::control::Stat;
 use crate::gate;
 use crate::machine::{LiveMachine, address, drop_content};
 use outswap_core::hazard::mask_of;
-use outswap_core::machine::{Prot, PutError, WindowNo};
+use outswap_core::machine::{Machine, Prot, PutError, WindowNo};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, PageNo};
 use outswap_sys::{Errno, nr};
+
+/// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
+pub(super) const RETRIES: u32 = 100;
 
 #[repr(C, align(4096))]
 struct Zeros([u8; PAGE_BYTES * FOLIO_PAGES]);
@@ -24,8 +28,8 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
         };
         return (0..count).fold(0, |taken, i| taken | single(i));
     }
-    let mut taken = 0u64;
-    let mut at = 0;
+    let (mut taken, mut hidden) = (0u64, 0u64);
+    let (mut at, mut tries) = (0, 0);
     while at < count && present >> at != 0 {
         at += (present >> at).trailing_zeros() as usize;
         let run = (!(present >> at)).trailing_zeros() as usize;
@@ -39,7 +43,14 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
         at += done;
         match progress.error {
             None => {}
-            Some(Errno::EAGAIN) => outswap_sys::os::sched_yield(),
+            Some(Errno::EAGAIN) if tries < RETRIES => {
+                tries += 1;
+                m.pause(tries);
+            }
+            Some(Errno::EFAULT) => {
+                hidden |= hidden::take(m, first.plus(at), run - done, window, offset + at) << at;
+                at += run - done;
+            }
             Some(_) => at += 1,
         }
     }
@@ -60,6 +71,7 @@ pub fn take(m: &LiveMachine, first: PageNo, count: usize, present: u64, window: 
         taken = dropped;
         let _ = uffd.write_protect(address(first), count * PAGE_BYTES, false);
     }
+    taken |= hidden;
     m.stat(Stat::PagesTakenByCopy, taken.count_ones() as u64);
     taken
 }

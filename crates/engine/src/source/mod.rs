@@ -1,8 +1,10 @@
 //! Fault sources: how pages leave and enter the program's reach, and how a touch of a missing page is noticed.
 //!
 //! One file each: [`moving`] (userfaultfd with `UFFDIO_MOVE`), [`copying`] (userfaultfd with `UFFDIO_COPY`), and
-//! [`mprotect`] (access rights and SIGSEGV, for hosts that forbid userfaultfd).
+//! [`mprotect`] (access rights and SIGSEGV, for hosts that forbid userfaultfd). `hidden` takes what the kernel does not read for
+//! the first two.
 pub mod copying;
+mod hidden;
 pub mod moving;
 pub mod mprotect;
 

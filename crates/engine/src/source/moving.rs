@@ -4,7 +4,7 @@
 //! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, in about one of eighty runs of
 //! the benchmark's random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
 //! place counts as moved.
-use super::copying;
+use super::copying::{self, RETRIES};
 use crate::machine::{LiveMachine, address};
 use outswap_core::hazard::mask_of;
 use outswap_core::machine::{Machine, WindowNo};
@@ -19,8 +19,6 @@ const COPY_RUN: usize = 16;
 /// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
 /// random reads a tenth faster (`outswap-bench touch`).
 const MAX_RUNS: u32 = 3;
-/// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
-const RETRIES: u32 = 100;
 
 /// What taking asks of the kernel. Pages count from the first of the range.
 trait Kernel {
@@ -96,12 +94,13 @@ fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
                 taken |= 1 << at;
                 at += 1;
             }
-            Some(_) => {
+            Some(error) => {
                 if present >> at == 0 {
                     break;
                 }
                 at += (present >> at).trailing_zeros() as usize;
-                let run = COPY_RUN.min(end - at);
+                // A mapping with other access than the window's has it for all its pages.
+                let run = if error == Errno::EINVAL { end - at } else { COPY_RUN.min(end - at) };
                 let bits = (present & mask_of(at, run)) >> at;
                 taken |= kernel.copy(at, run, bits) << at;
                 at += run;

@@ -1,0 +1,304 @@
+//! `RLIMIT_AS` and `RLIMIT_DATA`, as the program sees them.
+//!
+//! The kernel would count the engine's terabytes of reserved address space, so it never hears of the limits that the program
+//! sets for itself: they are kept here, copied by fork, held against what the program maps, and handed to the kernel right
+//! before an exec. What was reserved but not touched when a limit was set does not count: allocators reserve in advance, and
+//! ours reserves more than others.
+use crate::assist;
+use crate::budget;
+use crate::live::{self, Live};
+use crate::source::Source;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use outswap_core::engine::Context;
+use outswap_core::lock::SpinLock;
+use outswap_core::units::PAGE_BYTES;
+use outswap_store::Worker;
+use outswap_sys::{Errno, nr, os, ret, syscall4};
+
+type Cx = Context<Worker>;
+
+const RLIMIT_DATA: usize = 2;
+const RLIMIT_AS: usize = 9;
+
+const EPERM: isize = -(Errno::EPERM.0 as isize);
+const EINVAL: isize = -(Errno::EINVAL.0 as isize);
+const EFAULT: isize = -(Errno::EFAULT.0 as isize);
+
+/// `struct rlimit64`, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Limit {
+    soft: u64,
+    hard: u64,
+}
+impl Limit {
+    const NONE: Limit = Limit { soft: u64::MAX, hard: u64::MAX };
+}
+
+/// What is kept of one limit.
+struct Kept {
+    resource: usize,
+    /// What the program set, or found.
+    program: Shared,
+    /// What the kernel holds this process to.
+    kernel: Shared,
+    /// Pages of address space (of private writable mappings, for data) that are the engine's.
+    engine_pages: AtomicU64,
+    /// Managed pages that do not count, because they were reserved and not touched when the limit was set.
+    reserve_pages: AtomicU64,
+}
+
+/// A limit that any thread may read at any time.
+struct Shared {
+    soft: AtomicU64,
+    hard: AtomicU64,
+}
+impl Shared {
+    const fn none() -> Shared {
+        Shared { soft: AtomicU64::new(u64::MAX), hard: AtomicU64::new(u64::MAX) }
+    }
+    fn get(&self) -> Limit {
+        Limit { soft: self.soft.load(Relaxed), hard: self.hard.load(Relaxed) }
+    }
+    fn set(&self, limit: Limit) {
+        self.soft.store(limit.soft, Relaxed);
+        self.hard.store(limit.hard, Relaxed);
+    }
+}
+
+const fn kept(resource: usize) -> Kept {
+    Kept {
+        resource,
+        program: Shared::none(),
+        kernel: Shared::none(),
+        engine_pages: AtomicU64::new(0),
+        reserve_pages: AtomicU64::new(0),
+    }
+}
+static KEPT: [Kept; 2] = [kept(RLIMIT_AS), kept(RLIMIT_DATA)];
+const AS: usize = 0;
+const DATA: usize = 1;
+/// Held by who changes a limit, inside the engine.
+static CHANGING: SpinLock<()> = SpinLock::new(());
+/// Whether the program has any such limit: else nothing needs to be counted.
+static LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// The kernel's limit of this process.
+fn kernel_limit(resource: usize) -> Limit {
+    let mut limit = Limit::NONE;
+    // SAFETY: a place for a `struct rlimit64`.
+    unsafe { syscall4(nr::PRLIMIT64, 0, resource, 0, &raw mut limit as usize) };
+    limit
+}
+
+fn set_kernel_limit(resource: usize, limit: Limit) -> outswap_sys::Result<()> {
+    // SAFETY: a `struct rlimit64` that lives through the call.
+    ret(unsafe { syscall4(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0) }).map(drop)
+}
+
+/// Pages of this process's address space, and of its private writable mappings with its stack.
+fn sizes() -> Option<[u64; 2]> {
+    let mut buf = [0u8; 256];
+    let len = budget::read_file(b"/proc/thread-self/statm\0", &mut buf);
+    let mut fields = buf[..len].split(|c| *c == b' ').map(budget::number);
+    Some([fields.next()?, fields.nth(4)?])
+}
+
+/// Before anything is reserved in a process: raises the kernel's soft limits as far as they go. The program goes on seeing
+/// those that it had.
+pub fn begin_setup() {
+    let sizes = sizes().unwrap_or([0; 2]);
+    for (kept, size) in KEPT.iter().zip(sizes) {
+        let found = kernel_limit(kept.resource);
+        let raised = Limit { soft: found.hard, hard: found.hard };
+        let is_raised = found != raised && set_kernel_limit(kept.resource, raised).is_ok();
+        kept.program.set(found);
+        kept.kernel.set(if is_raised { raised } else { found });
+        kept.engine_pages.store(size, Relaxed);
+    }
+    publish();
+}
+
+/// After everything is reserved: what was added since [`begin_setup`] is the engine's.
+pub fn end_setup() {
+    let now = sizes().unwrap_or([0; 2]);
+    for (kept, now) in KEPT.iter().zip(now) {
+        let before = kept.engine_pages.load(Relaxed);
+        kept.engine_pages.store(now.saturating_sub(before), Relaxed);
+    }
+}
+
+/// The process cannot be managed: the kernel gets its limits back.
+pub fn give_up_setup() {
+    for kept in &KEPT {
+        let _ = set_kernel_limit(kept.resource, kept.program.get());
+    }
+    LIMITED.store(false, Relaxed);
+}
+
+fn publish() {
+    LIMITED.store(KEPT.iter().any(|kept| kept.program.get().soft != u64::MAX), Relaxed);
+}
+
+/// Whether the program has one of these limits. Then all its mappings are to be counted, not only those that may be managed.
+pub fn is_limited() -> bool {
+    LIMITED.load(Relaxed)
+}
+
+/// Whether the program may map so many more pages, of which `data` are private and writable.
+pub fn allow(live: &Live, pages: u64, data: u64) -> bool {
+    if !is_limited() {
+        return true;
+    }
+    let (mapped, writable) = live.engine.mapped_pages();
+    // Of managed memory the kernel counts what is writable there, which in the mprotect source only resident pages are.
+    let counted = match live.source() {
+        Source::Move | Source::Copy => writable,
+        Source::Mprotect => writable.min(live.engine.resident_pages()),
+    };
+    let engine = |which: usize| KEPT[which].engine_pages.load(Relaxed);
+    let reserve = |which: usize| KEPT[which].reserve_pages.load(Relaxed);
+    let [size, private] = sizes().unwrap_or([0; 2]);
+    let used = [
+        (size.saturating_sub(engine(AS)) + mapped).saturating_sub(reserve(AS)),
+        (private.saturating_sub(engine(DATA) + counted) + writable).saturating_sub(reserve(DATA)),
+    ];
+    let fits = |which: usize, more: u64, bytes: u64| {
+        more == 0 || bytes == u64::MAX || used[which] + more <= bytes / PAGE_BYTES as u64
+    };
+    // As the kernel has it, a soft limit of no data at all means the hard one.
+    let Limit { soft, hard } = KEPT[DATA].program.get();
+    fits(AS, pages, KEPT[AS].program.get().soft) && fits(DATA, data, if soft == 0 { hard } else { soft })
+}
+
+/// Serves getrlimit, setrlimit and prlimit64 for these limits of this process; `None` where the call is about something else.
+pub fn call(live: &Live, cx: &mut Cx, nr: usize, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
+    let (pid, resource, new, old) = match nr {
+        nr::GETRLIMIT => (0, a, None, Some(b)),
+        nr::SETRLIMIT => (0, a, Some(b), None),
+        nr::PRLIMIT64 => (a as i32, b, Some(c).filter(|at| *at != 0), Some(d).filter(|at| *at != 0)),
+        _ => return None,
+    };
+    let which = KEPT.iter().position(|kept| kept.resource == resource as u32 as usize)?;
+    // The number of any of its threads names a process.
+    if pid != 0 && os::tgkill(os::getpid(), pid, 0).is_err() {
+        return None;
+    }
+    let mut wanted = [0u8; size_of::<Limit>()];
+    if let Some(new) = new
+        && !assist::copy_in(live, cx, new, &mut wanted)
+    {
+        return Some(EFAULT);
+    }
+    let half = |at: usize| u64::from_le_bytes(wanted[at..at + 8].try_into().expect("8 bytes"));
+    let before = match change(live, which, new.map(|_| Limit { soft: half(0), hard: half(8) })) {
+        Ok(before) => before,
+        Err(error) => return Some(error),
+    };
+    let mut found = [0u8; size_of::<Limit>()];
+    found[..8].copy_from_slice(&before.soft.to_le_bytes());
+    found[8..].copy_from_slice(&before.hard.to_le_bytes());
+    Some(match old {
+        Some(old) if !assist::copy_out(live, cx, old, &found) => EFAULT,
+        _ => 0,
+    })
+}
+
+/// Sets a limit, if asked, by the kernel's rules. Returns what it was.
+fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isize> {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    let kept = &KEPT[which];
+    let _changing = CHANGING.lock(os::wait_a_little);
+    // A vforked child borrows this memory, but its limits are its own: the kernel has them, if it set any.
+    let own = live.is_own_process();
+    let now = if own { kept.kernel.get() } else { kernel_limit(kept.resource) };
+    let before = if now == kept.kernel.get() { kept.program.get() } else { now };
+    let Some(wanted) = wanted else { return Ok(before) };
+    if wanted.soft > wanted.hard {
+        return Err(EINVAL);
+    }
+    if wanted.hard > before.hard && !live::has_capability(CAP_SYS_RESOURCE) {
+        return Err(EPERM);
+    }
+    let set = |limit| set_kernel_limit(kept.resource, limit).map_err(|e| -(e.0 as isize));
+    if !own {
+        set(wanted)?;
+        return Ok(before);
+    }
+    if wanted.hard > now.hard {
+        let raised = Limit { soft: wanted.hard, hard: wanted.hard };
+        set(raised)?;
+        kept.kernel.set(raised);
+    }
+    let (mapped, writable) = live.engine.mapped_pages();
+    let reserve = if which == AS { mapped } else { writable }.saturating_sub(live.engine.touched_pages());
+    kept.reserve_pages.store(reserve, Relaxed);
+    kept.program.set(wanted);
+    publish();
+    Ok(before)
+}
+
+/// Before an exec of `path` (NUL-terminated, relative to `dir`): gives the kernel the program's limits, which hold for what is
+/// executed. A hard limit cannot be raised again by everybody, so it is lowered only where the exec will hardly fail.
+pub fn hand_on(dir: usize, path: usize, flags: usize) {
+    if KEPT.iter().all(|kept| kept.program.get() == kept.kernel.get()) {
+        return;
+    }
+    let runs = is_executable(dir, path, flags);
+    for kept in &KEPT {
+        let (program, kernel) = (kept.program.get(), kept.kernel.get());
+        // Unless a vforked child set its own.
+        if kernel_limit(kept.resource) == kernel {
+            let hard = if runs { program.hard } else { kernel.hard };
+            let _ = set_kernel_limit(kept.resource, Limit { soft: program.soft, hard });
+        }
+    }
+}
+
+/// After an exec that failed: undoes [`hand_on`] as far as it can be.
+pub fn take_back(live: &Live) {
+    for kept in &KEPT {
+        let (program, kernel, now) = (kept.program.get(), kept.kernel.get(), kernel_limit(kept.resource));
+        let handed_on = now.soft == program.soft && (now.hard == program.hard || now.hard == kernel.hard);
+        if now == kernel || !handed_on || set_kernel_limit(kept.resource, kernel).is_ok() {
+            continue;
+        }
+        let rest = Limit { soft: now.hard, hard: now.hard };
+        if set_kernel_limit(kept.resource, rest).is_ok() && live.is_own_process() {
+            kept.kernel.set(rest);
+        }
+    }
+}
+
+/// Whether an exec of a file will probably succeed: it is there, may be executed, and is of a kind that the kernel runs.
+fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
+    const X_OK: usize = 1;
+    const AT_EACCESS: usize = 0x200;
+    const AT_SYMLINK_NOFOLLOW: usize = 0x100;
+    const AT_EMPTY_PATH: usize = 0x1000;
+    let flags = flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+    // SAFETY: the path is NUL-terminated, as the caller says.
+    let found = ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, X_OK, flags | AT_EACCESS) });
+    if !matches!(found, Ok(_) | Err(Errno::ENOSYS | Errno::EPERM)) {
+        return false;
+    }
+    // SAFETY: as above; where nothing stands in the path, the file is open already.
+    let empty = unsafe { *(path as *const u8) } == 0;
+    let fd = if empty {
+        dir as i32
+    } else {
+        // SAFETY: as above.
+        let opened = ret(unsafe { syscall4(nr::OPENAT, dir, path, os::O_RDONLY | os::O_CLOEXEC | O_NONBLOCK, 0) });
+        // What may be executed but not read is judged by its rights alone.
+        let Ok(fd) = opened else { return true };
+        fd as i32
+    };
+    let mut head = [0u8; 4];
+    let len = os::pread(fd, &mut head, 0);
+    if !empty {
+        let _ = os::close(fd);
+    }
+    len.is_err() || &head == b"\x7fELF" || head.starts_with(b"#!")
+}
+/// So that a FIFO without a writer is not waited for.
+const O_NONBLOCK: usize = 0o4000;
