@@ -265,11 +265,11 @@ impl Live {
     }
     /// Pages of the ranges that children find empty.
     pub fn wiped_pages(&self) -> u64 {
-        self.wipes.lock(spin).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
+        self.wipes.lock(os::wait_a_little).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
     }
     /// The first part of a range that children find empty, or do not have (true).
     pub fn next_wipe(&self, first: u32, end: u32) -> Option<(PageNo, u32, bool)> {
-        let wipes = self.wipes.lock(spin);
+        let wipes = self.wipes.lock(os::wait_a_little);
         let in_range = |w: &&Wipe| w.count > 0 && w.first < end && w.first + w.count > first;
         let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
         let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
