@@ -501,10 +501,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         match error {
             Some(PutError::Gone) => Some(Fault::NotMapped),
             Some(PutError::NoMemory) => Some(Fault::NoMemory),
-            Some(PutError::Again) | None => {
-                self.machine.pause(1);
-                None
-            }
+            // Who tries again waits longer each time.
+            Some(PutError::Again) | None => None,
         }
     }
 
