@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release
 
-.PHONY: all build setup setup-demo demo test lint unit loom e2e e2e-full soak bench clean
+.PHONY: all build setup setup-demo demo test lint unit loom e2e e2e-full soak soak-e2e bench clean
 
 all: build
 
@@ -28,7 +28,7 @@ unit:
 	$(CARGO) test --workspace --locked --exclude outswap-e2e
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --release --target-dir target/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_occupancy --release --target-dir target/loom
 
 e2e: build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e
@@ -44,8 +44,13 @@ test: setup
 e2e-full: setup build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked -p outswap-e2e
 
-# The same with four times the data, and many seeds.
+# Threads, forks, killed children and all that programs do with memory, every byte looked at, over every source and store,
+# for OUTSWAP_SOAK_S seconds. Stops at the first failure and says how to repeat it.
 soak: setup build
+	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_SOAK_S=$${OUTSWAP_SOAK_S:-3600} $(CARGO) test --locked -p outswap-e2e --test soak
+
+# All end-to-end tests with four times the data, and many seeds of the simulation.
+soak-e2e: setup build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_SCALE=4 OUTSWAP_E2E_FULL=1 \
 		$(CARGO) test --locked -p outswap-e2e
 	OUTSWAP_SIM_SEEDS=100000 $(CARGO) test --locked -p outswap-core --test simulation

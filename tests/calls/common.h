@@ -142,6 +142,40 @@ PIECE void pressure(size_t mib) {
     OK(munmap(p, pages * PAGE));
 }
 
+#define MIB (1UL << 20)
+#define CHILD(...)                                                                                                   \
+    ({                                                                                                               \
+        pid_t child_ = fork();                                                                                       \
+        if (child_ == 0) {                                                                                           \
+            __VA_ARGS__;                                                                                             \
+            _exit(0);                                                                                                \
+        }                                                                                                            \
+        CHECK(child_ > 0);                                                                                           \
+        child_;                                                                                                      \
+    })
+/* Content that nothing compresses; n is a multiple of 8. */
+PIECE uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return *state;
+}
+PIECE void noise(void *p, size_t n, uint64_t seed) {
+    uint64_t x = seed * 0x9e3779b97f4a7c15UL + 1;
+    for (size_t i = 0; i < n; i += 8) *(uint64_t *)((char *)p + i) = next_random(&x);
+}
+PIECE void noise_at(const char *file, int line, const void *p, size_t n, uint64_t seed) {
+    uint64_t x = seed * 0x9e3779b97f4a7c15UL + 1;
+    for (size_t i = 0; i < n; i += 8)
+        if (*(const uint64_t *)((const char *)p + i) != next_random(&x))
+            die("%s:%d: another word at %zu of %zu, noise %lu", file, line, i, n, (unsigned long)seed);
+}
+#define check_noise(p, n, seed) noise_at(__FILE__, __LINE__, p, n, seed)
+/* A thread that has nothing else to do. */
+PIECE void sleep_ms(unsigned ms) {
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&t, &t) && errno == EINTR) {
+    }
+}
+
 /* Room for n bytes that no one has touched, across a page boundary where the size allows it. */
 PIECE void *place(size_t n, size_t align) {
     static char *next;

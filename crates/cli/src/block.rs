@@ -1,73 +1,115 @@
 //! Makes the control block that the program inherits.
 use crate::args::RunOptions;
-use outswap_engine::control::{Control, MAGIC, Tier, VERSION};
-use outswap_sys::os;
+use outswap_engine::control::{self, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier};
+use outswap_sys::{Errno, os};
 use std::os::unix::ffi::OsStrExt;
 
-/// Lowest number the inherited descriptor gets where the limit allows it.
+/// Lowest number the inherited descriptors get where the limit allows it.
 const LOW_FD: usize = 100;
 /// Limit the number is taken from where the real one is higher. A process's descriptor table is as long as its
 /// highest descriptor, and is copied at each fork, so a number just below a limit of a million would be dear.
 const HIGH_FD: usize = 1024;
 /// Descriptors left free above it.
 const SPARE_FDS: usize = 16;
+/// How far a run inside a run keeps from the numbers of the other.
+const LEVEL_FDS: usize = 32;
 
 const MFD_CLOEXEC: usize = 1;
+const MFD_ALLOW_SEALING: usize = 2;
 const MFD_NOEXEC_SEAL: usize = 8;
 
 /// The control block, mapped here for the life of the process.
 pub struct Block {
     /// The block.
     pub control: &'static Control,
-    /// The descriptor that the program inherits, where it does.
-    pub fd: Option<i32>,
+    /// Where the program finds it, where it is to.
+    pub place: Option<Place>,
 }
 
 /// Makes and fills the block. `preload` is the value of `LD_PRELOAD` that managed children get first; without one,
-/// the program is not to find the block, and the descriptor is not kept.
-pub fn make(options: &RunOptions, preload: Option<&str>) -> Result<Block, String> {
-    let fail = |what: &str, e: outswap_sys::Errno| format!("cannot make the control block: {what}: {e:?}");
-    let length = size_of::<Control>();
-    let name = b"outswap-control\0";
-    let memory = os::memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL)
-        // Kernels before 6.3 do not know that flag.
-        .or_else(|_| os::memfd_create(name, MFD_CLOEXEC))
-        .map_err(|e| fail("memfd_create", e))?;
-    os::ftruncate(memory, length as u64).map_err(|e| fail("ftruncate", e))?;
+/// the program is not to find the block, and no descriptor is kept. `outer` is the run that this one is inside of.
+pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -> Result<Block, String> {
+    let fail = |what: &'static str| move |e: Errno| format!("cannot make the control block: {what}: {e:?}");
+    let config_fd = memory_file(b"outswap-config\0").map_err(fail("memfd_create"))?;
+    let shared_fd = memory_file(b"outswap-control\0").map_err(fail("memfd_create"))?;
+    os::ftruncate(shared_fd, size_of::<Shared>() as u64).map_err(fail("ftruncate"))?;
+    os::fcntl(shared_fd, os::F_ADD_SEALS, SHARED_SEALS).map_err(fail("F_ADD_SEALS"))?;
+    let (prot, flags) = (os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED);
     // SAFETY: a new mapping at a place of the kernel's choice.
-    let at = unsafe { os::mmap(0, length, os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED, memory, 0) }
-        .map_err(|e| fail("mmap", e))?;
-    let pointer = at as *mut Control;
+    let at = unsafe { os::mmap(0, size_of::<Shared>(), prot, flags, shared_fd, 0) }.map_err(fail("mmap"))?;
     // SAFETY: the mapping is as long as the block, page-aligned and zero, which is a valid value of every field; it
-    // is never unmapped, and nobody else knows of it before the reference is shared.
-    let control = unsafe {
-        let control = &mut *pointer;
-        control.magic = MAGIC;
-        control.version = VERSION;
-        control.supervisor_pid = os::getpid();
-        let config = &mut control.config;
-        config.ram_bytes = options.ram_bytes;
-        config.resident_bytes = options.resident_bytes;
-        config.fault_source = options.fault_source;
-        config.no_follow = options.no_follow.into();
-        config.keep_malloc = options.keep_malloc.into();
-        for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
-            *to = Tier::default();
-            to.kind = from.kind;
-            to.algorithm = from.algorithm;
-            to.level = from.level;
-            to.max_bytes = from.max_bytes;
-        }
-        put(&mut config.swap_dir, options.swap_dir.as_os_str().as_bytes(), "the path of --swap-dir")?;
-        put(&mut config.preload, preload.unwrap_or_default().as_bytes(), "the path of the libraries")?;
-        &*pointer
-    };
+    // is never unmapped.
+    let shared = unsafe { &*(at as *const Shared) };
     let fd = match preload {
-        Some(_) => Some(inheritable(memory).map_err(|e| fail("fcntl", e))?),
+        Some(_) => Some(inheritable(config_fd, shared_fd, outer).map_err(fail("fcntl"))?),
         None => None,
     };
-    os::close(memory).map_err(|e| fail("close", e))?;
-    Ok(Block { control, fd })
+
+    let mut config = Box::new(Config::EMPTY);
+    config.supervisor_pid = os::getpid();
+    config.supervisor_fd = fd.unwrap_or(-1);
+    let status = os::fstat(shared_fd).map_err(fail("fstat"))?;
+    config.shared_file = [status.device, status.inode];
+    config.gate = gate(outer).map_err(fail("getrandom"))?;
+    config.ram_bytes = options.ram_bytes;
+    config.resident_bytes = options.resident_bytes;
+    config.fault_source = options.fault_source;
+    config.no_follow = options.no_follow.into();
+    config.keep_malloc = options.keep_malloc.into();
+    for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
+        *to = Tier::default();
+        to.kind = from.kind;
+        to.algorithm = from.algorithm;
+        to.level = from.level;
+        to.max_bytes = from.max_bytes;
+    }
+    if let Some(outer) = outer {
+        put(&mut config.outer, outer.write(&mut [0; PLACE_BYTES]), "the place of the run around this one")?;
+    }
+    put(&mut config.swap_dir, options.swap_dir.as_os_str().as_bytes(), "the path of --swap-dir")?;
+    put(&mut config.preload, preload.unwrap_or_default().as_bytes(), "the path of the libraries")?;
+    let written = os::pwrite(config_fd, config.as_bytes(), 0).map_err(fail("pwrite"))?;
+    if written != size_of::<Config>() {
+        return Err("cannot make the control block: memory is full".into());
+    }
+    // From here on nothing can change it, neither the program nor we.
+    os::fcntl(config_fd, os::F_ADD_SEALS, CONFIG_SEALS).map_err(fail("F_ADD_SEALS"))?;
+    os::close(config_fd).map_err(fail("close"))?;
+    os::close(shared_fd).map_err(fail("close"))?;
+    let place = fd.map(|fd| Place { fd, supervisor_pid: config.supervisor_pid, supervisor_fd: fd });
+    Ok(Block { control: Box::leak(Box::new(Control::new(Box::leak(config), shared, None))), place })
+}
+
+/// The run that this process is inside of, if there is one that can be reached.
+pub fn outer() -> Option<Place> {
+    let value = std::env::var_os(control::ENV)?;
+    let place = Place::parse(value.as_bytes())?;
+    config_of(place).map(|_| place)
+}
+
+fn config_of(place: Place) -> Option<&'static Config> {
+    let opened = place.open()?;
+    for fd in opened.fds.map_or([None; 2], |(config, shared)| [Some(config), Some(shared)]).into_iter().flatten() {
+        let _ = os::close(fd);
+    }
+    Some(opened.config)
+}
+
+/// Where the gate is: where the run around this one has it, whose filter is inherited, or anywhere.
+fn gate(outer: Option<Place>) -> outswap_sys::Result<u64> {
+    if let Some(config) = outer.and_then(config_of) {
+        return Ok(config.gate);
+    }
+    let mut bytes = [0; 8];
+    os::getrandom(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Makes an empty memory file that can be sealed.
+fn memory_file(name: &[u8]) -> outswap_sys::Result<i32> {
+    let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    // Kernels before 6.3 do not know MFD_NOEXEC_SEAL.
+    os::memfd_create(name, flags | MFD_NOEXEC_SEAL).or_else(|_| os::memfd_create(name, flags))
 }
 
 /// Copies a text into a field that ends it with a NUL.
@@ -79,17 +121,19 @@ fn put(field: &mut [u8], text: &[u8], what: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A copy of a descriptor that lives through exec, at a number that programs seldom touch.
-fn inheritable(fd: i32) -> outswap_sys::Result<i32> {
+/// Copies of both descriptors that live through exec, at numbers that programs seldom touch.
+fn inheritable(config_fd: i32, shared_fd: i32, outer: Option<Place>) -> outswap_sys::Result<i32> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` has room for the answer.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
     let soft = if known { usize::try_from(limit.rlim_cur).unwrap_or(HIGH_FD) } else { HIGH_FD };
-    os::fcntl(fd, os::F_DUPFD, lowest_fd(soft)).map(|fd| fd as i32)
+    control::place_pair(config_fd, shared_fd, lowest_fd(soft, outer.map(|o| o.fd)))
 }
 
-fn lowest_fd(soft_limit: usize) -> usize {
-    let wanted = soft_limit.min(HIGH_FD).saturating_sub(SPARE_FDS);
+/// `outer_fd` is the number that a run around this one has: what its engine guards in us is near it.
+fn lowest_fd(soft_limit: usize, outer_fd: Option<i32>) -> usize {
+    let below = outer_fd.map_or(usize::MAX, |fd| (fd as usize).saturating_sub(LEVEL_FDS));
+    let wanted = soft_limit.min(HIGH_FD).saturating_sub(SPARE_FDS).min(below);
     if wanted >= LOW_FD { wanted } else { soft_limit / 2 }
 }
 
@@ -100,8 +144,72 @@ mod tests {
     #[test]
     fn the_descriptor_is_high_but_not_dear() {
         for (limit, lowest) in [(1024, 1008), (1 << 30, 1008), (256, 240), (116, 100), (64, 32), (8, 4)] {
-            assert_eq!(lowest_fd(limit), lowest);
+            assert_eq!(lowest_fd(limit, None), lowest);
         }
+        assert_eq!(lowest_fd(1024, Some(1008)), 976, "away from what the run around this one guards");
+        assert_eq!(lowest_fd(1024, Some(110)), 512);
+    }
+
+    #[test]
+    fn nothing_can_change_the_configuration() {
+        let options = crate::args::parse(["outswap", "run", "--ram", "64M", "p"].map(Into::into).to_vec());
+        let Ok(crate::args::Parsed::Run(options)) = options else { panic!("not run") };
+        let place = make(&options, Some("/x/p.so"), None).expect("made").place.expect("for the program");
+        let opened = place.open().expect("by its descriptors");
+        assert_eq!((opened.config.ram_bytes, opened.fds), (64 << 20, None));
+        let elsewhere = Place { fd: -1, ..place }.open().expect("as the supervisor has them");
+        let (config_fd, shared_fd) = elsewhere.fds.expect("opened anew");
+        let writable = os::open(format!("/proc/self/fd/{}\0", place.fd).as_bytes(), os::O_RDWR, 0).expect("ours");
+        assert_eq!(os::pwrite(writable, b"x", 0), Err(Errno::EPERM));
+        for length in [0, 1 << 20] {
+            assert_eq!(os::ftruncate(writable, length), Err(Errno::EPERM));
+        }
+        for flags in [os::MAP_SHARED, os::MAP_SHARED | os::MAP_POPULATE] {
+            // SAFETY: a new mapping, if any.
+            let mapped = unsafe { os::mmap(0, 4096, os::PROT_READ | os::PROT_WRITE, flags, writable, 0) };
+            assert_eq!(mapped, Err(Errno::EPERM));
+        }
+        for length in [0, 4096, 1 << 30] {
+            assert_eq!(os::ftruncate(place.fd + 1, length), Err(Errno::EPERM), "reading the shared part cannot fault");
+        }
+        for fd in [config_fd, shared_fd, writable, place.fd, place.fd + 1] {
+            os::close(fd).expect("ours");
+        }
+    }
+
+    #[test]
+    fn what_is_not_sealed_is_not_a_control_block() {
+        let options = crate::args::parse(["outswap", "run", "p"].map(Into::into).to_vec());
+        let Ok(crate::args::Parsed::Run(options)) = options else { panic!("not run") };
+        let place = make(&options, Some("/x/p.so"), None).expect("made").place.expect("for the program");
+        let copy = |name: &[u8], config: Config, seals: usize| {
+            let fd = memory_file(name).expect("memory");
+            os::pwrite(fd, config.as_bytes(), 0).expect("room");
+            os::fcntl(fd, os::F_ADD_SEALS, seals).expect("may be sealed");
+            fd
+        };
+        let good = *place.open().expect("ours").config;
+        let pair = |config_fd: i32| {
+            let fd = control::place_pair(config_fd, place.fd + 1, 200).expect("free numbers");
+            let opened = Place { fd, supervisor_pid: i32::MAX, supervisor_fd: 0 }.open().is_some();
+            [config_fd, fd, fd + 1].into_iter().for_each(|fd| os::close(fd).expect("ours"));
+            opened
+        };
+        assert!(pair(copy(b"same\0", good, CONFIG_SEALS)), "what is refused below is refused for its difference");
+        assert!(!pair(copy(b"open\0", good, SHARED_SEALS)), "can be written");
+        assert!(!pair(copy(b"old\0", Config { version: good.version - 1, ..good }, CONFIG_SEALS)));
+        assert!(!pair(copy(b"foreign\0", Config { magic: 0, ..good }, CONFIG_SEALS)));
+        assert!(!pair(copy(b"other\0", Config { shared_file: [1, 2], ..good }, CONFIG_SEALS)), "of another run");
+        let long = memory_file(b"long\0").expect("memory");
+        os::pwrite(long, &[good.as_bytes(), b"x"].concat(), 0).expect("room");
+        os::fcntl(long, os::F_ADD_SEALS, CONFIG_SEALS).expect("may be sealed");
+        assert!(!pair(long));
+        let foreign = copy(b"user\0", good, CONFIG_SEALS);
+        // SAFETY: takes no pointers.
+        if unsafe { libc::fchown(foreign, 12345, 12345) } == 0 {
+            assert!(!pair(foreign), "another user's");
+        }
+        [place.fd, place.fd + 1].into_iter().for_each(|fd| os::close(fd).expect("ours"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, say};
-use outswap_engine::control::{self, Control, tier};
+use outswap_engine::control::{self, Control, PLACE_BYTES, Place, tier};
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -43,12 +43,12 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     } else {
         None
     };
-    let block = block::make(&options, preload.as_deref()).map_err(Failure::ours)?;
+    let block = block::make(&options, preload.as_deref(), block::outer()).map_err(Failure::ours)?;
     let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
     let mut collector = Collector::new(block.control);
 
-    let environment = environment(block.fd.zip(preload.as_deref()));
+    let environment = environment(block.place.zip(preload.as_deref()));
     let pid = start(&program, &options, &environment, &signals)?;
     let print = || print_messages(block.control, options.quiet);
     let end = supervise::supervise(pid, &signals, || {
@@ -58,7 +58,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     collector.tick();
     print();
     if managed && collector.processes_started() == 0 {
-        warn("the program ran unmanaged: it did not load Outswap's library");
+        warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
     }
     if stats_file.is_some() || options.summary {
         let stats = collector.finish(&options, managed, end);
@@ -101,7 +101,7 @@ fn start(program: &Program, options: &RunOptions, envp: &[CString], signals: &Si
 }
 
 /// Our environment, with what managed programs need.
-fn environment(managed: Option<(i32, &str)>) -> Vec<CString> {
+fn environment(managed: Option<(Place, &str)>) -> Vec<CString> {
     let mut list = Vec::new();
     let mut preload_before = Vec::new();
     for (name, value) in std::env::vars_os() {
@@ -113,9 +113,8 @@ fn environment(managed: Option<(i32, &str)>) -> Vec<CString> {
         }
         list.push([name.as_bytes(), b"=", value.as_bytes()].concat());
     }
-    if let Some((fd, preload)) = managed {
-        let pid = outswap_sys::os::getpid();
-        list.push(format!("{}={fd}:/proc/{pid}/fd/{fd}", control::ENV).into_bytes());
+    if let Some((place, preload)) = managed {
+        list.push([control::ENV.as_bytes(), b"=", place.write(&mut [0; PLACE_BYTES])].concat());
         list.push([b"LD_PRELOAD=", libraries::join(preload, &preload_before).as_slice()].concat());
     }
     // No NUL byte can come out of an environment.
@@ -172,8 +171,32 @@ fn open_stats(path: &Path) -> Result<File, String> {
 fn print_messages(control: &Control, quiet: bool) {
     control.drain(|text| {
         if !quiet || text.starts_with(ERROR_HEAD) {
-            let line = String::from_utf8_lossy(text).replace(|c: char| c.is_control() && c != '\n', "?");
-            say(&line);
+            say(&harmless(text));
         }
     });
+}
+
+/// A text as it may go to a terminal: any process of the tree can have written it, and it must not command the terminal, nor
+/// look like what it is not.
+fn harmless(text: &[u8]) -> String {
+    // Marks that change the direction or the look of what follows, or have no look.
+    let is_format = |c: char| {
+        matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+    };
+    String::from_utf8_lossy(text).replace(|c: char| c != '\n' && (c.is_control() || is_format(c)), "?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_cannot_command_a_terminal() {
+        assert_eq!(harmless(b"warning: fine\nreally"), "warning: fine\nreally");
+        assert_eq!(harmless("größer 日本".as_bytes()), "größer 日本");
+        assert_eq!(harmless(b"\x1b]0;title\x07\x1b[2J\r\x7f"), "?]0;title??[2J??");
+        assert_eq!(harmless("\u{9b}31m\u{202e}txt".as_bytes()), "?31m?txt");
+        assert_eq!(harmless(b"\xff\0"), "\u{fffd}?");
+    }
 }

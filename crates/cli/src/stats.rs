@@ -2,8 +2,8 @@
 use crate::args::{RunOptions, source_name};
 use crate::size::show;
 use crate::supervise::End;
-use outswap_engine::control::{ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, source};
-use outswap_sys::{Errno, PAGE_BYTES, os};
+use outswap_engine::control::{self, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, source};
+use outswap_sys::PAGE_BYTES;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// makes a new one.
 pub const SCHEMA: &str = "outswap.stats/1";
 
-/// Gathers what the processes publish.
+/// Gathers what the processes publish. Any of them can have written anything: sums stop at the largest number.
 pub struct Collector {
     control: &'static Control,
     started: Instant,
@@ -47,17 +47,14 @@ impl Collector {
         for process in &self.control.processes {
             // Folding leaves the fault source in a record, so it is seen for processes that came and went, too.
             self.sources_seen |= 1u32.checked_shl(process.fault_source.load(Relaxed)).unwrap_or(0);
-            let pid = process.pid.load(Acquire);
-            if pid <= 0 {
-                continue;
+            if process.pid.load(Acquire) > 0 {
+                any = true;
+                for &stat in ALL_STATS.iter().filter(|&&s| is_gauge(s)) {
+                    let sum = &mut sample[stat as usize];
+                    *sum = sum.saturating_add(process.counters.get(stat));
+                }
             }
-            any = true;
-            for &stat in ALL_STATS.iter().filter(|&&s| is_gauge(s)) {
-                sample[stat as usize] += process.counters.get(stat);
-            }
-            if os::kill(pid, 0) == Err(Errno::ESRCH) {
-                self.control.fold(process, pid);
-            }
+            self.control.fold_if(process, |pid| !control::exists(pid));
         }
         if any {
             self.gauges = sample;
@@ -72,10 +69,11 @@ impl Collector {
         let live = control.processes.iter().filter(|p| p.pid.load(Acquire) > 0).map(|p| &p.counters);
         for counters in live.chain([&control.ended]) {
             for &stat in ALL_STATS.iter().filter(|&&s| !is_gauge(s)) {
-                sums[stat as usize] += counters.get(stat);
+                let sum = &mut sums[stat as usize];
+                *sum = sum.saturating_add(counters.get(stat));
             }
             for (to, from) in latency.iter_mut().zip(&counters.latency_ns) {
-                *to += from.load(Relaxed);
+                *to = to.saturating_add(from.load(Relaxed));
             }
         }
         let used = [source::MOVE, source::COPY, source::MPROTECT];
@@ -273,8 +271,7 @@ impl Stats {
         let n = |stat: Stat| raw.sums[stat as usize];
         let ratio = |a: u64, b: u64| (b > 0).then(|| (a as f64 / b as f64 * 1000.0).round() / 1000.0);
         let options = raw.options;
-        let faults =
-            [Stat::FaultFirstTouch, Stat::FaultHit, Stat::FaultMiss, Stat::FaultBypass].iter().map(|&s| n(s)).sum();
+        let faults = sum([Stat::FaultFirstTouch, Stat::FaultHit, Stat::FaultMiss, Stat::FaultBypass].map(n));
         Stats {
             schema: SCHEMA,
             outswap_version: env!("CARGO_PKG_VERSION"),
@@ -334,7 +331,7 @@ impl Stats {
                 waited: n(Stat::FaultWaited),
             },
             fault_latency: Latency {
-                count: raw.latency.iter().sum(),
+                count: sum(raw.latency.iter().copied()),
                 p50_ns: quantile(raw.latency, 0.50),
                 p99_ns: quantile(raw.latency, 0.99),
                 buckets: raw.latency.iter().enumerate().map(|(i, &count)| Bucket { from_ns: 1 << i, count }).collect(),
@@ -343,8 +340,8 @@ impl Stats {
                 memory: StoreStats {
                     pages_out: n(Stat::PagesOutRam),
                     pages_in: n(Stat::PagesInRam),
-                    bytes_out: n(Stat::PagesOutRam) * PAGE_BYTES as u64,
-                    bytes_in: n(Stat::PagesInRam) * PAGE_BYTES as u64,
+                    bytes_out: n(Stat::PagesOutRam).saturating_mul(PAGE_BYTES as u64),
+                    bytes_in: n(Stat::PagesInRam).saturating_mul(PAGE_BYTES as u64),
                 },
                 file: StoreStats {
                     pages_out: n(Stat::PagesOutFile),
@@ -442,17 +439,22 @@ impl Stats {
     }
 }
 
+/// A sum that stops at the largest number.
+fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
 /// Estimates a quantile from log2 buckets, as if latencies were spread evenly within each.
 fn quantile(buckets: &[u64], q: f64) -> Option<u64> {
-    let total: u64 = buckets.iter().sum();
-    let mut before = 0;
+    let total = sum(buckets.iter().copied());
+    let mut before = 0u64;
     let wanted = q * total as f64;
     for (i, &count) in buckets.iter().enumerate() {
-        if count > 0 && (before + count) as f64 >= wanted {
+        if count > 0 && before.saturating_add(count) as f64 >= wanted {
             let within = ((wanted - before as f64) / count as f64).clamp(0.0, 1.0);
             return Some(((1u64 << i) as f64 * (1.0 + within)) as u64);
         }
-        before += count;
+        before = before.saturating_add(count);
     }
     None
 }
@@ -461,8 +463,11 @@ fn quantile(buckets: &[u64], q: f64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::args::RamSource;
+    use outswap_engine::control::{CHARGE_MAX_BYTES, Config, MAX_PROCESSES, MESSAGE_BYTES, Shared};
+    use outswap_sys::os;
     use serde_json::Value;
     use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicU32;
 
     fn example() -> Stats {
         let options = RunOptions {
@@ -565,11 +570,65 @@ mod tests {
         assert!(lines[1].contains("100 MiB (budget 128 MiB)"), "{}", lines[1]);
     }
 
+    fn control() -> &'static Control {
+        let at = os::mmap_anonymous(size_of::<Shared>()).expect("memory");
+        // SAFETY: fresh zero pages are a valid block, and stay mapped.
+        let shared = unsafe { &*(at as *const Shared) };
+        Box::leak(Box::new(Control::new(&Config::EMPTY, shared, None)))
+    }
+
+    fn options() -> RunOptions {
+        match crate::args::parse(["outswap", "run", "p"].map(Into::into).to_vec()) {
+            Ok(crate::args::Parsed::Run(options)) => *options,
+            _ => panic!("not run"),
+        }
+    }
+
+    #[test]
+    fn no_content_of_the_block_disturbs_the_supervisor() {
+        let control = control();
+        let words = size_of::<Shared>() / 4;
+        // SAFETY: all fields are atomic integers of at least one byte, and other threads do not know of the block.
+        let block = unsafe { std::slice::from_raw_parts((&raw const **control).cast::<AtomicU32>(), words) };
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..60 {
+            for word in block {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                // Numbers near the ends, too, and small ones that pass for states, lengths and process ids.
+                let value = match round % 6 {
+                    0 => 0,
+                    1 => u32::MAX,
+                    2 => 1 << 31,
+                    3 => (state >> 40) as u32 % 4,
+                    4 => ((state >> 40) as u32 % 4).wrapping_sub(2),
+                    _ => (state >> 32) as u32,
+                };
+                word.store(value, Relaxed);
+            }
+            let mut collector = Collector::new(control);
+            for _ in 0..3 {
+                collector.tick();
+                control.drain(|text| assert!(text.len() <= MESSAGE_BYTES));
+            }
+            let stats = collector.finish(&options(), true, End::Exited(0));
+            assert!(stats.summary().iter().all(|line| !line.contains('\n')));
+            serde_json::to_string(&stats).expect("plain data");
+            // What processes do with it.
+            control.post(b"x");
+            assert!(control.used_records().len() <= MAX_PROCESSES);
+            assert!(control.charges_of_others(std::ptr::null()) <= CHARGE_MAX_BYTES * MAX_PROCESSES as u64);
+            if let Some(record) = control.take(os::getpid()) {
+                assert_eq!((record.pid.load(Relaxed), record.charge()), (os::getpid(), 0));
+                assert!(control.fold(record, os::getpid()));
+            }
+        }
+    }
+
     #[test]
     fn the_collector_sums_records_and_remembers_what_folding_forgets() {
-        let bytes = size_of::<Control>();
-        // SAFETY: fresh zero pages are a valid block, and stay mapped.
-        let control: &'static Control = unsafe { &*(os::mmap_anonymous(bytes).expect("memory") as *const Control) };
+        let control = control();
         let mut collector = Collector::new(control);
         collector.tick();
         assert_eq!(collector.gauges, [0; STAT_COUNT]);
@@ -588,9 +647,7 @@ mod tests {
         control.processes_started.store(2, Relaxed);
         collector.tick();
         assert_eq!(control.processes[1].pid.load(Relaxed), 0, "the dead one's record is free");
-        let options = crate::args::parse(["outswap", "run", "p"].map(Into::into).to_vec()).expect("fine");
-        let crate::args::Parsed::Run(options) = options else { panic!("not run") };
-        let value = serde_json::to_value(collector.finish(&options, true, End::Killed(9))).expect("plain data");
+        let value = serde_json::to_value(collector.finish(&options(), true, End::Killed(9))).expect("plain data");
         assert_eq!(value["faults"]["miss"], 10);
         assert_eq!(value["memory"]["current"]["resident_bytes"], 8192);
         assert_eq!(value["memory"]["peak"]["resident_bytes"], 16384);

@@ -1,10 +1,8 @@
 //! `outswap run` as a user meets it, with programs that need no library of ours.
-use outswap_engine::control::{Control, MAGIC, Stat, VERSION, source, tier};
-use outswap_sys::os;
+use outswap_engine::control::{Place, Stat, source, tier};
 use std::ffi::CStr;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -468,20 +466,18 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     let libraries = ["liboutswap_preload.so", "liboutswap_malloc.so"].map(|l| files().dir.join(l));
     let preload = libraries.map(|l| l.to_str().expect("UTF-8").to_string()).join(":");
     assert_eq!(variable("LD_PRELOAD"), Some(format!("{preload}:libm.so.6").as_str()));
-    let (fd, path) = variable("OUTSWAP_CONTROL").and_then(|v| v.split_once(':')).expect("FD:PATH");
-    assert_eq!(path, format!("/proc/{supervisor}/fd/{fd}"));
-    assert!(fd.parse::<i32>().is_ok_and(|fd| fd >= 100));
-    let link = |pid: i32| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).expect("it is inherited");
-    assert_eq!(link(program), link(supervisor));
+    let value = variable("OUTSWAP_CONTROL").expect("it finds the block");
+    let place = Place::parse(value.as_bytes()).expect("a place");
+    assert_eq!((place.supervisor_pid, place.supervisor_fd), (supervisor, place.fd));
+    assert!(place.fd >= 100);
+    for fd in [place.fd, place.fd + 1] {
+        let link = |pid: i32| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).expect("it is inherited");
+        assert_eq!(link(program), link(supervisor));
+    }
 
-    let file = std::fs::File::options().read(true).write(true).open(path).expect("our file");
-    let flags = (os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED);
-    // SAFETY: a new mapping of the whole block, which stays for the rest of the test process.
-    let control: &Control = unsafe {
-        &*(os::mmap(0, size_of::<Control>(), flags.0, flags.1, file.as_raw_fd(), 0).expect("memory") as *const Control)
-    };
-    let config = &control.config;
-    assert_eq!((control.magic, control.version, control.supervisor_pid), (MAGIC, VERSION, supervisor));
+    let control = place.open().expect("as the supervisor has it");
+    let (config, control) = (control.config, control.shared);
+    assert_eq!(config.supervisor_pid, supervisor);
     assert_eq!((config.ram_bytes, config.resident_bytes), (64 << 20, 32 << 20));
     assert_eq!((config.fault_source, config.no_follow, config.keep_malloc), (source::COPY, 1, 0));
     let tiers = config.tiers.map(|t| (t.kind, t.algorithm, t.level, t.max_bytes));

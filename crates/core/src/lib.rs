@@ -12,6 +12,7 @@ pub mod lock;
 pub mod machine;
 pub mod map;
 pub mod memory;
+pub mod occupancy;
 pub mod ring;
 pub mod slots;
 pub mod store;

@@ -30,22 +30,46 @@ pub fn directory() -> &'static Path {
     })
 }
 
-/// Compiles a C file of the workspace, without any warning, and tells where the program is.
+/// Compiles a C or C++ file of the workspace, without any warning, and tells where the program is.
 pub fn program(source: &str) -> PathBuf {
+    compiled(source, &[])
+}
+
+/// The same, linked statically: such a program runs unmanaged.
+pub fn static_program(source: &str) -> PathBuf {
+    compiled(source, &["-static"])
+}
+
+/// The same, as a library.
+pub fn library(source: &str) -> PathBuf {
+    compiled(source, &["-shared", "-fPIC"])
+}
+
+fn compiled(source: &str, options: &[&str]) -> PathBuf {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(Programs::default);
     let cell = {
         let mut map = programs.lock().unwrap_or_else(PoisonError::into_inner);
-        map.entry(source.into()).or_default().clone()
+        map.entry(format!("{source}{}", options.concat())).or_default().clone()
     };
     let path = cell.get_or_init(|| {
         let from = workspace().join(source);
-        let to = directory().join(source.replace(['/', '.'], "_"));
-        let output = Command::new("cc")
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        let to = directory().join(source.replace(['/', '.'], "_") + &options.concat());
+        // Exceptions that pass through signal handlers need tables for instructions that are no calls.
+        let (compiler, more) = if source.ends_with(".cc") {
+            ("c++", &["-fnon-call-exceptions", "-rdynamic"][..])
+        } else {
+            ("cc", &[][..])
+        };
+        let output = Command::new(compiler)
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .args(more)
+            .args(options)
+            .arg("-o")
             .args([&to, &from])
+            .arg("-ldl")
             .output()
-            .unwrap_or_else(|e| panic!("cannot run cc: {e}"));
+            .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}"));
         assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
         to
     });

@@ -56,6 +56,11 @@ pub fn table(source: &str) -> Vec<String> {
     names
 }
 
+/// The name of a program's test.
+pub fn stem(program: &str) -> &str {
+    program.split('.').next().unwrap_or(program)
+}
+
 /// Runs a program both ways, each in a directory of its own.
 pub fn compare(setup: &Setup, program: &str) {
     let binary = build::program(&format!("tests/calls/{program}"));
@@ -83,7 +88,7 @@ mod tests {
             .expect("the directory exists")
             .flatten()
             .map(|e| e.file_name().to_string_lossy().into_owned())
-            .filter(|n| n.ends_with(".c"))
+            .filter(|n| n.ends_with(".c") || n.ends_with(".cc"))
             .collect();
         assert_eq!(found, programs());
     }

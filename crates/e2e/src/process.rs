@@ -66,6 +66,12 @@ impl Run {
         self
     }
 
+    /// Says that the first process is the supervisor.
+    pub fn supervised(mut self) -> Run {
+        self.supervised = true;
+        self
+    }
+
     /// Starts it.
     pub fn start(&self) -> Running {
         let mut command = Command::new(&self.command[0]);

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let mut trials = vec![Trial::test("table", every_row_of_the_table_has_a_program)];
     for row in calls::manifest() {
         let name = if row.call == "-" {
-            format!("program::{}", row.program.trim_end_matches(".c"))
+            format!("program::{}", calls::stem(&row.program))
         } else {
             format!("call::{}", row.call)
         };

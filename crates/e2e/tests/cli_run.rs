@@ -169,6 +169,62 @@ fn static_programs_are_recognised() {
     assert_eq!(run(&["--ram", "32M", "--", "sh", "-c", &format!("{binary}; echo $?")]).exited(0).text(), "static\n3\n");
 }
 
+/// What stands in argument registers that a call does not use is left over from earlier, and may be any number.
+#[test]
+fn unused_registers_of_unmanaged_programs_mean_nothing() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let (source, binary) = (dir.join("left.c"), dir.join("left"));
+    let text = r#"
+        #include <stdio.h>
+        #include <sys/syscall.h>
+        static long call(long nr, long a, long b, long c, long d) {
+            long r;
+            register long r10 __asm__("r10") = d, r8 __asm__("r8") = 0x200012345678, r9 __asm__("r9") = 0x23ffffffffff;
+            __asm__ volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                             : "rcx", "r11", "memory");
+            return r;
+        }
+        int main(void) {
+            long in_range = 0x200012345678, word = 0;
+            printf("%d", call(SYS_getpid, in_range, in_range, in_range, in_range) > 0);
+            printf(" %ld", call(SYS_getppid, in_range, in_range, in_range, in_range) * 0);
+            printf(" %ld", call(SYS_write, 1, (long)"", 0, in_range));
+            printf(" %ld", call(SYS_futex, (long)&word, 1, 1, in_range)); /* FUTEX_WAKE */
+            printf(" %ld", call(SYS_fcntl, 1, 1, in_range, in_range)); /* F_GETFD */
+            printf(" %ld", call(SYS_ioctl, 1, 0x5450, in_range, in_range)); /* FIONCLEX */
+            printf(" %ld", call(SYS_lseek, -1, 0, 0, in_range));
+            printf(" %d\n", call(SYS_fork, in_range, in_range, in_range, in_range) >= 0);
+            return 0;
+        }
+    "#;
+    fs::write(&source, text).expect("ours");
+    Run::new("cc").args(["-static", "-o"]).arg(&binary).arg(&source).run().succeeded();
+    let end = run(&["--ram", "32M", "--", "sh", "-c", &format!("{} | sort | uniq", binary.to_string_lossy())]);
+    assert_eq!(end.exited(0).text(), "1 0 0 0 0 0 -9 1\n");
+}
+
+/// Without random addresses, the code of each program that is executed would lie where its parent's filter looks.
+#[test]
+fn programs_run_where_addresses_are_not_random() {
+    if plain_mode() {
+        return;
+    }
+    let outswap = setup::outswap();
+    for follow in [None, Some("--no-follow")] {
+        let end = Run::new("setarch")
+            .arg("-R")
+            .arg(&outswap)
+            .args(["run", "--ram", "32M"])
+            .args(follow)
+            .args(["--", "sh", "-c", "sh -c 'trap : TERM; (exit 4); echo $?'; echo $?"])
+            .run();
+        assert_eq!(end.exited(0).text(), "4\n0\n", "{follow:?}");
+    }
+}
+
 fn number(stats: &Value, path: &str) -> u64 {
     stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
 }
@@ -245,6 +301,55 @@ fn flags_are_variables_too() {
     assert_eq!(stats["config"]["malloc"], "keep");
     let bad = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "junk").run().exited(125);
     assert!(bad.errors().contains("OUTSWAP_RAM"), "{}", bad.describe());
+}
+
+#[test]
+fn a_run_inside_a_run_keeps_to_both_limits() {
+    if plain_mode() {
+        return;
+    }
+    let script = "import os\na=bytearray(os.urandom(64<<20))\nfor _ in range(3):\n  s=sum(a[::4096])\nprint(len(a))";
+    let (ours, python) = (setup::outswap().to_string_lossy().into_owned(), outswap_e2e::workloads::python());
+    for (outer, inner) in [("96M", "32M"), ("32M", "96M")] {
+        let dir = Tmp::new();
+        let (one, two) = (dir.join("outer.json"), dir.join("inner.json"));
+        let (one, two) = (one.to_string_lossy(), two.to_string_lossy());
+        let command = ["--ram", outer, "--stats", &one, "--", "sh", "-c", "\"$@\"", "sh", &ours, "run", "--ram", inner];
+        let end = run(&[&command[..], &["--stats", &two, "--", python, "-c", script]].concat()).succeeded();
+        assert_eq!(end.text(), format!("{}\n", 64 * MIB), "{}", end.describe());
+        let [outer, inner] = [&one, &two].map(|path| -> Value {
+            serde_json::from_slice(&fs::read(path.as_ref()).expect("both write statistics")).expect("it is JSON")
+        });
+        assert_eq!((&outer["managed"], &inner["managed"]), (&true.into(), &true.into()), "{}", end.describe());
+        let peaks = [&outer, &inner].map(|stats| number(stats, "/memory/tree_peak_bytes"));
+        assert!(peaks.iter().all(|&p| p > 16 * MIB && p < 32 * MIB + 12 * MIB), "{outer:#} {inner:#}");
+        // The outer run counts the shell and the inner `outswap`, and what the inner run manages.
+        assert!(number(&outer, "/processes/managed") > number(&inner, "/processes/managed"), "{outer:#}");
+    }
+}
+
+#[test]
+fn programs_that_are_left_alone_keep_their_own_libraries() {
+    let mut setup = Setup::new();
+    setup.options.push("--no-follow".into());
+    for value in ["libm.so.6", "libm.so.6:libdl.so.2", ""] {
+        // The shell is managed, what it starts is not.
+        let run = setup.managed(RAM_BYTES, "sh").args(["-c", "env; :"]).env("LD_PRELOAD", value);
+        let text = run.run().succeeded().text();
+        let found: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("LD_PRELOAD=")).collect();
+        assert_eq!(found.concat(), value, "{text}");
+        assert!(!text.contains("OUTSWAP_CONTROL="), "{text}");
+    }
+}
+
+#[test]
+fn executing_what_is_no_file_neither_waits_nor_touches_it() {
+    let dir = Tmp::new();
+    let script = "mkfifo pipe && chmod +x pipe || exit 9; ./pipe; echo $?; /dev/null; echo $?; ./.; echo $?";
+    let plain = Setup::new().plain("sh").args(["-c", script]).dir(dir.path()).timeout_s(20).run().succeeded();
+    fs::remove_file(dir.join("pipe")).expect("ours");
+    shell(script).dir(dir.path()).timeout_s(20).run().same_as(&plain);
+    assert_eq!(plain.text(), "126\n126\n126\n");
 }
 
 #[test]

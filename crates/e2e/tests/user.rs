@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     for &(way, make) in ways {
         for program in calls::programs() {
             if way == "nobody" || full || REPRESENTATIVE.contains(&program.as_str()) {
-                let name = format!("{way}::{}", program.trim_end_matches(".c"));
+                let name = format!("{way}::{}", calls::stem(&program));
                 trials.push(trial(name, move || calls::compare(&make(), &program)));
             }
         }

@@ -1,16 +1,17 @@
 //! Assistance for system calls: what their arguments point to is made resident and kept so until they return.
-use crate::calls::{Arg, Call, DEFAULT_BYTES};
-use crate::gate;
+use crate::calls::{self, Arg, Call, DEFAULT_BYTES};
 use crate::layout::*;
 use crate::live::Live;
 use crate::machine::page_of;
+use crate::{foreign, gate};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_core::engine::{Context, Fault};
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_store::Worker;
-use outswap_sys::{Errno, nr, os};
+use outswap_sys::{nr, os};
 
-type Cx = Context<Worker>;
+/// Scratch memory of a thread at work in the engine.
+pub type Cx = Context<Worker>;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -35,7 +36,7 @@ struct Msghdr {
 pub const MSGHDR_BYTES: usize = core::mem::size_of::<Msghdr>();
 const MMSGHDR_BYTES: usize = 64;
 /// The kernel's `UIO_MAXIOV`.
-const IOV_MAX: usize = 1024;
+pub const IOV_MAX: usize = 1024;
 /// Longest string that any call takes (an argument of exec).
 const STRING_MAX_BYTES: usize = 128 * 1024;
 
@@ -55,7 +56,7 @@ pub fn window_bytes(live: &Live) -> usize {
 impl<'a> Pins<'a> {
     /// Takes a hazard slot, waiting while all are in use.
     pub fn new(live: &'a Live) -> Pins<'a> {
-        let tid = os::gettid() as u32;
+        let tid = foreign::caller();
         let mut spins = 0;
         loop {
             if let Some(slot) = live.engine.hazards.acquire(tid) {
@@ -67,7 +68,7 @@ impl<'a> Pins<'a> {
             if spins == 1000 {
                 free_dead(live);
             }
-            crate::live::pause(live, spins);
+            os::wait_a_little(spins);
             spins += 1;
         }
     }
@@ -181,7 +182,11 @@ impl<'a> Pins<'a> {
         };
         const MSG_WAITALL: usize = 0x100;
         let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
+        let pointers = calls::pointers_of(call.nr, args);
         for (i, spec) in call.args.iter().enumerate() {
+            if pointers & 1 << i == 0 {
+                continue;
+            }
             let at = args[i];
             match *spec {
                 Arg::No => {}
@@ -252,8 +257,7 @@ impl<'a> Pins<'a> {
 pub fn free_dead(live: &Live) {
     for (slot, owner) in live.engine.hazards.in_use() {
         // Whatever process it is of: a vforked child is no thread of ours, but it uses our slots.
-        // SAFETY: signal 0 is not sent.
-        if unsafe { outswap_sys::syscall2(nr::TKILL, owner as usize, 0) } == -(Errno::ESRCH.0 as isize) {
+        if !foreign::is_alive(live, owner as i32) {
             // Unless it has another owner by now.
             let _ = live.engine.hazards.owner_word(slot).compare_exchange(owner, 0, AcqRel, Relaxed);
         }
@@ -291,6 +295,12 @@ pub fn copy_in(live: &Live, cx: &mut Cx, addr: usize, buf: &mut [u8]) -> bool {
     ok
 }
 
+/// [`copy_in`] of a 32-bit number.
+pub fn copy_in_u32(live: &Live, cx: &mut Cx, addr: usize) -> Option<u32> {
+    let mut bytes = [0u8; 4];
+    copy_in(live, cx, addr, &mut bytes).then_some(u32::from_le_bytes(bytes))
+}
+
 /// Writes the program's memory, bringing in what is not resident. False where it is not writable.
 pub fn copy_out(live: &Live, cx: &mut Cx, addr: usize, buf: &[u8]) -> bool {
     let mut pins = Pins::new(live);
@@ -300,17 +310,19 @@ pub fn copy_out(live: &Live, cx: &mut Cx, addr: usize, buf: &[u8]) -> bool {
     ok
 }
 
-/// Keeps the pages of a range resident for good: the kernel uses them on its own.
-pub fn keep(live: &Live, cx: &mut Cx, addr: usize, len: usize) {
+/// Keeps the pages of a range resident for good: the kernel uses them on its own. False where they cannot be brought in.
+pub fn keep(live: &Live, cx: &mut Cx, addr: usize, len: usize) -> bool {
     if !overlaps_arena(addr, len) {
-        return;
+        return true;
     }
     let mut pins = Pins::new(live);
-    if pins.pin(cx, addr, len).is_ok() {
+    let ok = pins.pin(cx, addr, len).is_ok();
+    if ok {
         let first: PageNo = page_of(addr.max(ARENA));
         let count = page_of(addr + len - 1).0 - first.0 + 1;
         let _call = live.engine.begin_call();
         live.engine.keep(first, count);
     }
     pins.release();
+    ok
 }

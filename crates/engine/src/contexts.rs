@@ -1,113 +1,99 @@
 //! Engine contexts: a stack and scratch memory for each thread at work in the engine.
 //!
 //! A fault must not depend on how much of the program's (or its alternate) stack is left, so engine work runs on a stack
-//! of its own. Holding a context also marks a thread as inside the engine: fork waits until no other is held.
+//! of its own. Being inside also marks a thread as at work: fork waits until no other is.
+//!
+//! Work is a closure, so that nothing can hold a context longer than that, and a second one inside is refused: a thread that
+//! waited for another context, or in a call of the program's, while it has one would stop a fork for ever, and with it everybody
+//! who waits for the fork.
 use core::arch::asm;
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::engine::Context;
+use outswap_core::occupancy::{Occupancy, PLACES};
 use outswap_store::Worker;
-use outswap_sys::{Result, os};
+use outswap_sys::{PAGE_BYTES, Result, os};
 
-/// Contexts: threads that can be at work in the engine at the same time; more wait.
-pub const CONTEXTS: usize = 64;
 const STACK_BYTES: usize = 96 * 1024;
+/// Scratch memory, after the stack.
+const SCRATCH_BYTES: usize = core::mem::size_of::<Context<Worker>>().next_multiple_of(PAGE_BYTES);
+/// A page without access, the stack, the scratch memory.
+const STRIDE: usize = PAGE_BYTES + STACK_BYTES + SCRATCH_BYTES;
 
 /// All contexts.
 pub struct Contexts {
     base: AtomicUsize,
-    held: AtomicU64,
-    /// Thread that has everybody else kept out, 0 for none.
-    exclusive: AtomicI32,
-}
-
-/// A held context.
-pub struct Held<'a> {
-    contexts: &'a Contexts,
-    index: usize,
-}
-
-const fn stride() -> usize {
-    STACK_BYTES + core::mem::size_of::<Context<Worker>>().next_multiple_of(4096) + 4096
-}
-
-fn pause(spins: u32) {
-    if spins < 50 { core::hint::spin_loop() } else { os::sched_yield() }
+    occupancy: Occupancy,
+    /// Contexts whose stack has its guard page: one mapping more each, so only those that are used.
+    guarded: AtomicU64,
 }
 
 impl Contexts {
     /// Without memory yet.
     pub const fn unreserved() -> Contexts {
-        Contexts { base: AtomicUsize::new(0), held: AtomicU64::new(0), exclusive: AtomicI32::new(0) }
+        Contexts { base: AtomicUsize::new(0), occupancy: Occupancy::new(), guarded: AtomicU64::new(0) }
     }
 
     /// Reserves the memory.
     pub fn reserve(&self) -> Result<()> {
-        self.base.store(os::mmap_anonymous(stride() * CONTEXTS)?, Release);
+        self.base.store(os::mmap_anonymous(STRIDE * PLACES)?, Release);
         Ok(())
     }
 
-    /// Takes a context. All signals must be blocked.
-    pub fn hold(&self) -> Held<'_> {
-        let mut spins = 0;
-        loop {
-            let held = self.held.load(Relaxed);
-            if held != u64::MAX && self.exclusive.load(SeqCst) == 0 {
-                let index = held.trailing_ones() as usize;
-                if self.held.compare_exchange(held, held | 1 << index, SeqCst, Relaxed).is_ok() {
-                    if self.exclusive.load(SeqCst) == 0 {
-                        return Held { contexts: self, index };
-                    }
-                    self.held.fetch_and(!(1 << index), SeqCst);
-                }
-            }
-            pause(spins);
-            spins += 1;
-        }
+    /// Runs `f` with a context, on its stack. All signals must be blocked.
+    ///
+    /// # Panics
+    /// Where the caller is inside already.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
+        self.assert_outside();
+        let place = self.occupancy.enter(os::wait_a_little);
+        let result = self.run(place, f);
+        self.occupancy.leave(place);
+        result
     }
 
-    /// Keeps every other thread out and waits until none is inside.
-    pub fn exclude(&self, tid: i32) -> Held<'_> {
-        let mut spins = 0;
-        while self.exclusive.compare_exchange(0, tid, SeqCst, Relaxed).is_err() {
-            pause(spins);
-            spins += 1;
-        }
-        spins = 0;
-        while self.held.load(SeqCst) != 0 {
-            pause(spins);
-            spins += 1;
-        }
-        self.held.store(1, SeqCst);
-        Held { contexts: self, index: 0 }
+    /// As [`Contexts::with`], while every other thread is kept out.
+    ///
+    /// # Panics
+    /// Where the caller is inside already.
+    pub fn alone<R>(&self, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
+        self.assert_outside();
+        self.occupancy.enter_alone(os::wait_a_little);
+        let result = self.run(0, f);
+        self.occupancy.leave_alone();
+        result
     }
 
-    /// In a forked child of the thread that keeps others out: a context that another thread was about to give back, or to take,
-    /// is free.
+    /// In a forked child of the thread that is alone: nobody else is inside.
     pub fn only_this(&self) {
-        self.held.store(1, SeqCst);
+        self.occupancy.only_this();
     }
 
-    /// Lets others in again.
-    pub fn readmit(&self) {
-        self.exclusive.store(0, SeqCst);
+    /// Whether an address lies in a context's stack.
+    pub fn holds(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base.load(Relaxed)) < STRIDE * PLACES
     }
 
-    /// Bytes of address space.
-    pub fn reserved_bytes(&self) -> usize {
-        stride() * CONTEXTS
-    }
-}
-
-impl Held<'_> {
-    /// The scratch memory.
-    pub fn scratch(&mut self) -> &mut Context<Worker> {
-        let base = self.contexts.base.load(Acquire) + self.index * stride() + STACK_BYTES;
-        // SAFETY: the memory is reserved, zero is a valid context, and holding it makes it ours.
-        unsafe { &mut *(base.next_multiple_of(4096) as *mut Context<Worker>) }
+    /// # Panics
+    /// Where the caller runs in a context: it must not wait for anything that somebody else may do only after a fork.
+    pub fn assert_outside(&self) {
+        let here: usize;
+        // SAFETY: reads a register.
+        unsafe { asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags)) };
+        assert!(!self.holds(here), "a thread has one engine context at most, and none while it waits");
     }
 
-    /// Runs `f` on this context's stack.
-    pub fn run<R>(&mut self, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
+    fn guard(&self, place: usize) {
+        if self.guarded.load(Relaxed) & 1 << place == 0 {
+            let at = self.base.load(Acquire) + place * STRIDE;
+            // SAFETY: the page below the stack of a context that is the caller's; nobody uses it. Where the kernel has no room
+            // for another mapping, the stack goes without.
+            let _ = unsafe { os::mprotect(at, PAGE_BYTES, os::PROT_NONE) };
+            self.guarded.fetch_or(1 << place, Relaxed);
+        }
+    }
+
+    /// Runs `f` on the stack of a place that is the caller's.
+    fn run<R>(&self, place: usize, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
         struct Frame<F, R> {
             f: Option<F>,
             cx: *mut Context<Worker>,
@@ -117,16 +103,17 @@ impl Held<'_> {
             // SAFETY: `run` passes its own frame, which nobody else uses until this returns.
             let frame = unsafe { &mut *frame };
             if let Some(f) = frame.f.take() {
-                // SAFETY: the context is held by the thread that runs this.
+                // SAFETY: the scratch memory is reserved, zero is a valid context, and the place is the caller's.
                 frame.result = Some(f(unsafe { &mut *frame.cx }));
             }
         }
         fn entry<F: FnOnce(&mut Context<Worker>) -> R, R>(_: &F) -> extern "C" fn(*mut Frame<F, R>) {
             enter::<F, R>
         }
-        let top = self.contexts.base.load(Acquire) + self.index * stride() + STACK_BYTES;
+        self.guard(place);
+        let top = self.base.load(Acquire) + place * STRIDE + PAGE_BYTES + STACK_BYTES;
         let enter = entry(&f);
-        let mut frame = Frame { f: Some(f), cx: self.scratch() as *mut _, result: None };
+        let mut frame = Frame { f: Some(f), cx: top as *mut Context<Worker>, result: None };
         // SAFETY: the stack is reserved and ours; `enter` has the C calling convention, and the old stack pointer is kept
         // in a callee-saved register.
         unsafe {
@@ -136,10 +123,9 @@ impl Held<'_> {
         }
         frame.result.expect("enter always runs the closure")
     }
-}
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.contexts.held.fetch_and(!(1 << self.index), SeqCst);
+    /// Bytes of address space.
+    pub fn reserved_bytes(&self) -> usize {
+        STRIDE * PLACES
     }
 }

@@ -1,19 +1,18 @@
 //! exec: the new program is managed too.
 //!
 //! All strings are copied to memory of our own first, so that nothing the kernel reads is managed. A vforked child shares this
-//! memory and never comes back to free it; the kernel clears the buffer's owner word when the child leaves
-//! (`set_tid_address`), as it does for a thread's id.
-use crate::control;
+//! memory and never comes back to free it; its buffer is taken back once it has left.
+use crate::assist::{Cx, Pins};
+use crate::control::{self, PLACE_BYTES, Place, until_nul};
+use crate::gate::Part;
 use crate::layout::in_arena;
 use crate::live::Live;
-use crate::signals::OURS;
-use crate::{assist, budget, rlimits};
+use crate::{assist, budget, code, foreign, gate, init, parts, rlimits};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
-use outswap_core::engine::Context;
-use outswap_store::Worker;
-use outswap_sys::{Errno, nr, os, signal, syscall1, syscall3, syscall5};
+use outswap_sys::signal::Ucontext;
+use outswap_sys::{Errno, nr, os};
 
-type Cx = Context<Worker>;
+/// Paths are relative to the working directory.
 const AT_FDCWD: usize = -100isize as usize;
 const BUFFERS: usize = 16;
 /// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.
@@ -68,14 +67,26 @@ impl Buffer {
         }
     }
 
+    fn put(&mut self, part: &[u8]) -> Result<(), Errno> {
+        let at = self.room(part.len())?;
+        // SAFETY: room of that size in our buffer.
+        unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) };
+        Ok(())
+    }
+
     fn text(&mut self, parts: &[&[u8]]) -> Result<usize, Errno> {
         let start = self.at + self.used;
-        for part in parts.iter().chain([&b"\0".as_slice()]) {
-            let at = self.room(part.len())?;
-            // SAFETY: room of that size in our buffer.
-            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) };
-        }
+        parts.iter().chain([&b"\0".as_slice()]).try_for_each(|part| self.put(part))?;
         Ok(start)
+    }
+
+    /// Copies a NUL-terminated string of the program's, and gives the copy without the NUL. It stays until the buffer is
+    /// given back.
+    fn bytes(&mut self, live: &Live, cx: &mut Cx, from: usize) -> Result<&'static [u8], Errno> {
+        let mark = self.used;
+        let copy = self.string(live, cx, from)?;
+        // SAFETY: just written to our buffer, of which nothing is written twice unless `used` is set back.
+        Ok(unsafe { core::slice::from_raw_parts(copy as *const u8, self.used - mark - 1) })
     }
 
     /// Copies an array of strings; `keep` says which (by their copy), `more` are appended.
@@ -102,12 +113,10 @@ impl Buffer {
         for i in 0..count {
             let mark = self.used;
             let pointer = word(live, cx, from + i * 8)?;
-            let copy = self.string(live, cx, pointer)?;
-            // SAFETY: `string` has just written these bytes to our buffer.
-            let bytes = unsafe { core::slice::from_raw_parts(copy as *const u8, self.used - mark - 1) };
+            let bytes = self.bytes(live, cx, pointer)?;
             if keep(bytes) {
                 // SAFETY: within the array.
-                unsafe { *array.add(n) = copy };
+                unsafe { *array.add(n) = bytes.as_ptr() as usize };
                 n += 1;
             } else {
                 self.used = mark;
@@ -131,63 +140,70 @@ fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
     read(live, cx, from, &mut bytes).then(|| usize::from_le_bytes(bytes)).ok_or(Errno::EFAULT)
 }
 
-/// Serves execve and execveat; returns only when the call fails. `mask` is the signal mask of the interrupted code, which the
-/// new program inherits.
-pub fn exec(live: &Live, nr: usize, args: [usize; 6], mask: u64) -> isize {
-    let tid = os::gettid() as u32;
+/// Takes a buffer for a thread, waiting while all are in use. Buffers of threads that were killed before their exec are taken
+/// back.
+fn take_buffer(owners: &[AtomicU32], tid: i32, is_alive: impl Fn(i32) -> bool, mut pause: impl FnMut(u32)) -> usize {
+    let tid = tid as u32;
     let mut spins = 0;
-    let buffer = loop {
-        let free = OWNERS.iter().position(|o| o.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
-        match free {
-            Some(free) => break free,
-            None => {
-                crate::live::pause(live, spins);
-                spins += 1;
-            }
+    loop {
+        let free = owners.iter().position(|o| o.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
+        let found = free.or_else(|| {
+            owners.iter().position(|o| {
+                let owner = o.load(Acquire);
+                !is_alive(owner as i32) && o.compare_exchange(owner, tid, AcqRel, Relaxed).is_ok()
+            })
+        });
+        match found {
+            Some(found) => return found,
+            None => pause(spins),
         }
-    };
+        spins += 1;
+    }
+}
+
+/// Serves execve and execveat: the call is made to run in a stub, so that a signal that comes before it finds the program's own
+/// code, and the new program inherits the program's own signal mask.
+pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    let buffer = take_buffer(&OWNERS, os::gettid(), |tid| foreign::is_alive(live, tid), os::wait_a_little);
     let at = BASE.load(Acquire) + buffer * BUFFER_BYTES;
-    let own = live.is_own_process();
-    let copied = live.contexts.hold().run(|cx| copy(live, cx, nr, args, at));
-    let result = match copied {
-        Err(e) => -(e.0 as isize),
-        Ok([path, argv, envp]) => {
-            if live.control.config.no_follow == 0 && nr == nr::EXECVE {
-                tell_if_unmanaged(live, path);
-            }
-            if !own {
-                // SAFETY: the word lives for ever; the kernel clears it when this child leaves our memory.
-                unsafe { syscall1(nr::SET_TID_ADDRESS, OWNERS[buffer].as_ptr() as usize) };
-            }
-            // What this process uses ends with its memory. A managed program counts anew; one that is not must not stand for it.
-            let charge = if own { live.record().charge_bytes.swap(0, AcqRel) } else { 0 };
-            live.control.charge_bytes.fetch_sub(charge, AcqRel);
-            signal::set_mask(mask & !OURS);
-            match nr {
-                nr::EXECVE => rlimits::hand_on(AT_FDCWD, path, 0),
-                _ => rlimits::hand_on(args[0], path, args[4]),
-            }
-            // SAFETY: strings and arrays are in our buffer, NUL-terminated.
-            let error = unsafe {
-                match nr {
-                    nr::EXECVE => syscall3(nr, path, argv, envp),
-                    _ => syscall5(nr, args[0], path, argv, envp, args[4]),
-                }
-            };
-            signal::set_mask(u64::MAX);
-            rlimits::take_back(live);
-            if own {
-                let _held = live.contexts.hold();
-                budget::refresh(live);
-            } else {
-                // SAFETY: takes the buffer's word away from the kernel again.
-                unsafe { syscall1(nr::SET_TID_ADDRESS, 0) };
-            }
-            error
+    let copied = live.with(move |cx| copy(live, cx, nr, args, at).map(|strings| (strings, Pins::new(live).slot())));
+    let ([path, argv, envp], slot) = match copied {
+        Ok(copied) => copied,
+        Err(e) => {
+            OWNERS[buffer].store(0, Release);
+            uc.gregs.rax = -(e.0 as i64) as u64;
+            return;
         }
     };
+    tell_if_unmanaged(live, nr, args, path);
+    let domain = code::randomize();
+    if live.is_own_process() {
+        budget::begin_exec(live);
+    }
+    let changed = match nr {
+        nr::EXECVE => {
+            rlimits::hand_on(AT_FDCWD, path, 0);
+            [path, argv, envp, 0, 0, 0]
+        }
+        _ => {
+            rlimits::hand_on(args[0], path, args[4]);
+            [args[0], path, argv, envp, args[4], 0]
+        }
+    };
+    parts::run(slot, Part::Exec, nr, changed, &mut uc.gregs);
+    // SAFETY: the slot is this call's.
+    let state = unsafe { &mut *gate::state(slot) };
+    (state.buffer, state.domain) = (buffer, domain);
+}
+
+/// After an exec that failed, or is not to be: undoes what was done for it.
+pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
+    code::restore(domain);
+    rlimits::take_back(live);
+    if live.is_own_process() {
+        live.contexts.with(|_| budget::exec_failed(live));
+    }
     OWNERS[buffer].store(0, Release);
-    result
 }
 
 fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Result<[usize; 3], Errno> {
@@ -195,78 +211,149 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };
     let path = buffer.string(live, cx, path)?;
     let argv = buffer.array(live, cx, argv, |_| true, &[])?;
-    let config = &live.control.config;
-    let preload = until_nul(&config.preload);
-    let follow = config.no_follow == 0;
+    let follow = live.control.config.no_follow == 0;
+
+    // The program may have cleared or changed the environment.
+    let (mut preload, mut inner) = (None, false);
+    let ours = init::place(live.control);
+    let mut i = 0;
+    while envp != 0 && i * 8 < BUFFER_BYTES {
+        let pointer = word(live, cx, envp + i * 8)?;
+        if pointer == 0 {
+            break;
+        }
+        let mark = buffer.used;
+        let entry = buffer.bytes(live, cx, pointer)?;
+        if let Some(value) = value_of(entry, b"LD_PRELOAD") {
+            // Of several, the dynamic linker takes the last.
+            preload = Some(value);
+        } else {
+            if let Some(value) = value_of(entry, control::ENV.as_bytes()) {
+                inner = Place::parse(value).is_some_and(|p| !p.is_same_run(&ours) && p.is_inside(&ours));
+            }
+            buffer.used = mark;
+        }
+        i += 1;
+    }
+    if follow && inner {
+        // A run that was started inside this one manages the program, and keeps to our limit as well.
+        let envp = buffer.array(live, cx, envp, |_| true, &[])?;
+        return Ok([path, argv, envp]);
+    }
     let mut more = [0usize; 2];
     let mut n = 0;
-    let mut kept_preload: &[u8] = b"";
-    if follow {
-        // The program may have cleared or changed the environment; what it put into LD_PRELOAD itself stays behind ours.
-        let mut i = 0;
-        while envp != 0 && i * 8 < BUFFER_BYTES {
-            let pointer = word(live, cx, envp + i * 8)?;
-            if pointer == 0 {
-                break;
-            }
-            let mut head = [0u8; 11];
-            if read(live, cx, pointer, &mut head) && &head == b"LD_PRELOAD=" {
-                let mark = buffer.used;
-                let copy = buffer.string(live, cx, pointer + 11)?;
-                // SAFETY: just written to our buffer, and kept there.
-                kept_preload = unsafe { core::slice::from_raw_parts(copy as *const u8, buffer.used - mark - 1) };
-            }
-            i += 1;
-        }
-        let ours = kept_preload.starts_with(preload);
-        more[n] = match (ours, kept_preload.is_empty()) {
-            (true, _) => buffer.text(&[b"LD_PRELOAD=", kept_preload])?,
-            (false, true) => buffer.text(&[b"LD_PRELOAD=", preload])?,
-            (false, false) => buffer.text(&[b"LD_PRELOAD=", preload, b":", kept_preload])?,
-        };
+    let (mark, start) = (buffer.used, buffer.at + buffer.used);
+    buffer.put(b"LD_PRELOAD=")?;
+    let libraries = until_nul(&live.control.config.preload);
+    if write_preload(libraries, preload.unwrap_or_default(), follow, |part| buffer.put(part))? {
+        buffer.put(b"\0")?;
+        more[n] = start;
         n += 1;
-        let mut own = [0u8; 64];
-        let own = crate::init::control_value(&mut own);
-        more[n] = buffer.text(&[control::ENV.as_bytes(), b"=", own])?;
+    } else {
+        buffer.used = mark;
+    }
+    if follow {
+        let mut value = [0u8; PLACE_BYTES];
+        more[n] = buffer.text(&[control::ENV.as_bytes(), b"=", ours.write(&mut value)])?;
         n += 1;
     }
-    let keep = |entry: &[u8]| {
-        let name = |name: &[u8]| entry.starts_with(name) && entry.get(name.len()) == Some(&b'=');
-        !(name(control::ENV.as_bytes()) || name(b"LD_PRELOAD"))
-            || !follow && name(b"LD_PRELOAD") && !entry[11..].starts_with(preload)
-    };
+    let keep =
+        |entry: &[u8]| value_of(entry, control::ENV.as_bytes()).is_none() && value_of(entry, b"LD_PRELOAD").is_none();
     let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
     Ok([path, argv, envp])
 }
 
-/// Says so if a program about to run cannot be managed: it has no dynamic linker, or runs with other rights.
-fn tell_if_unmanaged(live: &Live, path: usize) {
+/// The value of an entry of the environment, if that is its name.
+fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// Writes a value for `LD_PRELOAD`: our libraries first, if they are to be `with`in it, then what else stands in `value`.
+/// Returns whether it is not empty.
+fn write_preload(
+    libraries: &[u8],
+    value: &[u8],
+    with: bool,
+    mut put: impl FnMut(&[u8]) -> Result<(), Errno>,
+) -> Result<bool, Errno> {
+    let is_separator = |b: &u8| *b == b':' || *b == b' ';
+    let mut any = with && !libraries.is_empty();
+    if any {
+        put(libraries)?;
+    }
+    for entry in value.split(is_separator).filter(|e| !e.is_empty()) {
+        if libraries.split(is_separator).any(|l| l == entry) {
+            continue;
+        }
+        if any {
+            put(b":")?;
+        }
+        put(entry)?;
+        any = true;
+    }
+    Ok(any)
+}
+
+/// Says so if the program about to run should be managed and cannot: it has no dynamic linker, or runs with other rights.
+fn tell_if_unmanaged(live: &Live, nr: usize, args: [usize; 6], path: usize) {
+    if live.control.config.no_follow != 0 {
+        return;
+    }
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
-    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
-    let mut head = [0u8; 1024];
-    let len = os::read(fd, &mut head).unwrap_or(0);
-    let mut stat = [0u32; 36];
-    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24.
-    let _ = unsafe { outswap_sys::syscall2(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) };
-    let _ = os::close(fd);
+    let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
+    let (mut name, mut head) = ([0u8; LINE_BYTES], [0u8; HEAD_BYTES]);
+    let mut found = look_at(directory, path, &mut head);
+    for _ in 0..MAX_INTERPRETERS {
+        // A script is what its interpreter is.
+        let Some((_, len)) = found else { break };
+        let Some(interpreter) = interpreter(&head[..len.min(LINE_BYTES)]) else { break };
+        name = [0; LINE_BYTES];
+        name[..interpreter.len()].copy_from_slice(interpreter);
+        found = look_at(None, &name[..interpreter.len() + 1], &mut head);
+    }
+    let Some((status, len)) = found else { return };
     const SET_ID: u32 = 0o6000;
-    // SAFETY: asks for the effective user.
-    let is_root = unsafe { outswap_sys::syscall0(nr::GETEUID) } == 0;
     let why: &[u8] = match is_dynamic(&head[..len]) {
         Some(false) => b"is statically linked",
-        Some(true) if stat[6] & SET_ID != 0 && !is_root => b"is set-uid or set-gid",
+        Some(true) if status.mode & SET_ID != 0 && os::geteuid() != 0 => b"is set-uid or set-gid",
         _ => return,
     };
     live.control.processes_unmanaged.fetch_add(1, Relaxed);
     let mut text = [0u8; 200];
     let mut at = 0;
-    let name = &path[..path.len() - 1];
+    let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
     for part in [b"warning: ", &name[..name.len().min(120)], b" ", why, b": it runs without Outswap"] {
         text[at..at + part.len()].copy_from_slice(part);
         at += part.len();
     }
     live.warn(&text[..at]);
+}
+
+/// Bytes of a program's header that are looked at.
+const HEAD_BYTES: usize = 1024;
+/// Bytes of a script in which the kernel looks for its interpreter.
+const LINE_BYTES: usize = 256;
+/// Interpreters of interpreters that the kernel follows.
+const MAX_INTERPRETERS: usize = 4;
+
+/// The interpreter that a script names; shorter than what it is read from.
+fn interpreter(head: &[u8]) -> Option<&[u8]> {
+    let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    line.split(|b| b" \t\0".contains(b)).find(|word| !word.is_empty())
+}
+
+/// Reads the beginning of a program. `None` where it cannot be read, or is no regular file, which then is not opened either.
+fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Option<(os::FileStatus, usize)> {
+    if let (Some(fd), b"\0") = (directory, path) {
+        // The program is the descriptor itself, whose position is not ours to move.
+        let status = os::fstat(fd).ok().filter(os::FileStatus::is_regular)?;
+        return Some((status, os::pread(fd, head, 0).ok()?));
+    }
+    let (fd, status) = os::open_regular(directory, path, os::O_RDONLY)?;
+    let len = os::pread(fd, head, 0);
+    let _ = os::close(fd);
+    Some((status, len.ok()?))
 }
 
 /// Whether an ELF program of this machine names a dynamic linker; `None` where the bytes are something else (a script) or do
@@ -281,13 +368,152 @@ fn is_dynamic(head: &[u8]) -> Option<bool> {
     let (size, count) = (half(54)?, half(56)?);
     for i in 0..count {
         let at = table.checked_add(i * size)?;
-        if u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?) == PT_INTERP {
+        if u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?) == PT_INTERP {
             return Some(true);
         }
     }
     Some(false)
 }
 
-fn until_nul(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len())]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preload(libraries: &str, value: &str, with: bool) -> Option<String> {
+        let mut text = Vec::new();
+        let put = |part: &[u8]| {
+            text.extend_from_slice(part);
+            Ok(())
+        };
+        let any = write_preload(libraries.as_bytes(), value.as_bytes(), with, put).expect("put never fails");
+        assert_eq!(any, !text.is_empty());
+        any.then(|| String::from_utf8(text).expect("text"))
+    }
+
+    #[test]
+    fn a_managed_program_has_our_libraries_first_and_keeps_its_own() {
+        for (value, want) in [
+            ("", "/o/p.so:/o/m.so"),
+            ("/o/p.so:/o/m.so", "/o/p.so:/o/m.so"),
+            ("/u.so", "/o/p.so:/o/m.so:/u.so"),
+            ("/o/p.so:/o/m.so:/u.so /v.so", "/o/p.so:/o/m.so:/u.so:/v.so"),
+            ("/u.so:/o/p.so:/o/m.so", "/o/p.so:/o/m.so:/u.so"),
+            ("/o/m.so", "/o/p.so:/o/m.so"),
+            ("/o/p.so:/o/m.so.2", "/o/p.so:/o/m.so:/o/m.so.2"),
+            (" :: ", "/o/p.so:/o/m.so"),
+        ] {
+            assert_eq!(preload("/o/p.so:/o/m.so", value, true).as_deref(), Some(want), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_program_left_alone_keeps_its_own_libraries() {
+        for (value, want) in [
+            ("", None),
+            ("/o/p.so:/o/m.so", None),
+            ("/o/p.so:/o/m.so:/u.so", Some("/u.so")),
+            ("/u.so", Some("/u.so")),
+            ("/u.so:/o/p.so:/v.so", Some("/u.so:/v.so")),
+            ("/o/p.so /o/m.so u.so", Some("u.so")),
+            ("/o/p.so.1", Some("/o/p.so.1")),
+            (":", None),
+        ] {
+            assert_eq!(preload("/o/p.so:/o/m.so", value, false).as_deref(), want, "{value}");
+        }
+        assert_eq!(preload("", "/u.so", true).as_deref(), Some("/u.so"));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_an_error() {
+        let full = |_: &[u8]| Err(Errno::E2BIG);
+        assert_eq!(write_preload(b"/o/p.so", b"", true, full), Err(Errno::E2BIG));
+        assert_eq!(write_preload(b"/o/p.so", b"", false, full), Ok(false));
+    }
+
+    #[test]
+    fn variables_are_known_by_their_whole_name() {
+        assert_eq!(value_of(b"LD_PRELOAD=x=y", b"LD_PRELOAD"), Some(b"x=y".as_slice()));
+        assert_eq!(value_of(b"LD_PRELOAD=", b"LD_PRELOAD"), Some(b"".as_slice()));
+        for other in ["LD_PRELOAD", "LD_PRELOADX=1", "XLD_PRELOAD=1", "=LD_PRELOAD=", ""] {
+            assert_eq!(value_of(other.as_bytes(), b"LD_PRELOAD"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_buffer_of_a_killed_thread_is_taken_back_and_that_of_a_live_one_waited_for() {
+        let owners = [const { AtomicU32::new(0) }; 3];
+        let never = |_: u32| panic!("there is a buffer");
+        assert_eq!(take_buffer(&owners, 10, |_| true, never), 0);
+        assert_eq!(take_buffer(&owners, 11, |_| true, never), 1);
+        assert_eq!(take_buffer(&owners, 12, |_| true, never), 2);
+        assert_eq!(take_buffer(&owners, 13, |tid| tid != 11, never), 1);
+        assert_eq!(owners[1].load(Relaxed), 13);
+        let mut waits = 0;
+        let give_back = |_: u32| {
+            waits += 1;
+            if waits == 5 {
+                owners[2].store(0, Relaxed);
+            }
+        };
+        assert_eq!(take_buffer(&owners, 14, |tid| tid != 0, give_back), 2);
+        assert_eq!(waits, 5);
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = std::env::temp_dir().join(format!("outswap-exec-{}", os::getpid()));
+        std::fs::create_dir_all(&dir).expect("the temporary directory is writable");
+        let path = |name: &str| [dir.join(name).to_str().expect("UTF-8").as_bytes(), b"\0"].concat();
+        const FIFO: usize = 0o010755;
+        // SAFETY: a NUL-terminated path that lives through the call.
+        let made = unsafe { syscall3(nr::MKNOD, path("fifo").as_ptr() as usize, FIFO, 0) };
+        assert_eq!(made, 0);
+        std::fs::write(dir.join("file"), b"#!/bin/sh\n").expect("writable");
+        let mut head = [0u8; 64];
+        // With a writer that waits, opening the FIFO would let that go on.
+        assert_eq!(look_at(None, &path("fifo"), &mut head), None);
+        assert_eq!(look_at(None, b"/dev/null\0", &mut head), None);
+        assert_eq!(look_at(None, &path("."), &mut head), None);
+        assert_eq!(look_at(None, &path("missing"), &mut head), None);
+        assert_eq!(look_at(None, &path("file"), &mut head).map(|(_, len)| len), Some(10));
+        let directory = os::open(&path(""), os::O_RDONLY, 0).expect("ours");
+        assert_eq!(look_at(Some(directory), b"file\0", &mut head).map(|(_, len)| len), Some(10));
+        assert_eq!(look_at(Some(directory), b"fifo\0", &mut head), None);
+        let file = os::open(&path("file"), os::O_RDONLY, 0).expect("ours");
+        assert_eq!(look_at(Some(file), b"\0", &mut head).map(|(_, len)| len), Some(10));
+        assert_eq!(look_at(Some(directory), b"\0", &mut head), None);
+        [file, directory].into_iter().for_each(|fd| os::close(fd).expect("ours"));
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        for (head, want) in [
+            ("#!/bin/sh\n", Some("/bin/sh")),
+            ("#! \t/usr/bin/env python3\n#!/no", Some("/usr/bin/env")),
+            ("#!/bin/sh", Some("/bin/sh")),
+            ("#!\n/bin/sh", None),
+            ("#!", None),
+            ("\x7fELF", None),
+        ] {
+            assert_eq!(interpreter(head.as_bytes()), want.map(str::as_bytes), "{head}");
+        }
+    }
+
+    #[test]
+    fn headers_tell_whether_there_is_a_dynamic_linker() {
+        let mut head = [0u8; 256];
+        head[..5].copy_from_slice(b"\x7fELF\x02");
+        head[32..40].copy_from_slice(&64u64.to_le_bytes());
+        head[54..56].copy_from_slice(&56u16.to_le_bytes());
+        head[56..58].copy_from_slice(&2u16.to_le_bytes());
+        assert_eq!(is_dynamic(&head), Some(false));
+        head[64 + 56] = 3;
+        assert_eq!(is_dynamic(&head), Some(true));
+        assert_eq!(is_dynamic(b"#!/bin/sh"), None);
+        for table in [u64::MAX, u64::MAX - 3, 250, 1 << 63] {
+            head[32..40].copy_from_slice(&table.to_le_bytes());
+            assert_eq!(is_dynamic(&head), None, "a table at {table:#x}");
+        }
+    }
 }

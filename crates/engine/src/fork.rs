@@ -7,7 +7,8 @@ use crate::control::{Control, Process, Stat};
 use crate::layout::in_arena;
 use crate::live::{self, Live};
 use crate::source::Source;
-use crate::{assist, budget, exec, gate, reclaim, signals};
+use crate::threads::{self, Thread};
+use crate::{assist, budget, exec, foreign, gate, reclaim};
 use core::sync::atomic::Ordering::*;
 use outswap_sys::{Errno, Result, nr, os};
 
@@ -16,19 +17,22 @@ const CLONE_PARENT_SETTID: usize = 0x0010_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
 const CLONE_PIDFD: usize = 0x1000;
+const CLONE_VFORK: usize = 0x4000;
 
-/// Serves fork and clone without shared memory. Runs in the trap handler, with all signals blocked. Both sides go on in
-/// this handler; a stack that the caller gave for the child is the caller's to set there.
-pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
+/// Serves fork and clone without shared memory, for a thread of the program's. Runs in the trap handler, with all signals
+/// blocked. Both sides go on in this handler; a stack that the caller gave for the child is the caller's to set there.
+pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'static Thread>) -> isize {
     if !live.is_own_process() {
         // A vforked child that forks: its child would share nothing with the engine it stands on.
         return -(Errno::EAGAIN.0 as isize);
     }
     const SIGCHLD: usize = 17;
-    let args = if nr == nr::FORK { [SIGCHLD, 0, 0, 0, 0, 0] } else { args };
-    let tid = os::gettid();
-    let mut held = live.contexts.exclude(tid);
-    let result = held.run(|cx| {
+    let mut args = if nr == nr::FORK { [SIGCHLD, 0, 0, 0, 0, 0] } else { args };
+    // Waiting for the child to execute or end is done below, where others are let in again.
+    let waits = args[0] & CLONE_VFORK != 0;
+    args[0] &= !CLONE_VFORK;
+    let end = if waits { end_of_child() } else { None };
+    let result = live.contexts.alone(|cx| {
         for (flags, at) in
             [(CLONE_PARENT_SETTID | CLONE_PIDFD, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])]
         {
@@ -36,33 +40,44 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
                 assist::keep(live, cx, at, 4);
             }
         }
+        let parent_tid = os::gettid();
         let ticket = live.engine.store.fork_prepare();
         live.forked.store(true, Relaxed);
+        budget::before_fork(live);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
-            if let Err(e) = become_child(live, tid) {
+            if let Err(e) = become_child(live, parent_tid) {
                 // Without its fault source the child would read zeros where its data is: it must not run.
                 live.control.post(b"error: a forked child could not set up its memory and was ended");
                 let _ = e;
                 os::exit_group(125);
             }
             live.engine.store.fork_child(ticket);
-            signals::adopt_altstack(tid);
+            threads::only_this(thread);
             live.wipe();
         } else {
             live.engine.store.fork_parent(ticket, pid.max(0) as i32);
         }
         pid
     });
-    drop(held);
-    live.contexts.readmit();
+    if let Some([read, write]) = end {
+        let _ = os::close(if result == 0 { read } else { write });
+        if result != 0 {
+            if result > 0 {
+                let mut byte = [0u8; 1];
+                while os::read(read, &mut byte) == Err(Errno::EINTR) {}
+            }
+            let _ = os::close(read);
+        }
+    }
     if result >= 0 {
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the engine, so that another thread's fork does not copy a lock or a measurement half done.
-        let _held = live.contexts.hold();
-        budget::measure(live);
-        budget::refresh(live);
+        live.contexts.with(|_| {
+            budget::measure(live);
+            budget::refresh(live);
+        });
         if result == 0 {
             reclaim::wake_if_low(live);
         }
@@ -70,10 +85,19 @@ pub fn fork(live: &Live, nr: usize, args: [usize; 6]) -> isize {
     result
 }
 
+/// A pipe whose end tells that a child has executed a program or ended: the kernel closes its part then.
+fn end_of_child() -> Option<[i32; 2]> {
+    let mut fds = [0i32; 2];
+    // SAFETY: a place for two descriptors.
+    outswap_sys::ret(unsafe { outswap_sys::syscall2(nr::PIPE2, fds.as_mut_ptr() as usize, os::O_CLOEXEC) }).ok()?;
+    Some(fds)
+}
+
 fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     reclaim::forget();
+    foreign::forget();
     live.contexts.only_this();
     budget::forget(live);
     exec::forget();
@@ -128,25 +152,14 @@ pub fn open_mem(min_fd: i32) -> Result<i32> {
     Ok(live::raise(low, min_fd))
 }
 
-/// Takes a record of the control block for a process. A record that this process had before an exec, or that a dead process
-/// left, is folded into the sums first.
+/// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
+/// there is one.
 pub fn take_record(control: &Control, pid: i32) -> Option<&Process> {
-    for record in &control.processes {
-        if record.pid.load(Acquire) == pid {
-            control.fold(record, pid);
+    Some(control.take(pid).unwrap_or_else(|| {
+        budget::UNCOUNTED.counters.clear();
+        if control.full_told.swap(1, Relaxed) == 0 {
+            control.post(b"warning: too many managed processes: some obey the limit, but do not count in it");
         }
-    }
-    for attempt in 0..2 {
-        for record in &control.processes {
-            let owner = record.pid.load(Acquire);
-            if attempt == 1 && owner > 0 && os::kill(owner, 0) == Err(Errno::ESRCH) {
-                control.fold(record, owner);
-            }
-            if record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
-                control.processes_started.fetch_add(1, Relaxed);
-                return Some(record);
-            }
-        }
-    }
-    None
+        &budget::UNCOUNTED
+    }))
 }

@@ -1,12 +1,12 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
 use crate::contexts::Contexts;
-use crate::control::{self, Control, tier};
+use crate::control::{self, Control, MAX_LEVELS, Opened, PLACE_BYTES, Place, tier, until_nul};
 use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::live::{self, Live, Mapped};
 use crate::machine::LiveMachine;
 use crate::source::{Source, mprotect};
-use crate::{budget, exec, fork, gate, rlimits, signals, trap};
+use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
@@ -15,9 +15,8 @@ use outswap_sys::{Errno, nr, os};
 
 static CONTEXTS: Contexts = Contexts::unreserved();
 static SETUP_TID: AtomicI32 = AtomicI32::new(0);
-/// The inherited descriptor of the control block, and the supervisor, for the environment of children.
+/// The inherited descriptor of the configuration; that of the shared part of the control block is the next one.
 static CONTROL_FD: AtomicI32 = AtomicI32::new(-1);
-static SUPERVISOR: AtomicI32 = AtomicI32::new(0);
 /// Where the engine's object is.
 static OBJECT: AtomicUsize = AtomicUsize::new(0);
 
@@ -26,16 +25,14 @@ const SLOTS: usize = 1 << 26;
 /// Staging windows of a large managed range: 4 GiB of frames.
 const WINDOWS: usize = 1 << 14;
 const MAPPINGS: usize = 1 << 18;
-/// Descriptors that the engine keeps: the control block's is inherited, the others follow it.
-const FDS: i32 = 8;
+/// Descriptors that the engine keeps: the control block's two are inherited, the others follow them.
+const FDS: i32 = 64;
 
 /// Why a process cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupError {
     /// No control block: this process is not to be managed.
     NotAsked,
-    /// The control block is of another version.
-    Version,
     /// The tree has too many managed processes.
     TooMany,
     /// Address space or memory is missing.
@@ -50,9 +47,6 @@ impl SetupError {
     fn text(self) -> &'static [u8] {
         match self {
             SetupError::NotAsked => b"",
-            SetupError::Version => {
-                b"error: outswap and its preload library are of different versions; install both from one build"
-            }
             SetupError::TooMany => b"warning: too many managed processes; one runs unmanaged",
             SetupError::NoMemory => {
                 b"warning: no address space for the engine (see ulimit -v); a process runs unmanaged"
@@ -89,92 +83,84 @@ fn setup_or_tell() {
     }
 }
 
-/// The value of the control block's environment variable, for children.
-pub fn control_value(buf: &mut [u8; 64]) -> &[u8] {
-    let mut at = 0;
-    let mut put = |text: &[u8]| {
-        buf[at..at + text.len()].copy_from_slice(text);
-        at += text.len();
-    };
-    let mut digits = [0u8; 12];
-    put(decimal(CONTROL_FD.load(Relaxed) as u32, &mut digits));
-    put(b":/proc/");
-    put(decimal(SUPERVISOR.load(Relaxed) as u32, &mut digits));
-    put(b"/fd/");
-    put(decimal(CONTROL_FD.load(Relaxed) as u32, &mut digits));
-    &buf[..at]
-}
-
-fn decimal(mut n: u32, buf: &mut [u8; 12]) -> &[u8] {
-    let mut at = buf.len();
-    loop {
-        at -= 1;
-        buf[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            return &buf[at..];
-        }
+/// Where this process has the control block of `control`'s run: what children find in their environment.
+pub fn place(control: &Control) -> Place {
+    Place {
+        fd: CONTROL_FD.load(Relaxed),
+        supervisor_pid: control.config.supervisor_pid,
+        supervisor_fd: control.config.supervisor_fd,
     }
 }
 
-/// Finds the control block through the environment as the kernel keeps it: the C library may not have its own yet.
+/// Finds the control block through the environment as the kernel keeps it (the C library may not have its own yet), and those
+/// of the runs around it.
 fn open_control() -> Option<&'static Control> {
     let fd = os::open(b"/proc/self/environ\0", os::O_RDONLY | os::O_CLOEXEC, 0).ok()?;
-    let mut value = [0u8; 256];
-    let len = find_variable(fd, &mut value);
+    let mut value = [0u8; PLACE_BYTES];
+    let len = find_variable(|buf| os::read(fd, buf).unwrap_or(0), &mut value);
     let _ = os::close(fd);
-    let value = &value[..len?];
-    let colon = value.iter().position(|b| *b == b':')?;
-    let number = value[..colon]
-        .iter()
-        .try_fold(0i32, |n, c| c.is_ascii_digit().then(|| n.wrapping_mul(10).wrapping_add((c - b'0') as i32)))?;
-    CONTROL_FD.store(number, Relaxed);
-    let control = map_control(number).or_else(|| {
-        // A program in between may have closed it.
-        let mut path = [0u8; 256];
-        path[..value.len() - colon - 1].copy_from_slice(&value[colon + 1..]);
-        let fd = os::open(&path[..value.len() - colon], os::O_RDWR | os::O_CLOEXEC, 0).ok()?;
-        let control = map_control(fd);
-        // Children inherit it under the same number again.
-        if control.is_some() {
-            // SAFETY: duplicates a descriptor to a number that was closed.
-            unsafe { outswap_sys::syscall3(outswap_sys::nr::DUP3, fd as usize, number as usize, 0) };
-        }
-        let _ = os::close(fd);
-        control
-    })?;
-    SUPERVISOR.store(control.supervisor_pid, Relaxed);
-    Some(control)
-}
+    let place = Place::parse(&value[..len?])?;
+    let own = place.open()?;
+    CONTROL_FD.store(inherit(&own, place.fd)?, Relaxed);
 
-fn map_control(fd: i32) -> Option<&'static Control> {
-    let len = core::mem::size_of::<Control>();
-    // SAFETY: no address given.
-    let at = unsafe { os::mmap(0, len, os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED, fd, 0) }.ok()?;
-    // Some other file may have the number: only what begins as a control block is one. A file shorter than a page would
-    // fault, so its length is checked first.
-    let mut stat = [0u64; 18];
-    // SAFETY: the buffer has the size of `struct stat`; the size is its seventh word.
-    let ok = unsafe { outswap_sys::syscall2(outswap_sys::nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) } == 0;
-    // SAFETY: the file is long enough, and all its fields are integers.
-    let control = unsafe { &*(at as *const Control) };
-    if ok && stat[6] >= len as u64 && control.magic == control::MAGIC {
-        return Some(control);
+    // From the outside in: each names the one around it.
+    let mut levels = [const { None }; MAX_LEVELS];
+    let (mut count, mut complete, mut outer) = (1, true, until_nul(&own.config.outer));
+    levels[0] = Some(own);
+    while !outer.is_empty() && count < MAX_LEVELS {
+        let Some(opened) = Place::parse(outer).and_then(|place| place.open()) else {
+            complete = false;
+            break;
+        };
+        close_both(&opened);
+        outer = until_nul(&opened.config.outer);
+        levels[count] = Some(opened);
+        count += 1;
     }
-    // SAFETY: nobody uses the mapping.
-    let _ = unsafe { os::munmap(at, len) };
-    None
+    let memory = os::mmap_anonymous(size_of::<[Control; MAX_LEVELS]>()).ok()? as *mut Control;
+    let mut control: Option<&'static Control> = None;
+    for (i, level) in levels.into_iter().enumerate().rev() {
+        let Some(level) = level else { continue };
+        // SAFETY: fresh memory for so many, page-aligned, never unmapped.
+        control = Some(unsafe {
+            memory.add(i).write(Control::new(level.config, level.shared, control));
+            &*memory.add(i)
+        });
+    }
+    if !complete && let Some(control) = control {
+        control.post(b"warning: the run around this one cannot be reached: its limit does not count a process");
+    }
+    control
 }
 
-/// Looks for the control variable in a block of `NAME=VALUE\0` read from a descriptor.
-fn find_variable(fd: i32, value: &mut [u8; 256]) -> Option<usize> {
+/// Makes sure that children inherit a control block's descriptors. Returns the first of them.
+fn inherit(opened: &Opened, wanted: i32) -> Option<i32> {
+    let Some((config, shared)) = opened.fds else { return Some(wanted) };
+    // A program in between has closed them, and may have lowered its limit, or use the numbers for something else.
+    let limit = live::fd_limit();
+    let from = [wanted as usize, limit.saturating_sub(FDS as usize * 2), limit / 2];
+    let placed = from.into_iter().find_map(|from| control::place_pair(config, shared, from).ok());
+    close_both(opened);
+    placed
+}
+
+fn close_both(opened: &Opened) {
+    if let Some((config, shared)) = opened.fds {
+        let _ = os::close(config);
+        let _ = os::close(shared);
+    }
+}
+
+/// Looks for the control variable in a block of `NAME=VALUE\0`, of which `read` gives one piece after another, and none at the
+/// end. Returns the length of the value.
+fn find_variable(mut read: impl FnMut(&mut [u8]) -> usize, value: &mut [u8; PLACE_BYTES]) -> Option<usize> {
     let key = control::ENV.as_bytes();
     let mut buf = [0u8; 4096];
     // How much of `NAME=` has matched; `None` after a mismatch, until the next variable.
     let mut matched = Some(0);
     let mut len = 0;
     loop {
-        let n = os::read(fd, &mut buf).ok()?;
+        let n = read(&mut buf);
         if n == 0 {
             return None;
         }
@@ -199,19 +185,18 @@ fn system(what: &'static str) -> impl Fn(Errno) -> SetupError {
 }
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
-    if control.version != control::VERSION {
-        return Err(SetupError::Version);
-    }
     signals::start_clock();
+    place_gate(control.config.gate);
     gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
-    trap::reserve().map_err(|_| SetupError::NoMemory)?;
+    threads::reserve().map_err(|_| SetupError::NoMemory)?;
+    foreign::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = reserve_arena().ok_or(SetupError::NoMemory)?;
     let stage_bytes = WINDOWS.min(arena_bytes / 8 / (BLOCK_PAGES * PAGE_BYTES)) * BLOCK_PAGES * PAGE_BYTES;
 
     let machine = LiveMachine::unset();
-    let min_fd = CONTROL_FD.load(Relaxed) + 1;
+    let min_fd = CONTROL_FD.load(Relaxed) + 2;
     machine.arena_bytes.store(arena_bytes, Relaxed);
     open_source(control, &machine, min_fd)?;
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
@@ -235,6 +220,9 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         folios: true,
     };
     let store = make_store(control, slots, min_fd)?;
+    if store.file_error().is_some() {
+        control.post(b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk");
+    }
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
@@ -243,24 +231,34 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     OBJECT.store(object as usize, Relaxed);
     // SAFETY: fresh memory of that size, page-aligned, never unmapped.
     let live: &'static Live = unsafe {
-        object.write(Live::new(engine, control, &CONTEXTS, stage_bytes, (min_fd - 1, min_fd + FDS)));
+        object.write(Live::new(engine, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS)));
         &*object
     };
     live.register_all().map_err(SetupError::NoSource)?;
-    signals::install(&mut live.actions.lock(|s| live::pause(live, s)))
+    let mut handlers = Default::default();
+    signals::install(&mut handlers)
         .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;
-    signals::take_altstack().map_err(|_| SetupError::NoMemory)?;
-    let known =
-        Known { code: library_code(), fds: live.fds.0..=live.fds.1, keep_malloc: control.config.keep_malloc != 0 };
+    for (signal, action) in signals::SIGNALS.into_iter().zip(&handlers) {
+        live.actions.set(signal, action);
+    }
+    threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
+    let code = code::find();
+    let known = Known {
+        library: code.library.get(),
+        all: code.all.get(),
+        fds: live.fds.0..=live.fds.1,
+        keep_malloc: control.config.keep_malloc != 0,
+    };
     // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
     // few hundred execs ends here, because filters add up.
-    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range() };
+    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range(gate(), GATE_CODE_BYTES) };
     if let Err(e) = filtered.and_then(|()| filter::install_process(&known)) {
-        signals::uninstall(&mut live.actions.lock(|s| live::pause(live, s)));
+        signals::uninstall(&handlers);
         control.fold(live.record(), os::getpid());
         return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
     }
     live::set(live);
+    deliver::adopt(live);
     rlimits::end_setup();
     budget::measure(live);
     budget::refresh(live);
@@ -332,50 +330,51 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
     Tiers::init(&config).map_err(|_| SetupError::NoMemory)
 }
 
-/// Whether the range filter is in force already: asks for something harmless with an argument in the managed range, from
+/// Whether the range filter is in force already: asks for something harmless with a pointer into the managed range, from
 /// outside the gate.
 fn range_is_trapped() -> bool {
-    // SAFETY: getuid ignores its arguments.
+    // SAFETY: advice of no kind for no memory.
     unsafe {
-        core::arch::asm!("syscall", inlateout("rax") nr::GETUID => _, in("rdi") ARENA, out("rcx") _, out("r11") _);
+        core::arch::asm!("syscall", inlateout("rax") nr::MADVISE => _, in("rdi") ARENA, in("rsi") 0, in("rdx") 0,
+                         in("r10") 0, in("r8") 0, in("r9") 0, out("rcx") _, out("r11") _);
     }
     signals::was_trapped()
 }
 
-/// The executable mappings of the C library.
-fn library_code() -> [(usize, usize); 4] {
-    let mut found = [(0, 0); 4];
-    let mut n = 0;
-    let Ok(fd) = os::open(b"/proc/self/maps\0", os::O_RDONLY | os::O_CLOEXEC, 0) else { return found };
-    let mut buf = [0u8; 8192];
-    let mut len = 0;
-    loop {
-        let got = os::read(fd, &mut buf[len..]).unwrap_or(0);
-        len += got;
-        let mut start = 0;
-        while let Some(end) = buf[start..len].iter().position(|b| *b == b'\n') {
-            let line = &buf[start..start + end];
-            let name = line.rsplit(|b| *b == b'/').next().unwrap_or(line);
-            let is_library = [b"libc.so.6".as_slice(), b"libc-2.", b"libpthread.so.0", b"libpthread-2."]
-                .iter()
-                .any(|n| name.starts_with(n));
-            if is_library && line.windows(4).any(|w| w == b"r-xp") && n < found.len() {
-                let mut bounds = line.split(|b| *b == b'-' || *b == b' ').map(hex);
-                found[n] = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
-                n += 1;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(environ: &[u8], piece: usize) -> Option<Vec<u8>> {
+        let mut rest = environ;
+        let read = |buf: &mut [u8]| {
+            let n = rest.len().min(piece).min(buf.len());
+            buf[..n].copy_from_slice(&rest[..n]);
+            rest = &rest[n..];
+            n
+        };
+        let mut value = [0; PLACE_BYTES];
+        find_variable(read, &mut value).map(|len| value[..len].to_vec())
+    }
+
+    #[test]
+    fn the_variable_is_found_wherever_it_stands() {
+        let want = Some(b"7:/proc/1/fd/7".to_vec());
+        for piece in [1, 3, 16, 4096] {
+            for environ in [
+                b"OUTSWAP_CONTROL=7:/proc/1/fd/7\0".as_slice(),
+                b"A=1\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0B=2\0",
+                b"OUTSWAP_CONTROLS=no\0XOUTSWAP_CONTROL=no\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0",
+                b"A=OUTSWAP_CONTROL=no\0\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0OUTSWAP_CONTROL=second\0",
+            ] {
+                assert_eq!(find(environ, piece), want, "{}", String::from_utf8_lossy(environ));
             }
-            start += end + 1;
-        }
-        buf.copy_within(start..len, 0);
-        len -= start;
-        if got == 0 || len == buf.len() {
-            break;
+            assert_eq!(find(b"OUTSWAP_CONTROL=\0", piece), Some(Vec::new()));
+            assert_eq!(find(b"A=1\0OUTSWAP=2\0OUTSWAP_CONTROL\0", piece), None);
+            assert_eq!(find(b"OUTSWAP_CONTROL=cut", piece), None);
+            assert_eq!(find(b"", piece), None);
+            let long = [b"OUTSWAP_CONTROL=".as_slice(), &[b'1'; 100], b"\0"].concat();
+            assert_eq!(find(&long, piece), None, "longer than any value");
         }
     }
-    let _ = os::close(fd);
-    found
-}
-
-fn hex(text: &[u8]) -> usize {
-    text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)
 }

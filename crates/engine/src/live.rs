@@ -1,14 +1,14 @@
 //! The engine of this process: one, made at start, and what belongs to it.
+use crate::assist::Cx;
 use crate::contexts::Contexts;
 use crate::control::{Control, Process, Stat};
+use crate::deliver::Actions;
 use crate::machine::{LiveMachine, address};
-use crate::signals::Actions;
 use crate::source::Source;
-use crate::{budget, gate};
+use crate::{budget, foreign, gate};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_core::engine::Engine;
 use outswap_core::lock::{Guard, SpinLock};
-use outswap_core::machine::Machine;
 use outswap_core::memory::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_store::Tiers;
@@ -63,13 +63,13 @@ pub struct Live {
     pub contexts: &'static Contexts,
     /// The process that this engine serves; differs from `getpid()` in a vforked child.
     pub pid: AtomicI32,
-    /// The program's own dispositions of the signals that the engine uses.
-    pub actions: SpinLock<Actions>,
+    /// The program's own dispositions of signals.
+    pub actions: Actions,
     /// What the budget knows.
     pub budget: budget::Budget,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
-    /// First and last of the engine's descriptors.
+    /// The range in which the engine's descriptors are. Not all in it are the engine's.
     pub fds: (i32, i32),
     /// Forked, or child of a fork: pages may be shared with another process.
     pub forked: AtomicBool,
@@ -138,10 +138,6 @@ pub fn end_setup() {
     STATE.store(2, Release);
 }
 
-fn spin(spins: u32) {
-    os::wait_a_little(spins);
-}
-
 impl Live {
     /// Everything but the engine and what was reserved for it.
     pub fn new(
@@ -156,7 +152,7 @@ impl Live {
             control,
             contexts,
             pid: AtomicI32::new(os::getpid()),
-            actions: SpinLock::new(Actions::default()),
+            actions: Actions::default(),
             budget: budget::Budget::default(),
             stage_bytes,
             fds,
@@ -186,7 +182,22 @@ impl Live {
     }
     /// Whether this is the process whose engine this is, not a vforked child that borrows its memory.
     pub fn is_own_process(&self) -> bool {
-        os::getpid() == self.pid.load(Relaxed)
+        !foreign::any() || os::getpid() == self.pid.load(Relaxed)
+    }
+    /// Works in the engine, with a context: in this thread, or, for a process that only shares the memory, in the background
+    /// thread. What is captured and given back refers to nothing on the caller's stack, which may be gone before it is done. All
+    /// signals must be blocked.
+    pub fn with<R: 'static>(&'static self, f: impl FnOnce(&mut Cx) -> R + 'static) -> R {
+        if self.is_own_process() { self.contexts.with(f) } else { foreign::ask(self, f) }
+    }
+    /// Whether a descriptor is the engine's.
+    pub fn is_ours(&self, fd: i32) -> bool {
+        let machine = &self.engine.machine;
+        let source = [machine.uffd.load(Relaxed), machine.mem_fd.load(Relaxed)];
+        // The control block's two come first.
+        (self.fds.0..self.fds.0 + 2).contains(&fd)
+            || source.contains(&fd)
+            || self.engine.store.descriptors().any(|ours| ours == fd)
     }
     /// The fault source.
     pub fn source(&self) -> Source {
@@ -195,7 +206,7 @@ impl Live {
 
     /// The `brk` heap.
     pub fn heap(&self) -> Guard<'_, Heap> {
-        self.heap.lock(spin)
+        self.heap.lock(os::wait_a_little)
     }
     /// Pages that the program locked.
     pub fn locked_pages(&self) -> u64 {
@@ -243,7 +254,7 @@ impl Live {
 
     /// Remembers a range that forked children find empty, or `gone`.
     pub fn add_wipe(&self, first: PageNo, count: u32, gone: bool) -> bool {
-        let mut wipes = self.wipes.lock(spin);
+        let mut wipes = self.wipes.lock(os::wait_a_little);
         match wipes.iter_mut().find(|w| w.count == 0) {
             Some(free) => {
                 *free = Wipe { first: first.0, count, gone };
@@ -254,11 +265,11 @@ impl Live {
     }
     /// Pages of the ranges that children find empty.
     pub fn wiped_pages(&self) -> u64 {
-        self.wipes.lock(spin).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
+        self.wipes.lock(os::wait_a_little).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
     }
     /// The first part of a range that children find empty, or do not have (true).
     pub fn next_wipe(&self, first: u32, end: u32) -> Option<(PageNo, u32, bool)> {
-        let wipes = self.wipes.lock(spin);
+        let wipes = self.wipes.lock(os::wait_a_little);
         let in_range = |w: &&Wipe| w.count > 0 && w.first < end && w.first + w.count > first;
         let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
         let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
@@ -267,7 +278,7 @@ impl Live {
     /// Forgets a range: it is unmapped, or children are to get it after all. What overlaps it is cut.
     pub fn forget_wipe(&self, first: PageNo, count: u32) {
         let (start, end) = (first.0, first.0 + count);
-        let mut wipes = self.wipes.lock(spin);
+        let mut wipes = self.wipes.lock(os::wait_a_little);
         for i in 0..WIPES {
             let Wipe { first, count, gone } = wipes[i];
             let last = first + count;
@@ -287,7 +298,7 @@ impl Live {
     }
     /// In a forked child: empties or unmaps what it must not have.
     pub fn wipe(&self) {
-        let wipes = *self.wipes.lock(spin);
+        let wipes = *self.wipes.lock(os::wait_a_little);
         for Wipe { first, count, gone } in wipes.into_iter().filter(|w| w.count > 0) {
             if gone {
                 self.engine.unmap(PageNo(first), count);
@@ -369,14 +380,19 @@ pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
     Ok(Uffd(raise(low.0, min_fd)))
 }
 
-/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
-pub fn raise(low: i32, min_fd: i32) -> i32 {
+/// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
+pub fn fd_limit() -> usize {
     const RLIMIT_NOFILE: usize = 7;
-    const BELOW_LIMIT: usize = 16;
     let mut limit = [0u64; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
     unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
-    let soft = limit[0].min(i32::MAX as u64) as usize;
+    limit[0].min(i32::MAX as u64) as usize
+}
+
+/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
+pub fn raise(low: i32, min_fd: i32) -> i32 {
+    const BELOW_LIMIT: usize = 16;
+    let soft = fd_limit();
     for at in [min_fd as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
         if at > low as usize
             && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)
@@ -391,9 +407,4 @@ pub fn raise(low: i32, min_fd: i32) -> i32 {
 /// Pages of a staging area of so many bytes.
 pub const fn windows(stage_bytes: usize) -> usize {
     stage_bytes / (BLOCK_PAGES * PAGE_BYTES)
-}
-
-/// Waits as the machine does.
-pub fn pause(live: &Live, spins: u32) {
-    live.engine.machine.pause(spins);
 }

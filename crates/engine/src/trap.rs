@@ -1,17 +1,21 @@
 //! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
-use crate::assist::{self, Pins};
+use crate::assist::{self, Cx, Pins};
 use crate::calls;
+use crate::control::Stat;
+use crate::gate::{self, Part};
 use crate::layout::*;
 use crate::live::Live;
 use crate::signals::OURS;
-use crate::{exec, fork, gate, memory, rlimits, signals};
-use outswap_core::engine::{Context, Fault};
-use outswap_store::Worker;
-use outswap_sys::signal::{KernelSigaction, SIGBUS, SIGSEGV, SIGSYS, Siginfo, Stack, Ucontext, bit};
+use crate::threads::{self, Thread};
+use crate::{budget, deliver, exec, foreign, fork, memory, parts, rights, rlimits, signals};
+use outswap_core::engine::Fault;
+use outswap_sys::signal::{KernelSigaction, Siginfo, Stack, Ucontext, bit, without_sigxfsz};
 use outswap_sys::{Errno, nr, os};
 
-type Cx = Context<Worker>;
-const IOV_MAX: usize = 1024;
+/// The longest transfer that the kernel makes in one call; it cuts longer ones.
+const MAX_RW_COUNT: usize = 0x7fff_f000;
+/// End of the address space of programs.
+const TASK_SIZE: usize = 0x7fff_ffff_f000;
 const EFAULT: isize = -(Errno::EFAULT.0 as isize);
 const EINVAL: isize = -(Errno::EINVAL.0 as isize);
 const EBADF: isize = -(Errno::EBADF.0 as isize);
@@ -22,132 +26,142 @@ const EIO: isize = -(Errno::EIO.0 as isize);
 enum Outcome {
     /// It was served: this is what it returns.
     Done(isize),
-    /// It runs in the stub of this slot, once the handler returns.
-    Run(usize),
-    /// It runs in pieces, in this handler.
-    Pieces,
-    /// A message larger than may be resident at once: a part of it goes, as streams allow.
-    Message,
-}
-
-/// Masks and structures that calls in progress point to instead of the program's own, one set a slot.
-#[repr(C)]
-struct Substitute {
-    mask: u64,
-    pair: [usize; 2],
-    stack: Stack,
-}
-static SUBSTITUTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
-
-/// Reserves what trapped calls need.
-pub fn reserve() -> outswap_sys::Result<()> {
-    let at = os::mmap_anonymous(HAZARDS * core::mem::size_of::<Substitute>())?;
-    SUBSTITUTES.store(at, core::sync::atomic::Ordering::Release);
-    Ok(())
-}
-
-fn substitute(slot: usize) -> *mut Substitute {
-    let base = SUBSTITUTES.load(core::sync::atomic::Ordering::Acquire) as *mut Substitute;
-    base.wrapping_add(slot)
+    /// It runs in the stub of this slot, once the handler returns, with these arguments.
+    Run(usize, [usize; 6]),
 }
 
 /// Serves a trap. The interrupted code continues as if its system call had returned, or in the gate.
-pub fn on_trap(live: &Live, info: &Siginfo, uc: &mut Ucontext) {
+pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     signals::count_trap(live);
+    if gate::is_back(info.addr) {
+        return parts::go_on(live, uc);
+    }
     let nr = info.syscall as usize;
-    let g = &uc.gregs;
-    let mut args = [g.rdi as usize, g.rsi as usize, g.rdx as usize, g.r10 as usize, g.r8 as usize, g.r9 as usize];
-    let is_fork = nr == nr::FORK || nr == nr::CLONE && args[0] & 0x100 == 0;
-    if is_fork {
-        let pid = fork::fork(live, nr, args);
-        uc.gregs.rax = pid as u64;
-        if pid == 0 && nr == nr::CLONE && args[1] != 0 {
-            uc.gregs.rsp = args[1] as u64;
+    let args = parts::arguments(&uc.gregs);
+    if gate::is_hook(info.addr) {
+        uc.gregs.rax = from_library(live, nr % gate::NUMBERS, args) as u64;
+        return;
+    }
+    let value = match nr {
+        nr::FORK => return fork(live, nr, args, uc),
+        nr::CLONE if args[0] & CLONE_VM == 0 => return fork(live, nr, args, uc),
+        nr::VFORK | nr::CLONE => return foreign::clone(live, nr, args, uc),
+        nr::EXECVE | nr::EXECVEAT => return exec::exec(live, nr, args, uc),
+        nr::EXIT => end_thread(live, args[0], uc),
+        nr::EXIT_GROUP => {
+            if live.is_own_process() {
+                budget::leave(live);
+            }
+            os::exit_group(args[0] as i32)
         }
-        return;
-    }
-    if nr == nr::EXECVE || nr == nr::EXECVEAT {
-        uc.gregs.rax = exec::exec(live, nr, args, uc.sigmask) as u64;
-        return;
-    }
-    if nr == nr::EXIT {
-        return end_thread(live, args[0], uc);
-    }
-    if nr == nr::SIGALTSTACK {
-        return sigaltstack(live, args, uc);
-    }
-    if nr == nr::CLONE {
-        clone_thread(live, args, uc);
-        return;
-    }
-    let mask = &mut uc.sigmask;
-    match live.contexts.hold().run(|cx| serve(live, cx, nr, &mut args, mask)) {
-        Outcome::Done(value) => uc.gregs.rax = value as u64,
-        Outcome::Pieces => uc.gregs.rax = pieces(live, nr, args) as u64,
-        Outcome::Message => uc.gregs.rax = message(live, nr, args, uc.sigmask) as u64,
-        Outcome::Run(slot) => {
-            let to = uc.gregs.rip as usize;
-            let g = &mut uc.gregs;
-            g.rax = nr as u64;
-            [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9] = args.map(|a| a as u64);
-            g.rip = gate::stub(slot, to) as u64;
+        nr::SIGALTSTACK => sigaltstack(live, args, uc),
+        nr::RT_SIGACTION => sigaction(live, args),
+        nr::RT_SIGPROCMASK => sigprocmask(live, args, uc),
+        // Our descriptors are where a program that counts upwards never comes; one that names them finds none.
+        nr::CLOSE | nr::DUP2 | nr::DUP3 if is_our_fd(live, args[usize::from(nr != nr::CLOSE)]) => EBADF,
+        nr::CLOSE_RANGE => close_range(live, args),
+        nr::PROCESS_MADVISE => match process_madvise(live, args) {
+            Some(value) => value,
+            None => return assisted(live, nr, args, uc),
+        },
+        // A process that only shares the memory has limits of its own, which the kernel keeps.
+        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 if live.is_own_process() => {
+            match live.with(move |cx| rlimits::call(live, cx, nr, args)) {
+                Some(value) => value,
+                None => return assisted(live, nr, args, uc),
+            }
         }
+        _ if live.is_own_process() && rights::changes(nr, args[0]) => return rights::call(live, nr, args, uc),
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 | nr::RECVFROM | nr::SENDTO => {
+            return transfer(live, nr, args, uc);
+        }
+        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2
+            if is_long_vector(live, args[1], args[2]) && is_file(args[0]) =>
+        {
+            pieces(live, nr, args)
+        }
+        nr::SENDMSG | nr::RECVMSG if is_long_message(live, args[1]) && is_stream(args[0]) => {
+            return parts::start(live, Part::Message, nr, args, &mut uc.gregs);
+        }
+        nr::MMAP if !live.is_own_process() && args[3] & os::MAP_ANONYMOUS == 0 => {
+            // The background thread has other descriptors than a process that shares only the memory.
+            -(Errno::EAGAIN.0 as isize)
+        }
+        _ => return assisted(live, nr, args, uc),
+    };
+    uc.gregs.rax = value as u64;
+}
+
+const CLONE_VM: usize = 0x100;
+
+/// A call of the preload library's functions.
+fn from_library(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
+    live.stat(Stat::CallsWrapped, 1);
+    if nr == gate::KEEP {
+        let kept = live.with(move |cx| assist::keep(live, cx, args[0], args[1]));
+        return if kept { 0 } else { -(Errno::ENOMEM.0 as isize) };
+    }
+    match live.with(move |cx| memory::call(nr, args, cx)) {
+        Some(value) => value,
+        // SAFETY: the program's own call.
+        None => unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) },
     }
 }
 
-fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut u64) -> Outcome {
-    if let Some(value) = memory::call(nr, *args, cx) {
+fn fork(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    let thread = threads::current(live, uc);
+    let pid = fork::fork(live, nr, args, thread);
+    uc.gregs.rax = pid as u64;
+    if pid == 0 && nr == nr::CLONE && args[1] != 0 {
+        uc.gregs.rsp = args[1] as u64;
+    }
+}
+
+/// A transfer of one buffer: whole, in pieces where it is a file, in parts where it is a stream.
+fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
+    let [fd, at, len, flags, ..] = args;
+    let long = overlaps_arena(at, len) && len > assist::window_bytes(live);
+    // What the kernel refuses it must see as it is.
+    if !long || (len as isize) < 0 || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
+        return assisted(live, nr, args, uc);
+    }
+    args[2] = len.min(MAX_RW_COUNT);
+    const MSG_WAITALL: usize = 0x100;
+    match nr {
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 if is_file(fd) => {
+            uc.gregs.rax = pieces(live, nr, args) as u64;
+        }
+        nr::WRITE if is_pipe(fd) || is_stream(fd) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
+        nr::SENDTO if is_stream(fd) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
+        nr::RECVFROM if flags & MSG_WAITALL != 0 && is_stream(fd) => {
+            parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
+        }
+        _ => assisted(live, nr, args, uc),
+    }
+}
+
+/// Serves a call in the engine, or has it run in its stub once all that its arguments point to is resident.
+pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    match live.with(move |cx| serve(live, cx, nr, args)) {
+        Outcome::Done(value) => uc.gregs.rax = value as u64,
+        Outcome::Run(slot, args) => parts::run(slot, Part::Whole, nr, args, &mut uc.gregs),
+    }
+}
+
+fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6]) -> Outcome {
+    if let Some(value) = memory::call(nr, args, cx) {
         return Outcome::Done(value);
     }
-    match nr {
-        nr::RT_SIGACTION => return Outcome::Done(sigaction(live, cx, *args)),
-        nr::RT_SIGPROCMASK => return Outcome::Done(sigprocmask(live, cx, *args, mask)),
-        // Our descriptors are where a program that counts upwards never comes; one that names them finds none.
-        nr::CLOSE if is_our_fd(live, args[0]) => return Outcome::Done(EBADF),
-        nr::DUP2 | nr::DUP3 if is_our_fd(live, args[1]) => return Outcome::Done(EBADF),
-        nr::CLOSE_RANGE if args[1] as u32 >= live.fds.0 as u32 => {
-            return Outcome::Done(close_range(live, *args));
-        }
-        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => {
-            if let Some(value) = rlimits::call(live, cx, nr, *args) {
-                return Outcome::Done(value);
-            }
-        }
-        nr::PROCESS_MADVISE => return process_madvise(live, cx, *args),
-        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2
-            if managed_bytes(live, cx, args[1], args[2]) > assist::window_bytes(live) && is_file(args[0]) =>
-        {
-            return Outcome::Pieces;
-        }
-        nr::SENDMSG | nr::RECVMSG => {
-            let mut header = [0u8; assist::MSGHDR_BYTES];
-            if assist::copy_in(live, cx, args[1], &mut header) {
-                let (iov, count) = (word(&header, 16), word(&header, 24));
-                if managed_bytes(live, cx, iov, count) > assist::window_bytes(live) && is_stream(args[0]) {
-                    return Outcome::Message;
-                }
-            }
-        }
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64
-            if args[2] > assist::window_bytes(live) && overlaps_arena(args[1], args[2]) && is_file(args[0]) =>
-        {
-            return Outcome::Pieces;
-        }
-        nr::IOCTL if args[1] == 0x8912 => {
-            // struct ifconf: a length and a pointer.
-            let mut pins = Pins::new(live);
-            let mut ifconf = [0u8; 16];
-            if pins.pin(cx, args[2], 16).is_ok() && assist::peek(args[2], &mut ifconf) {
-                let word = |at: usize| u64::from_le_bytes(ifconf[at..at + 8].try_into().expect("8 bytes"));
-                let _ = pins.pin(cx, word(8) as usize, (word(0) as u32 as usize).min(1 << 20));
-            }
-            return Outcome::Run(pins.slot());
-        }
-        _ => {}
-    }
     let mut pins = Pins::new(live);
-    let result = pins.arguments(cx, calls::find(nr), args);
-    if let Err(fault) = result {
+    if nr == nr::IOCTL && args[1] == 0x8912 {
+        // SIOCGIFCONF: struct ifconf has a length and a pointer.
+        let mut ifconf = [0u8; 16];
+        if pins.pin(cx, args[2], 16).is_ok() && assist::peek(args[2], &mut ifconf) {
+            let _ = pins.pin(cx, word(&ifconf, 8), (word(&ifconf, 0) as u32 as usize).min(1 << 20));
+        }
+        return Outcome::Run(pins.slot(), args);
+    }
+    if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args) {
         pins.release();
         return Outcome::Done(match fault {
             Fault::Corrupt | Fault::Unreadable => {
@@ -160,28 +174,55 @@ fn serve(live: &Live, cx: &mut Cx, nr: usize, args: &mut [usize; 6], mask: &mut 
         });
     }
     if let Some(at) = mask_argument(nr) {
-        replace_mask(&mut pins, cx, nr, at, args);
+        replace_mask(&mut pins, cx, nr, at, &mut args);
     }
-    Outcome::Run(pins.slot())
+    Outcome::Run(pins.slot(), args)
 }
 
-fn word(bytes: &[u8], at: usize) -> usize {
+/// Eight bytes of a structure, as a number.
+pub fn word(bytes: &[u8], at: usize) -> usize {
     usize::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Bytes of managed memory that an array of `struct iovec` names; 0 where the kernel will refuse it.
-fn managed_bytes(live: &Live, cx: &mut Cx, vec: usize, count: usize) -> usize {
-    let mut bytes = 0usize;
-    for i in 0..count.min(IOV_MAX) {
-        let mut iov = [0u8; 16];
-        if !assist::copy_in(live, cx, vec + i * 16, &mut iov) || (word(&iov, 8) as isize) < 0 {
-            return 0;
-        }
-        if overlaps_arena(word(&iov, 0), word(&iov, 8)) {
-            bytes = bytes.saturating_add(word(&iov, 8));
-        }
+/// Reads a structure of the program's.
+pub fn read<const N: usize>(live: &'static Live, at: usize) -> Option<[u8; N]> {
+    let mut bytes = [0u8; N];
+    if overlaps_arena(at, N) {
+        return live.with(move |cx| assist::copy_in(live, cx, at, &mut bytes).then_some(bytes));
     }
-    bytes
+    assist::peek(at, &mut bytes).then_some(bytes)
+}
+
+/// Writes a structure of the program's.
+fn write<const N: usize>(live: &'static Live, at: usize, bytes: [u8; N]) -> bool {
+    live.with(move |cx| assist::copy_out(live, cx, at, &bytes))
+}
+
+/// Whether an array of `struct iovec` names more managed memory than may be resident at once. One that the kernel will refuse does
+/// not.
+fn is_long_vector(live: &'static Live, vec: usize, count: usize) -> bool {
+    live.with(move |cx| {
+        let mut bytes = 0usize;
+        for i in 0..count.min(assist::IOV_MAX) {
+            let mut iov = [0u8; 16];
+            if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
+                return false;
+            }
+            let (base, len) = (word(&iov, 0), word(&iov, 8));
+            if (len as isize) < 0 || base.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
+                return false;
+            }
+            if overlaps_arena(base, len) {
+                bytes = bytes.saturating_add(len);
+            }
+        }
+        bytes > assist::window_bytes(live)
+    })
+}
+
+fn is_long_message(live: &'static Live, at: usize) -> bool {
+    read::<{ assist::MSGHDR_BYTES }>(live, at)
+        .is_some_and(|header| is_long_vector(live, word(&header, 16), word(&header, 24)))
 }
 
 /// Which argument of a call is a signal mask that holds while it waits.
@@ -198,7 +239,7 @@ fn mask_argument(nr: usize) -> Option<usize> {
 
 /// A handler that runs while the call waits has the call's mask: our signals must not be in it.
 fn replace_mask(pins: &mut Pins<'_>, cx: &mut Cx, nr: usize, at: usize, args: &mut [usize; 6]) {
-    let to = substitute(pins.slot());
+    let to = gate::state(pins.slot());
     let mut from = args[at];
     let mut pair = [0u8; 16];
     if nr == nr::PSELECT6 {
@@ -214,7 +255,7 @@ fn replace_mask(pins: &mut Pins<'_>, cx: &mut Cx, nr: usize, at: usize, args: &m
     if from == 0 || !assist::peek(from, &mut mask) || u64::from_le_bytes(mask) & OURS == 0 {
         return;
     }
-    // SAFETY: the slot, and with it its substitutes, are this call's until it returns.
+    // SAFETY: the slot is this call's until it returns.
     unsafe {
         (*to).mask = u64::from_le_bytes(mask) & !OURS;
         let place = &raw const (*to).mask as usize;
@@ -227,123 +268,79 @@ fn replace_mask(pins: &mut Pins<'_>, cx: &mut Cx, nr: usize, at: usize, args: &m
     }
 }
 
-fn sigaction(live: &Live, cx: &mut Cx, [signal, new, old, size, ..]: [usize; 6]) -> isize {
+fn sigaction(live: &'static Live, [signal, new, old, size, ..]: [usize; 6]) -> isize {
     const BYTES: usize = core::mem::size_of::<KernelSigaction>();
     if size != 8 {
         return EINVAL;
     }
-    let mut action = KernelSigaction::default();
-    // SAFETY: plain old data.
-    let bytes = unsafe { &mut *(&raw mut action).cast::<[u8; BYTES]>() };
-    if new != 0 && !assist::copy_in(live, cx, new, bytes) {
-        return EFAULT;
-    }
-    let signal = signal as i32;
-    let mut before = KernelSigaction::default();
-    if matches!(signal, SIGBUS | SIGSEGV | SIGSYS) {
-        let mut actions = live.actions.lock(|s| crate::live::pause(live, s));
-        if let Some(slot) = actions.get(signal) {
-            before = *slot;
-            // A vforked child borrows this memory, but its dispositions are its own and end with its exec.
-            if new != 0 && live.is_own_process() {
-                *slot = action;
-            }
+    let action = match new {
+        0 => None,
+        at => match read::<BYTES>(live, at) {
+            // SAFETY: plain old data of that size.
+            Some(bytes) => Some(unsafe { core::mem::transmute::<[u8; BYTES], KernelSigaction>(bytes) }),
+            None => return EFAULT,
+        },
+    };
+    match deliver::change(live, signal as i32, action.as_ref(), !live.is_own_process()) {
+        Err(e) => -(e.0 as isize),
+        // SAFETY: plain old data of that size.
+        Ok(before) if old != 0 => {
+            let bytes = unsafe { core::mem::transmute::<KernelSigaction, [u8; BYTES]>(before) };
+            if write(live, old, bytes) { 0 } else { EFAULT }
         }
-    } else {
-        action.mask &= !OURS;
-        let new = (new != 0).then_some(&action);
-        // SAFETY: the program's own request, without our signals in the mask.
-        if let Err(e) = unsafe { outswap_sys::signal::sigaction(signal, new, Some(&mut before)) } {
-            return -(e.0 as isize);
-        }
+        Ok(_) => 0,
     }
-    // SAFETY: plain old data.
-    let bytes = unsafe { &*(&raw const before).cast::<[u8; BYTES]>() };
-    if old != 0 && !assist::copy_out(live, cx, old, bytes) {
-        return EFAULT;
-    }
-    0
 }
 
-fn sigprocmask(live: &Live, cx: &mut Cx, [how, new, old, size, ..]: [usize; 6], mask: &mut u64) -> isize {
+fn sigprocmask(live: &'static Live, [how, new, old, size, ..]: [usize; 6], uc: &mut Ucontext) -> isize {
     if size != 8 {
         return EINVAL;
     }
-    let mut set = [0u8; 8];
-    if new != 0 && !assist::copy_in(live, cx, new, &mut set) {
-        return EFAULT;
+    let thread = threads::current(live, uc);
+    let before = uc.sigmask | thread.map_or(0, Thread::pretended);
+    let mut after = before;
+    if new != 0 {
+        let Some(set) = read::<8>(live, new).map(u64::from_le_bytes) else { return EFAULT };
+        after = match how {
+            0 => before | set,
+            1 => before & !set,
+            2 => set,
+            _ => return EINVAL,
+        };
     }
-    let (set, before) = (u64::from_le_bytes(set), *mask | signals::pretended());
-    let after = match how {
-        _ if new == 0 => before,
-        0 => before | set,
-        1 => before & !set,
-        2 => set,
-        _ => return EINVAL,
-    };
     const SIGKILL: u64 = bit(9);
     const SIGSTOP: u64 = bit(19);
-    *mask = after & !(OURS | SIGKILL | SIGSTOP);
-    signals::set_pretended(after & OURS);
-    if old != 0 && !assist::copy_out(live, cx, old, &before.to_le_bytes()) {
+    uc.sigmask = after & !(OURS | SIGKILL | SIGSTOP);
+    if let Some(thread) = thread {
+        thread.set_pretended(after);
+    }
+    if old != 0 && !write(live, old, before.to_le_bytes()) {
         return EFAULT;
     }
     0
 }
 
-/// `sigaltstack`. The stack cannot be changed from a handler that runs on it, so the call itself runs in the gate, with a copy
-/// of what the program asked for. To a program, the stack that the engine gave its thread is none.
-fn sigaltstack(live: &Live, [new, old, ..]: [usize; 6], uc: &mut Ucontext) {
+/// `sigaltstack`: the stack that the program believes in. The kernel's is always ours.
+fn sigaltstack(live: &'static Live, [new, old, ..]: [usize; 6], uc: &mut Ucontext) -> isize {
     const BYTES: usize = core::mem::size_of::<Stack>();
-    const SS_ONSTACK: i32 = 1;
-    const SS_DISABLE: i32 = 2;
-    let now = uc.stack;
-    let given = signals::is_given_altstack(now.sp);
-    let on = now.flags & SS_DISABLE == 0 && (uc.gregs.rsp as usize).wrapping_sub(now.sp) < now.size;
-    let result = live.contexts.hold().run(|cx| {
-        let mut stack = Stack::default();
-        // SAFETY: plain old data.
-        let bytes = unsafe { &mut *(&raw mut stack).cast::<[u8; BYTES]>() };
-        if new != 0 && !assist::copy_in(live, cx, new, bytes) {
-            return Err(EFAULT);
+    let stack = match new {
+        0 => None,
+        at => match read::<BYTES>(live, at) {
+            Some(bytes) => Some(Stack { sp: word(&bytes, 0), flags: word(&bytes, 8) as i32, size: word(&bytes, 16) }),
+            None => return EFAULT,
+        },
+    };
+    let Some(thread) = threads::current(live, uc) else { return -(Errno::ENOMEM.0 as isize) };
+    match threads::change_stack(thread, stack.as_ref(), uc.gregs.rsp as usize) {
+        Err(e) => -(e.0 as isize),
+        Ok(before) if old != 0 => {
+            let mut bytes = [0u8; BYTES];
+            bytes[..8].copy_from_slice(&before.sp.to_le_bytes());
+            bytes[8..12].copy_from_slice(&before.flags.to_le_bytes());
+            bytes[16..].copy_from_slice(&before.size.to_le_bytes());
+            if write(live, old, bytes) { 0 } else { EFAULT }
         }
-        if old != 0 {
-            let mut before = now;
-            if given || now.flags & SS_DISABLE != 0 {
-                before = Stack { sp: 0, flags: SS_DISABLE, size: 0 };
-            } else if on {
-                before.flags |= SS_ONSTACK;
-            }
-            // SAFETY: plain old data.
-            let bytes = unsafe { &*(&raw const before).cast::<[u8; BYTES]>() };
-            if !assist::copy_out(live, cx, old, bytes) {
-                return Err(EFAULT);
-            }
-        }
-        if new == 0 {
-            return Ok(None);
-        }
-        if stack.flags & SS_DISABLE != 0 {
-            stack = signals::given_altstack().unwrap_or(stack);
-        } else if stack.size < 1 << 30 {
-            // The kernel writes signal frames there on its own.
-            assist::keep(live, cx, stack.sp, stack.size);
-        }
-        let slot = Pins::new(live).slot();
-        // SAFETY: the slot, and with it its substitutes, are this call's until it returns.
-        unsafe { (*substitute(slot)).stack = stack };
-        Ok(Some(slot))
-    });
-    match result {
-        Err(error) => uc.gregs.rax = error as u64,
-        Ok(None) => uc.gregs.rax = 0,
-        Ok(Some(slot)) => {
-            uc.gregs.rax = nr::SIGALTSTACK as u64;
-            // SAFETY: as above; only the address is taken.
-            uc.gregs.rdi = unsafe { &raw const (*substitute(slot)).stack } as u64;
-            uc.gregs.rsi = 0;
-            uc.gregs.rip = gate::stub(slot, uc.gregs.rip as usize) as u64;
-        }
+        Ok(_) => 0,
     }
 }
 
@@ -355,146 +352,95 @@ pub fn last_status() -> i32 {
     LAST_STATUS.load(core::sync::atomic::Ordering::Acquire)
 }
 
-/// A thread ends. The kernel then walks its list of robust mutexes by itself, so those in managed memory must be there; they
-/// stay until it is noticed that the thread is gone.
-fn end_thread(live: &Live, status: usize, uc: &mut Ucontext) {
+/// A thread ends: its place is free once it is gone.
+fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
     LAST_STATUS.store(status as i32, core::sync::atomic::Ordering::Release);
-    signals::set_pretended(0);
-    let slot = live.contexts.hold().run(|cx| {
-        let mut pins = Pins::new(live);
-        let mut any = false;
-        let (mut head, mut len) = (0usize, 0usize);
-        // SAFETY: two places for the results.
-        let ok = unsafe {
-            outswap_sys::syscall3(nr::GET_ROBUST_LIST, 0, &raw mut head as usize, &raw mut len as usize) == 0
-        };
-        const ROBUST_LIST_LIMIT: usize = 2048;
-        let mut fields = [0u8; 24];
-        if ok && head != 0 && assist::peek(head, &mut fields) {
-            let word = |at: usize| usize::from_le_bytes(fields[at..at + 8].try_into().expect("8 bytes"));
-            let (mut entry, offset, pending) = (word(0), word(8), word(16));
-            for _ in 0..ROBUST_LIST_LIMIT {
-                // The lowest bit marks mutexes with priority inheritance.
-                let at = entry & !1;
-                if at == head || at == 0 {
-                    break;
-                }
-                any |= in_arena(at);
-                let mut next = [0u8; 8];
-                let pinned = pins.pin(cx, at, 8).is_ok() && pins.pin(cx, at.wrapping_add(offset), 4).is_ok();
-                if !pinned || !assist::peek(at, &mut next) {
-                    break;
-                }
-                entry = usize::from_le_bytes(next);
-            }
-            if pending != 0 {
-                any |= in_arena(pending & !1);
-                let _ = pins.pin(cx, (pending & !1).wrapping_add(offset), 4);
-            }
+    if live.is_own_process() {
+        if let Some(thread) = threads::current(live, uc) {
+            gate::end_thread(&thread.tid, status);
         }
-        if any {
-            return Some(pins.slot());
-        }
-        pins.release();
-        None
-    });
-    match slot {
-        Some(slot) => {
-            uc.gregs.rax = nr::EXIT as u64;
-            uc.gregs.rip = gate::stub(slot, uc.gregs.rip as usize) as u64;
-        }
-        // SAFETY: ends this thread, as it asked.
-        None => unsafe {
-            outswap_sys::syscall1(nr::EXIT, status);
-        },
     }
+    os::exit_thread(status as i32)
 }
 
 fn is_our_fd(live: &Live, fd: usize) -> bool {
-    (live.fds.0..=live.fds.1).contains(&(fd as i32))
+    live.is_ours(fd as u32 as i32)
 }
 
+/// `close_range`, which passes over our descriptors.
 fn close_range(live: &Live, [first, last, flags, ..]: [usize; 6]) -> isize {
-    let (low, high) = (live.fds.0 as usize, live.fds.1 as usize);
     let (first, last) = (first as u32 as usize, last as u32 as usize);
-    let mut result = 0;
-    for (first, last) in [(first, last.min(low - 1)), (first.max(high + 1), last)] {
-        if first <= last {
-            // SAFETY: closes the program's descriptors, as it asked.
-            let value = unsafe { outswap_sys::syscall3(nr::CLOSE_RANGE, first, last, flags) };
-            result = result.min(value);
+    let close = |first: usize, last: usize| {
+        // SAFETY: closes the program's descriptors, as it asked.
+        unsafe { outswap_sys::syscall3(nr::CLOSE_RANGE, first, last, flags) }
+    };
+    if first > last || last < live.fds.0 as usize {
+        return close(first, last);
+    }
+    let (mut from, mut result) = (first, 0);
+    for ours in (live.fds.0..=live.fds.1).map(|fd| fd as usize).filter(|fd| (first..=last).contains(fd)) {
+        if live.is_ours(ours as i32) {
+            if from < ours {
+                result = result.min(close(from, ours - 1));
+            }
+            from = ours + 1;
         }
     }
-    if first > last { EINVAL } else { result }
+    if from <= last { result.min(close(from, last)) } else { result }
 }
 
-/// Advice for managed memory of this very process must not go past the engine.
-fn process_madvise(live: &Live, cx: &mut Cx, args: [usize; 6]) -> Outcome {
+/// Advice for managed memory of this very process must not go past the engine. `None` where the kernel is to do it.
+fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
     let [pidfd, vec, count, advice, flags, _] = args;
     let mut total = 0isize;
     if flags != 0 {
-        return Outcome::Done(EINVAL);
+        return Some(EINVAL);
     }
-    if os::fcntl(pidfd as i32, 1, 0).is_err() {
-        return Outcome::Done(EBADF);
+    const F_GETFD: usize = 1;
+    if os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
+        return Some(EBADF);
     }
-    for i in 0..count.min(1024) {
-        let mut iov = [0u8; 16];
-        if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
-            return Outcome::Done(EFAULT);
-        }
-        let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
-        if !overlaps_arena(word(0), word(8)) {
-            let mut pins = Pins::new(live);
-            let _ = pins.pin(cx, vec, count.min(1024) * 16);
-            return Outcome::Run(pins.slot());
+    for i in 0..count.min(assist::IOV_MAX) {
+        let Some(iov) = read::<16>(live, vec + i * 16) else { return Some(EFAULT) };
+        let (base, len) = (word(&iov, 0), word(&iov, 8));
+        if !overlaps_arena(base, len) {
+            return None;
         }
         // Only advice that is known to keep content may come from another process.
         if !matches!(advice, os::MADV_COLD | os::MADV_PAGEOUT | os::MADV_WILLNEED) {
-            return Outcome::Done(EPERM);
+            return Some(EPERM);
         }
-        let value = memory::madvise(live, cx, word(0), word(8), advice);
+        let value = live.with(move |cx| memory::madvise(live, cx, base, len, advice));
         if value < 0 {
-            return Outcome::Done(if total > 0 { total } else { value });
+            return Some(if total > 0 { total } else { value });
         }
-        total += word(8) as isize;
+        total += len as isize;
     }
-    Outcome::Done(total)
+    Some(total)
 }
 
-/// A thread whose stack lies in managed memory. The child passes through the same code, so no slot can be freed there;
-/// what the kernel writes on its own is kept resident for good.
-fn clone_thread(live: &Live, args: [usize; 6], uc: &mut Ucontext) {
-    const KEPT_BYTES: usize = 64 * 1024;
-    live.contexts.hold().run(|cx| {
-        let stack = args[1];
-        if in_arena(stack) {
-            assist::keep(live, cx, (stack - KEPT_BYTES).max(ARENA), KEPT_BYTES);
-        }
-        for at in [args[2], args[3], args[4]] {
-            if in_arena(at) {
-                assist::keep(live, cx, at, 256);
-            }
-        }
-    });
-    match gate::clone_stub(uc.gregs.rip as usize) {
-        Some(stub) => {
-            uc.gregs.rax = nr::CLONE as u64;
-            uc.gregs.rip = stub as u64;
-        }
-        None => uc.gregs.rax = -(Errno::EAGAIN.0 as isize) as u64,
-    }
-}
+const S_IFIFO: u32 = 0o010000;
+const S_IFCHR: u32 = 0o020000;
+const S_IFBLK: u32 = 0o060000;
+const S_IFREG: u32 = 0o100000;
 
-/// Whether a descriptor is a file, whose transfers are never cut short.
-fn is_file(fd: usize) -> bool {
-    let mut stat = [0u32; 36];
-    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24.
-    let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
+/// Type of what a descriptor is open on, and its major number where that is a device.
+fn file_type(fd: usize) -> (u32, u32) {
     const S_IFMT: u32 = 0o170000;
-    const S_IFREG: u32 = 0o100000;
-    const S_IFBLK: u32 = 0o060000;
-    ok && matches!(stat[6] & S_IFMT, S_IFREG | S_IFBLK)
+    let mut stat = [0u32; 36];
+    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40.
+    let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
+    if ok { (stat[6] & S_IFMT, stat[10] >> 8 & 0xfff) } else { (0, 0) }
+}
+
+/// Whether a descriptor is a file, or a device like one (`/dev/zero`), whose transfers are never cut short.
+fn is_file(fd: usize) -> bool {
+    const MEM_MAJOR: u32 = 1;
+    matches!(file_type(fd), (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR))
+}
+
+fn is_pipe(fd: usize) -> bool {
+    file_type(fd).0 == S_IFIFO
 }
 
 fn is_stream(fd: usize) -> bool {
@@ -508,72 +454,11 @@ fn is_stream(fd: usize) -> bool {
     ok && kind == SOCK_STREAM
 }
 
-/// Sends or receives the part of a message that may be resident at once. The call may wait, so the program's own signal
-/// mask holds meanwhile.
-fn message(live: &Live, nr: usize, [fd, at, flags, ..]: [usize; 6], mask: u64) -> isize {
-    const PARTS: usize = 16;
-    let mut header = [0u8; assist::MSGHDR_BYTES];
-    let mut parts = [[0usize; 2]; PARTS];
-    let prepared = live.contexts.hold().run(|cx| {
-        if !assist::copy_in(live, cx, at, &mut header) {
-            return Err(EFAULT);
-        }
-        let mut pins = Pins::new(live);
-        let (mut used, mut room, mut failed) = (0, assist::window_bytes(live), false);
-        failed |= pins
-            .pin(cx, word(&header, 0), u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize)
-            .is_err();
-        failed |= pins.pin(cx, word(&header, 32), word(&header, 40)).is_err();
-        for i in 0..word(&header, 24).min(PARTS) {
-            let mut iov = [0u8; 16];
-            let from = word(&header, 16) + i * 16;
-            if pins.pin(cx, from, 16).is_err() || !assist::peek(from, &mut iov) {
-                failed = true;
-                break;
-            }
-            let (base, len) = (word(&iov, 0), word(&iov, 8).min(room));
-            failed |= pins.pin(cx, base, len).is_err();
-            parts[i] = [base, len];
-            used = i + 1;
-            room -= len;
-            if room == 0 || len < word(&iov, 8) {
-                break;
-            }
-        }
-        if failed {
-            pins.release();
-            return Err(EIO);
-        }
-        Ok((pins.slot(), used))
-    });
-    let (slot, used) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => return error,
-    };
-    header[16..24].copy_from_slice(&(parts.as_ptr() as usize).to_le_bytes());
-    header[24..32].copy_from_slice(&used.to_le_bytes());
-    outswap_sys::signal::set_mask(mask);
-    // SAFETY: the program's own call, with a header and parts that live here.
-    let value = unsafe { gate::call(nr, fd, header.as_mut_ptr() as usize, flags, 0, 0, 0) };
-    outswap_sys::signal::set_mask(u64::MAX);
-    live.engine.hazards.release(slot);
-    if value >= 0 && nr == nr::RECVMSG {
-        // What the kernel tells: lengths of name and control data, and flags.
-        let told = live.contexts.hold().run(|cx| {
-            assist::copy_out(live, cx, at + 8, &header[8..12]) && assist::copy_out(live, cx, at + 40, &header[40..52])
-        });
-        if !told {
-            return EFAULT;
-        }
-    }
-    value
-}
-
-/// A transfer between a file and more memory than may be resident at once.
-fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
+/// A transfer between a file and more memory than may be resident at once. As in the kernel, no signal interrupts it.
+fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
     let [fd, buf, len, offset, _, flags] = args;
     let one = match nr {
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset)),
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset), false),
         nr::READV => (nr::READ, false),
         nr::WRITEV => (nr::WRITE, false),
         nr::PREADV => (nr::PREAD64, true),
@@ -587,47 +472,57 @@ fn pieces(live: &Live, nr: usize, args: [usize; 6]) -> isize {
         }
         _ => return -(Errno::EOPNOTSUPP.0 as isize),
     };
-    if len > IOV_MAX {
+    if len > assist::IOV_MAX {
         return EINVAL;
     }
-    let mut done = 0;
+    let mut done = 0usize;
     for i in 0..len {
-        let mut iov = [0u8; 16];
-        let read = live.contexts.hold().run(|cx| assist::copy_in(live, cx, buf + i * 16, &mut iov));
-        let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
-        if !read {
-            return if done > 0 { done } else { EFAULT };
-        }
-        let value = piece(live, one.0, fd, word(0), word(8), one.1.then_some(offset + done as usize));
+        let Some(iov) = read::<16>(live, buf + i * 16) else { return if done > 0 { done as isize } else { EFAULT } };
+        let (base, len) = (word(&iov, 0), word(&iov, 8).min(MAX_RW_COUNT - done));
+        let value = piece(live, one.0, fd, base, len, one.1.then_some(offset + done), done > 0);
         if value < 0 {
-            return if done > 0 { done } else { value };
+            return if done > 0 { done as isize } else { value };
         }
-        done += value;
-        if (value as usize) < word(8) {
+        done += value as usize;
+        if value as usize != word(&iov, 8) {
             break;
         }
     }
-    done
+    done as isize
 }
 
-fn piece(live: &Live, nr: usize, fd: usize, buf: usize, len: usize, offset: Option<usize>) -> isize {
+/// One buffer of [`pieces`]; `goes_on`: others came before it.
+fn piece(
+    live: &'static Live,
+    nr: usize,
+    fd: usize,
+    buf: usize,
+    len: usize,
+    offset: Option<usize>,
+    goes_on: bool,
+) -> isize {
     let window = assist::window_bytes(live);
     let mut done = 0;
     while done < len {
-        let part = window.min(len - done);
-        let pinned = live.contexts.hold().run(|cx| {
+        let (at, part) = (buf + done, window.min(len - done));
+        let pinned = live.with(move |cx| {
             let mut pins = Pins::new(live);
-            match pins.pin(cx, buf + done, part) {
-                Ok(()) => Ok(pins.slot()),
+            match pins.pin(cx, at, part) {
+                Ok(()) => Some(pins.slot()),
                 Err(_) => {
                     pins.release();
-                    Err(())
+                    None
                 }
             }
         });
-        let Ok(slot) = pinned else { return if done > 0 { done as isize } else { EIO } };
+        let Some(slot) = pinned else { return if done > 0 { done as isize } else { EIO } };
+        // The file may be slow: nobody must wait for this thread meanwhile.
+        live.contexts.assert_outside();
         // SAFETY: the program's own call, on a part of its buffer.
-        let value = unsafe { gate::call(nr, fd, buf + done, part, offset.map_or(0, |o| o + done), 0, 0) };
+        let call = || unsafe { gate::call(nr, fd, at, part, offset.map_or(0, |o| o + done), 0, 0) };
+        // The kernel cuts a write at the limit of file size, and raises a signal only where nothing of it fits.
+        let is_cut = |value: &isize| *value == -(Errno::EFBIG.0 as isize);
+        let value = if goes_on || done > 0 { without_sigxfsz(call, is_cut) } else { call() };
         live.engine.hazards.release(slot);
         match value {
             n if n < 0 => return if done > 0 { done as isize } else { n },

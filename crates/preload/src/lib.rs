@@ -3,19 +3,15 @@
 #![cfg_attr(not(test), no_std)]
 
 use core::ffi::{c_int, c_long, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
-use outswap_engine::control::Stat;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_engine::layout::overlaps_arena;
-use outswap_engine::{init, memory, rlimits, signals};
+use outswap_engine::{gate, init, rlimits};
 use outswap_sys::{Errno, nr, os, signal};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
     fn dlsym(handle: *mut c_void, name: *const u8) -> *mut c_void;
-    fn malloc(bytes: usize) -> *mut c_void;
-    fn free(at: *mut c_void);
-    fn pthread_key_create(key: *mut u32, destructor: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
-    fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
+    fn pthread_mutexattr_getrobust(attr: *const c_void, robust: *mut c_int) -> c_int;
 }
 
 #[used]
@@ -75,14 +71,9 @@ fn finish(value: isize) -> isize {
 
 /// Serves a memory call in the engine if it concerns managed memory, else passes it on.
 fn memory_call(nr: usize, args: [usize; 6], concerns_us: bool) -> isize {
-    if concerns_us && let Some(live) = init::ensure() {
-        let mask = signal::set_mask(u64::MAX);
-        let value = live.contexts.hold().run(|cx| memory::call(nr, args, cx));
-        signal::set_mask(mask);
-        if let Some(value) = value {
-            live.stat(Stat::CallsWrapped, 1);
-            return finish(value);
-        }
+    if concerns_us && init::ensure().is_some() {
+        // SAFETY: the program's own call; the engine is set up.
+        return finish(unsafe { gate::trapped(nr, args) });
     }
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call.
@@ -155,84 +146,40 @@ pub unsafe extern "C" fn mremap(addr: usize, old: usize, new: usize, flags: c_in
     memory_call(nr::MREMAP, [addr, old, new, flags as usize, to, 0], overlaps_arena(addr, old.max(1)))
 }
 
-type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-type PthreadCreate = unsafe extern "C" fn(*mut c_void, *const c_void, Start, *mut c_void) -> c_int;
+type MutexInit = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
+static NEXT_MUTEX_INIT: AtomicUsize = AtomicUsize::new(0);
 
-struct Thread {
-    start: Start,
-    arg: *mut c_void,
-}
-
-/// The key whose destructor gives a thread's alternate stack back, plus 1.
-static KEY: AtomicU32 = AtomicU32::new(0);
-static NEXT_PTHREAD_CREATE: AtomicUsize = AtomicUsize::new(0);
-
-unsafe extern "C" fn give_back(stack: *mut c_void) {
-    signals::give_altstack(stack as usize);
-}
-
-unsafe extern "C" fn run(thread: *mut c_void) -> *mut c_void {
-    // SAFETY: `pthread_create` below passed a `Thread` made by it, to this thread alone.
-    let (start, arg) = unsafe {
-        let thread = thread.cast::<Thread>();
-        let copy = ((*thread).start, (*thread).arg);
-        free(thread.cast());
-        copy
-    };
-    if let Ok(Some(stack)) = signals::take_altstack() {
-        // SAFETY: the key exists before any thread runs this.
-        unsafe { pthread_setspecific(KEY.load(Acquire) - 1, stack as *const c_void) };
-    }
-    // SAFETY: what the program asked for.
-    unsafe { start(arg) }
-}
-
-/// `pthread_create(3)`: every thread gets an alternate stack, so that a fault on a stack in managed memory can be answered.
+/// `pthread_mutex_init(3)`: a robust mutex is part of a list that the kernel walks by itself when its owner dies, also of a signal
+/// that nobody can catch, so its memory must always be there.
 ///
 /// # Safety
-/// As `pthread_create(3)`.
+/// As `pthread_mutex_init(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    thread: *mut c_void,
-    attr: *const c_void,
-    start: Start,
-    arg: *mut c_void,
-) -> c_int {
-    let mut next = NEXT_PTHREAD_CREATE.load(Acquire);
+pub unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attr: *const c_void) -> c_int {
+    const MUTEX_BYTES: usize = 40;
+    const PTHREAD_MUTEX_ROBUST: c_int = 1;
+    let mut next = NEXT_MUTEX_INIT.load(Acquire);
     if next == 0 {
         const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
         // SAFETY: a NUL-terminated name.
-        next = unsafe { dlsym(RTLD_NEXT, c"pthread_create".as_ptr().cast()) } as usize;
+        next = unsafe { dlsym(RTLD_NEXT, c"pthread_mutex_init".as_ptr().cast()) } as usize;
         if next == 0 {
-            return Errno::EAGAIN.0;
+            return Errno::ENOSYS.0;
         }
-        NEXT_PTHREAD_CREATE.store(next, Release);
+        NEXT_MUTEX_INIT.store(next, Release);
     }
     // SAFETY: that is the C library's function.
-    let next: PthreadCreate = unsafe { core::mem::transmute(next) };
-    if init::ensure().is_none() {
-        // SAFETY: the program's own call.
-        return unsafe { next(thread, attr, start, arg) };
-    }
-    if KEY.load(Acquire) == 0 {
-        let mut key = 0;
-        // SAFETY: a place for the key and a destructor that stays loaded.
-        if unsafe { pthread_key_create(&mut key, Some(give_back)) } == 0 {
-            // Two first threads may both make a key; the one that is kept works for both.
-            let _ = KEY.compare_exchange(0, key + 1, AcqRel, Relaxed);
+    let next: MutexInit = unsafe { core::mem::transmute(next) };
+    let mut robust = 0;
+    // SAFETY: the program's own attributes.
+    let known = !attr.is_null() && unsafe { pthread_mutexattr_getrobust(attr, &mut robust) } == 0;
+    let at = mutex as usize;
+    if known && robust == PTHREAD_MUTEX_ROBUST && overlaps_arena(at, MUTEX_BYTES) && init::ensure().is_some() {
+        // SAFETY: a range of the program's memory.
+        if unsafe { gate::trapped(gate::KEEP, [at, MUTEX_BYTES, 0, 0, 0, 0]) } < 0 {
+            return Errno::ENOMEM.0;
         }
     }
-    // SAFETY: memory for one `Thread`, freed by the new thread, or here if there is none.
-    unsafe {
-        let info = malloc(core::mem::size_of::<Thread>()).cast::<Thread>();
-        if info.is_null() || KEY.load(Acquire) == 0 {
-            return Errno::EAGAIN.0;
-        }
-        info.write(Thread { start, arg });
-        let result = next(thread, attr, run, info.cast());
-        if result != 0 {
-            free(info.cast());
-        }
-        result
-    }
+    // SAFETY: the program's own call.
+    unsafe { next(mutex, attr) }
 }

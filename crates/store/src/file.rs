@@ -1,70 +1,49 @@
-//! The file tier: sealed units in log-structured segments of an unlinked file, shared by a process and its
-//! forked children.
+//! The file tier: sealed units in log-structured segments of unlinked files.
 //!
 //! ```text
 //! file    | segment 0 | segment 1 | ...                     256 KiB each
-//! segment | unit | unit | ...                               written in one piece, never overwritten in use
+//! segment | unit | unit | ...                               written in one piece, under one key, never overwritten in use
 //! unit    | slot 4 B | bits 4 B | ciphertext | tag 16 B | pad to 16 |
 //! ```
 //! A segment is filled in a buffer in memory and written when it is full; until it is written, reads are
-//! answered from the buffer. It dies as a whole: when no process of the tree has a live slot in it, its blocks
+//! answered from the buffer. It dies as a whole: when no process has a live slot in it, its blocks
 //! are punched out of the file and its number is used again.
 //!
-//! Which processes need a segment is kept in shared memory, one bit a process. A private table counts the live
-//! slots of this process in each segment; when a count falls to zero, the process takes its bit away.
+//! A process writes only to a file of its own ([`crate::volume`]), and only under keys that were drawn since it last forked
+//! or was forked ([`crate::keys`]). A forked child reads what it shares with its parent from the parent's file, through a
+//! descriptor that cannot write, and writes to a new one.
 use crate::compress::{Codec, UNIT_BYTES};
+use crate::io::{self, FileIo, NewFile};
+use crate::keys::{Keys, TAG_BYTES};
 use crate::lock::SpinLock;
 use crate::stats::{StoreStats, add};
-use aes_gcm::aead::{AeadInPlace, KeyInit};
-use aes_gcm::{Aes128Gcm, Key, Nonce, Tag};
+use crate::volume::*;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use outswap_core::store::StoreError;
 use outswap_sys::{Errno, Result, os};
 
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: usize = 256 << 10;
-/// Processes of a tree that can share a file at the same time. The last bit stands for "for ever".
-pub const MAX_USERS: usize = 127;
-const FOR_EVER: usize = MAX_USERS;
 /// Segments being filled or written at the same time.
 pub(crate) const BUFFERS: usize = 4;
 /// Bytes of a unit's header in the file.
 pub(crate) const UNIT_HEADER_BYTES: usize = 8;
-const TAG_BYTES: usize = 16;
 /// Units begin at multiples of this.
 pub(crate) const UNIT_ALIGN: usize = 16;
 /// How often a failing read is tried.
 const READ_TRIES: usize = 3;
-/// How long a tier that failed to write takes nothing new.
+/// How long a tier that failed to write takes nothing new, and how long a cleaner rests that won nothing.
 const RETRY_NS: u64 = 100_000_000;
+/// How long after a search for dead processes there is no other.
+const REAP_NS: u64 = 10_000_000;
+/// A resting cleaner is woken when so many slots were freed: about what a segment holds.
+const CLEAN_FREED_SLOTS: u64 = 128;
 /// Fewer segments than this are not worth cleaning.
-const CLEAN_MIN_SEGMENTS: u64 = 8;
-
-/// What the file tier asks of the system. Tests put a failing one in its place.
-pub trait FileIo: Sync {
-    /// Reads at an offset, as `pread(2)`.
-    fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> Result<usize>;
-    /// Writes at an offset, as `pwrite(2)`.
-    fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize>;
-    /// Frees a range of the file.
-    fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()>;
-}
-
-/// The real system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LiveIo;
-
-impl FileIo for LiveIo {
-    fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
-        os::pread(fd, buf, offset)
-    }
-    fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
-        os::pwrite(fd, buf, offset)
-    }
-    fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()> {
-        os::punch_hole(fd, offset, len)
-    }
-}
+const CLEAN_MIN_SEGMENTS: u32 = 8;
+/// How long a segment's buffer is waited for: about a second. Then the tier is called full, and pages stay in memory.
+pub(crate) const WAIT_SPINS: u32 = 20_000;
+/// Longest name of a directory, with its NUL byte.
+const DIRECTORY_BYTES: usize = 1024;
 
 /// A unit's identity: what its seal is bound to besides the nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,44 +82,73 @@ impl UnitId {
     }
 }
 
+/// A unit as it will stand in the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Seal {
+    /// Bytes there.
+    pub stored: usize,
+    pub nonce: u64,
+    /// The number of its key.
+    pub key: u16,
+}
+
+/// Why nothing can be appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// No segment is free: one that is emptied would help.
+    NoRoom,
+    /// Writing does not work now.
+    Failed,
+}
+
+impl From<Refusal> for StoreError {
+    fn from(_: Refusal) -> StoreError {
+        StoreError::Full
+    }
+}
+
+/// Never used.
 const UNUSED: u32 = 0;
-const FREE: u32 = 1;
+const EMPTY: u32 = 1;
+/// Being taken or freed.
 const BUSY: u32 = 2;
 const USED: u32 = 3;
-const STATE: u32 = 3;
+/// This process does not need it any more; others may.
+const LEFT: u32 = 4;
+const STATE: u32 = 7;
+/// A child was forked that needs the segment.
+const SHARED: u32 = 1 << 3;
+/// It cannot be known when the segment may be freed: never.
+const PINNED: u32 = 1 << 4;
+const KEY_SHIFT: u32 = 16;
 
-/// A segment, as all processes see it.
-#[repr(C)]
-struct Segment {
-    /// Two bits of state; the rest counts reuses, so that a late check cannot free the next life.
-    state: AtomicU32,
-    pad: u32,
-    users: [AtomicU64; 2],
-}
-
-/// What all processes that share the file see.
-#[repr(C)]
-struct Shared {
-    nonce: AtomicU64,
-    /// Segments from this number on were never used.
-    next: AtomicU32,
-    free: AtomicU32,
-    in_use: AtomicU32,
-    /// A child lives in another pid namespace: processes can no longer be told dead by their number.
-    pids_unknown: AtomicU32,
-    /// Process ids; 0 free, `RESERVED` between fork and the child's first step, negative while being cleared.
-    users: [AtomicI32; MAX_USERS],
-}
-
-const RESERVED: i32 = i32::MIN;
-
-/// What this process alone knows of a segment.
+/// What this process knows of a segment. Private memory.
 #[repr(C)]
 struct Usage {
-    /// Live slots, and one more while a buffer holds the segment.
+    /// Live slots, and one more while a buffer holds the segment or the cleaner reads it.
     live: AtomicU32,
     /// Slots ever written.
     written: AtomicU32,
+    /// Bytes ever written.
+    filled: AtomicU32,
+    /// State and flags (both meaningful in this process's own file only), number of the key.
+    bits: AtomicU32,
+}
+
+impl Usage {
+    fn key(&self) -> u16 {
+        (self.bits.load(Acquire) >> KEY_SHIFT) as u16
+    }
+
+    fn state(&self) -> u32 {
+        self.bits.load(Acquire) & STATE
+    }
+
+    /// About how many bytes of the segment are live.
+    fn live_bytes(&self) -> u64 {
+        let (live, written) = (self.live.load(Relaxed) as u64, self.written.load(Relaxed).max(1) as u64);
+        self.filled.load(Relaxed) as u64 * live.min(written) / written
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -153,6 +161,8 @@ enum BufferState {
     Writing,
     /// Writing failed; it is tried again later and read from until then.
     Stuck,
+    /// A segment of another process's file that was not written when this process was forked: only read from.
+    Kept,
 }
 
 #[derive(Clone, Copy)]
@@ -160,34 +170,84 @@ struct Buffer {
     state: BufferState,
     segment: u32,
     filled: u32,
-    flushed: u32,
 }
 
 /// The file tier of one process. All-zero memory is a tier without a file, see [`FileTier::set`].
 pub(crate) struct FileTier {
-    shared: usize,
+    family: usize,
     usage: usize,
     buffers_at: usize,
     segment_count: u32,
     max_segments: u32,
+    /// Whether `max_segments` is a limit for the family, not the size of the tables.
+    bounded: bool,
     min_fd: i32,
-    directory: [u8; 1024],
-    cipher: Option<Aes128Gcm>,
-    salt: [u8; 4],
-    /// Descriptor + 1; 0 before the file is opened.
-    fd: AtomicI32,
-    user: AtomicU32,
+    pub keys: Keys,
+    volumes: [Volume; MAX_VOLUMES],
+    /// The file that this process writes: its number + 1; 0 for none.
+    own: AtomicU32,
+    /// Descriptors + 1; 0 for none.
+    write_fd: AtomicI32,
+    directory_fd: AtomicI32,
+    /// Keeps a number for the file of a child, when the program has used up all others.
+    spare_fd: AtomicI32,
+    open_error: AtomicI32,
+    /// The process that this is.
+    pid: AtomicI32,
+    /// Its number in the family + 1; 0 for none.
+    process: AtomicU32,
     buffers: SpinLock<[Buffer; BUFFERS]>,
     buffers_used: AtomicU32,
     retry_at_ns: AtomicU64,
+    reaped_at_ns: AtomicU64,
+    // Of the own file: all but `left_seen` counts segments.
     scan: AtomicU32,
-    own_segments: AtomicU64,
+    in_use: AtomicU32,
+    empty: AtomicU32,
+    left: AtomicU32,
+    left_seen: AtomicU32,
+    /// Live bytes in it.
+    own_bytes: AtomicU64,
     clean_wanted: AtomicBool,
+    clean_at_ns: AtomicU64,
+    freed_slots: AtomicU64,
+    freed_at_rest: AtomicU64,
 }
 
-/// Sizes of the tables for `segments` segments: shared, private.
-pub(crate) fn table_bytes(segments: usize) -> (usize, usize) {
-    (size_of::<Shared>() + segments * size_of::<Segment>(), segments * size_of::<Usage>())
+/// Zeroed memory for a file tier.
+pub(crate) struct Memory {
+    /// Shared by the family.
+    pub family: usize,
+    pub usage: usize,
+    pub keys: usize,
+    /// [`BUFFERS`] segments.
+    pub buffers: usize,
+}
+
+/// Sizes of the regions of a [`Memory`] for files of `segments` segments: family, usage, keys, buffers.
+pub(crate) fn memory_bytes(segments: usize) -> [usize; 4] {
+    let usage = segments * MAX_VOLUMES * size_of::<Usage>();
+    [size_of::<Family>(), usage, crate::keys::table_bytes(), BUFFERS * SEGMENT_BYTES]
+}
+
+/// What both sides of a fork need to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ForkedUse {
+    /// The child's number in each file's table.
+    users: [u8; MAX_VOLUMES],
+    /// The child's number in the family + 1.
+    process: u32,
+}
+
+/// The child needs nothing of the file.
+const NO_USER: u8 = u8::MAX;
+
+impl ForkedUse {
+    pub const NONE: ForkedUse = ForkedUse { users: [NO_USER; MAX_VOLUMES], process: 0 };
+
+    pub fn is_pinned(self) -> bool {
+        self.users.contains(&(FOR_EVER as u8))
+    }
 }
 
 impl FileTier {
@@ -197,165 +257,230 @@ impl FileTier {
     /// `at` points to zeroed memory that nothing else uses.
     pub unsafe fn zero_to_valid(at: *mut FileTier) {
         // SAFETY: as the caller says; all-zero is valid for every other field.
-        unsafe { (&raw mut (*at).cipher).write(None) };
+        unsafe { Keys::zero_to_valid(&raw mut (*at).keys) };
     }
 
-    /// Sets the tier up over zeroed tables of [`table_bytes`] and `BUFFERS` zeroed segments of buffers.
-    #[allow(clippy::too_many_arguments)]
-    pub fn set(
+    /// Sets the tier up and opens its file. Without a file the tier is full.
+    ///
+    /// # Errors
+    /// No randomness, or the directory's name is empty or too long.
+    pub fn set<I: FileIo>(
         &mut self,
-        shared: usize,
-        usage: usize,
-        buffers_at: usize,
+        io: &I,
+        memory: &Memory,
         segments: u32,
         max_bytes: u64,
         min_fd: i32,
         directory: &[u8],
     ) -> Result<()> {
-        let mut secret = [0u8; 20];
-        let mut filled = 0;
-        while filled < secret.len() {
-            match os::getrandom(&mut secret[filled..]) {
-                Ok(n) => filled += n,
-                Err(Errno::EINTR) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.cipher = Some(Aes128Gcm::new(Key::<Aes128Gcm>::from_slice(&secret[..16])));
-        self.salt.copy_from_slice(&secret[16..]);
-        for byte in &mut secret {
-            // SAFETY: a byte of our own array. Volatile, so that the key does not stay on the stack.
-            unsafe { core::ptr::write_volatile(byte, 0) };
-        }
-        let room = self.directory.len() - 1;
         let text = directory.split(|&b| b == 0).next().unwrap_or(&[]);
-        if text.is_empty() || text.len() > room {
+        let mut path = [0u8; DIRECTORY_BYTES];
+        if text.is_empty() || text.len() >= path.len() {
             return Err(Errno::ENOENT);
         }
-        self.directory[..text.len()].copy_from_slice(text);
-        (self.shared, self.usage, self.buffers_at) = (shared, usage, buffers_at);
+        path[..text.len()].copy_from_slice(text);
+        (self.family, self.usage, self.buffers_at) = (memory.family, memory.usage, memory.buffers);
         self.segment_count = segments;
-        let max = if max_bytes == 0 { segments as u64 } else { max_bytes / SEGMENT_BYTES as u64 };
+        self.bounded = max_bytes != 0;
+        let max = if self.bounded { max_bytes / SEGMENT_BYTES as u64 } else { segments as u64 };
         self.max_segments = max.min(segments as u64) as u32;
         self.min_fd = min_fd;
-        self.user.store(0, Relaxed);
-        self.shared().users[0].store(os::getpid(), Relaxed);
+        self.keys.set(memory.keys);
+        self.pid.store(os::getpid(), Relaxed);
+        let mut result = Ok(());
+        self.keys.renew(|secret| {
+            result = io.random(secret);
+            result.is_ok()
+        });
+        result?;
+        if let Some(process) = self.family().reserve(core::iter::empty()) {
+            self.family().set(process, os::getpid());
+            self.process.store(process as u32 + 1, Relaxed);
+        }
+        match io::open_directory(&path[..=text.len()]) {
+            Ok(fd) => self.directory_fd.store(io::raise(fd, min_fd) + 1, Release),
+            Err(e) => {
+                self.open_error.store(e.0, Relaxed);
+                return Ok(());
+            }
+        }
+        self.open_own(io);
         Ok(())
     }
 
-    fn shared(&self) -> &Shared {
-        // SAFETY: `set` was given the table, which lives as long as the store.
-        unsafe { &*(self.shared as *const Shared) }
+    fn family(&self) -> &Family {
+        // SAFETY: `set` was given zeroed memory for it, which lives as long as the store; all its fields are atomics.
+        unsafe { &*(self.family as *const Family) }
     }
 
-    fn segment(&self, segment: u32) -> &Segment {
-        debug_assert!(segment < self.segment_count);
-        // SAFETY: the table has `segment_count` entries behind the head.
-        unsafe { &*((self.shared + size_of::<Shared>()) as *const Segment).add(segment as usize) }
+    fn process(&self) -> Option<usize> {
+        (self.process.load(Relaxed) as usize).checked_sub(1)
     }
 
     fn usage(&self, segment: u32) -> &Usage {
-        debug_assert!(segment < self.segment_count);
-        // SAFETY: the table has `segment_count` entries.
-        unsafe { &*(self.usage as *const Usage).add(segment as usize) }
+        let (volume, number) = (volume_of(segment), number_of(segment));
+        debug_assert!(volume < MAX_VOLUMES && number < self.segment_count);
+        // SAFETY: the table has `segment_count` entries for each file.
+        unsafe { &*(self.usage as *const Usage).add(volume * self.segment_count as usize + number as usize) }
     }
 
-    fn used_segments(&self) -> u32 {
-        self.shared().next.load(Acquire).min(self.segment_count)
+    fn volume(&self, segment: u32) -> &Volume {
+        &self.volumes[volume_of(segment)]
+    }
+
+    /// The number of the file that this process writes.
+    fn own(&self) -> Option<usize> {
+        (self.own.load(Acquire) as usize).checked_sub(1)
+    }
+
+    /// Whether an offset is in the file that this process writes.
+    pub fn is_own(&self, offset: u64) -> bool {
+        self.own() == Some(volume_of((offset / SEGMENT_BYTES as u64) as u32))
     }
 
     /// Bytes of buffers and private tables that were touched.
     pub fn touched_bytes(&self) -> u64 {
         let buffers = self.buffers_used.load(Relaxed) as u64 * SEGMENT_BYTES as u64;
-        buffers + (self.used_segments() as usize * size_of::<Usage>()).next_multiple_of(4096) as u64
+        let usage = |v: &Volume| (v.bound.load(Relaxed) as usize * size_of::<Usage>()).next_multiple_of(4096) as u64;
+        buffers + self.volumes.iter().map(usage).sum::<u64>() + self.keys.touched_bytes()
     }
 
-    /// Bytes of all segments in use by the tree.
+    /// Bytes of all segments in use by the family.
     pub fn segment_bytes(&self) -> u64 {
-        self.shared().in_use.load(Relaxed) as u64 * SEGMENT_BYTES as u64
+        self.family().bytes()
     }
 
-    /// The descriptor of the file, once it is open.
-    pub fn fd(&self) -> Option<i32> {
-        let fd = self.fd.load(Acquire);
+    /// Counts live bytes at an offset, or takes them off, where they are in this process's own file.
+    pub fn count_own(&self, offset: u64, added_bytes: u64, removed_bytes: u64) {
+        if self.is_own(offset) {
+            self.own_bytes.fetch_add(added_bytes.wrapping_sub(removed_bytes), Relaxed);
+        }
+    }
+
+    // ---- descriptors ----
+
+    fn fd_of(word: &AtomicI32) -> Option<i32> {
+        let fd = word.load(Acquire);
         (fd != 0).then_some(fd - 1)
     }
 
-    // ---- opening ----
-
-    fn open(&self) -> Result<i32> {
-        if let Some(fd) = self.fd() {
-            return Ok(fd);
-        }
-        let flags = os::O_RDWR | os::O_CLOEXEC;
-        let fd = match os::open(&self.directory, flags | os::O_TMPFILE, 0o600) {
-            Ok(fd) => fd,
-            // File systems without O_TMPFILE answer in one of these ways.
-            Err(Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOENT | Errno(21)) => self.create_and_unlink(flags)?,
-            Err(e) => return Err(e),
-        };
-        let high = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize);
-        let fd = match high {
-            Ok(high) => {
-                let _ = os::close(fd);
-                high as i32
-            }
-            // The limit of descriptors is lower than the wish: keep the one we have.
-            Err(_) => fd,
-        };
-        self.fd.store(fd + 1, Release);
-        Ok(fd)
+    /// All descriptors in use now.
+    pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+        let own = [&self.write_fd, &self.directory_fd, &self.spare_fd].into_iter().filter_map(Self::fd_of);
+        own.chain(self.volumes.iter().filter_map(|volume| volume.fd()))
     }
 
-    fn create_and_unlink(&self, flags: usize) -> Result<i32> {
-        const O_CREAT_EXCL: usize = 0o100 | 0o200;
-        const AT_FDCWD: usize = -100isize as usize;
-        let mut random = [0u8; 8];
-        os::getrandom(&mut random)?;
-        let mut path = [0u8; 1024 + 32];
-        let len = self.directory.iter().position(|&b| b == 0).ok_or(Errno::ENOENT)?;
-        path[..len].copy_from_slice(&self.directory[..len]);
-        let name = b"/.outswap-";
-        path[len..len + name.len()].copy_from_slice(name);
-        for (i, byte) in random.iter().enumerate() {
-            path[len + name.len() + 2 * i] = b"0123456789abcdef"[(byte >> 4) as usize];
-            path[len + name.len() + 2 * i + 1] = b"0123456789abcdef"[(byte & 15) as usize];
+    /// The descriptor that writes the own file.
+    pub fn write_fd(&self) -> Option<i32> {
+        Self::fd_of(&self.write_fd)
+    }
+
+    /// Why there is no file to write, if that is so.
+    pub fn open_error(&self) -> Option<Errno> {
+        self.own().is_none().then(|| Errno(self.open_error.load(Relaxed)))
+    }
+
+    fn close(word: &AtomicI32) {
+        if let Some(fd) = Self::fd_of(word) {
+            // Closed before it is forgotten: until then the engine keeps the program from using the number.
+            let _ = os::close(fd);
+            word.store(0, Release);
         }
-        let fd = os::open(&path, flags | O_CREAT_EXCL, 0o600)?;
-        // SAFETY: the path is NUL-terminated and lives through the call.
-        let gone = unsafe { outswap_sys::syscall3(outswap_sys::nr::UNLINKAT, AT_FDCWD, path.as_ptr() as usize, 0) };
-        match outswap_sys::ret(gone) {
-            Ok(_) => Ok(fd),
-            Err(e) => {
-                let _ = os::close(fd);
-                Err(e)
+    }
+
+    /// Closes the directory: children forked from now on have no file to write to.
+    pub fn leave_directory(&self) {
+        Self::close(&self.directory_fd);
+    }
+
+    /// Opens a new file for this process, while it has one thread. False where that fails.
+    fn open_own<I: FileIo>(&self, io: &I) -> bool {
+        Self::close(&self.spare_fd);
+        let opened = self.try_open_own(io);
+        self.open_error.store(opened.err().map_or(0, |e| e.0), Relaxed);
+        // Of a file that children may read anyway.
+        if let Some(fd) = self.own().and_then(|own| self.volumes[own].fd())
+            && let Ok(spare) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
+        {
+            self.spare_fd.store(spare as i32 + 1, Release);
+        }
+        opened.is_ok()
+    }
+
+    fn try_open_own<I: FileIo>(&self, io: &I) -> Result<()> {
+        let directory = Self::fd_of(&self.directory_fd).ok_or(Errno::ENOENT)?;
+        let index = self.volumes.iter().position(|v| v.state.load(SeqCst) == FREE).ok_or(Errno::EMFILE)?;
+        self.clear_usage(index);
+        let NewFile { write_fd, read_fd } = io.create(directory)?;
+        self.write_fd.store(io::raise(write_fd, self.min_fd) + 1, Release);
+        let family = self.process().and_then(|process| self.family().take_file(process));
+        let volume = &self.volumes[index];
+        volume.begin(io::raise(read_fd, self.min_fd), family);
+        volume.user.store(FOR_EVER as u32, Relaxed);
+        for count in [&self.in_use, &self.empty, &self.left, &self.left_seen, &self.scan] {
+            count.store(0, Relaxed);
+        }
+        self.own_bytes.store(0, Relaxed);
+        self.clean_wanted.store(false, Relaxed);
+        self.own.store(index as u32 + 1, Release);
+        Ok(())
+    }
+
+    /// Forgets what a file that had this number before left in the table.
+    fn clear_usage(&self, index: usize) {
+        let used = self.volumes[index].bound.load(Acquire);
+        for number in 0..used {
+            let usage = self.usage(segment_of(index, number));
+            for word in [&usage.live, &usage.written, &usage.filled, &usage.bits] {
+                word.store(0, Relaxed);
             }
         }
     }
 
     // ---- sealing ----
 
-    /// Seals `payload` into `out` as it will stand in the file. Returns its length there and its nonce.
-    pub fn seal(&self, id: UnitId, payload: &[u8], out: &mut [u8; UNIT_BYTES]) -> Option<(usize, u64)> {
-        let cipher = self.cipher.as_ref()?;
-        let header = id.bytes();
-        let nonce = self.shared().nonce.fetch_add(1, Relaxed);
+    /// Seals `payload` into `out` as it will stand in the file.
+    pub fn seal(&self, id: UnitId, payload: &[u8], out: &mut [u8; UNIT_BYTES]) -> Option<Seal> {
+        self.own()?;
         let end = UNIT_HEADER_BYTES + payload.len();
-        out[..UNIT_HEADER_BYTES].copy_from_slice(&header);
         out[UNIT_HEADER_BYTES..end].copy_from_slice(payload);
-        let body = &mut out[UNIT_HEADER_BYTES..end];
-        let tag = cipher.encrypt_in_place_detached(&self.nonce(nonce), &header, body).ok()?;
-        out[end..end + TAG_BYTES].copy_from_slice(&tag);
-        let stored = id.stored_bytes();
-        out[end + TAG_BYTES..stored].fill(0);
-        Some((stored, nonce))
+        self.seal_in_place(id, out)
     }
 
-    fn nonce(&self, counter: u64) -> Nonce<aes_gcm::aead::consts::U12> {
-        let mut bytes = [0; 12];
-        bytes[..4].copy_from_slice(&self.salt);
-        bytes[4..].copy_from_slice(&counter.to_le_bytes());
-        bytes.into()
+    /// Seals the payload that stands in `unit` behind the header.
+    fn seal_in_place(&self, id: UnitId, unit: &mut [u8]) -> Option<Seal> {
+        let sealer = self.keys.current()?;
+        let (header, stored) = (id.bytes(), id.stored_bytes());
+        let end = UNIT_HEADER_BYTES + id.len as usize;
+        let nonce = self.keys.next_nonce();
+        unit[..UNIT_HEADER_BYTES].copy_from_slice(&header);
+        let tag = sealer.seal(nonce, &header, &mut unit[UNIT_HEADER_BYTES..end])?;
+        unit[end..end + TAG_BYTES].copy_from_slice(&tag);
+        unit[end + TAG_BYTES..stored].fill(0);
+        Some(Seal { stored, nonce, key: sealer.key })
+    }
+
+    /// Opens a unit in place. False where it is not what was sealed; then it is worthless.
+    fn open_in_place(&self, id: UnitId, key: u16, nonce: u64, unit: &mut [u8]) -> bool {
+        let end = UNIT_HEADER_BYTES + id.len as usize;
+        let Some((head, rest)) = unit.get_mut(..end + TAG_BYTES).map(|unit| unit.split_at_mut(UNIT_HEADER_BYTES))
+        else {
+            return false;
+        };
+        let (body, tag) = rest.split_at_mut(id.len as usize);
+        // The expected identity, not the one read, is what the seal must fit.
+        head == id.bytes() && self.keys.reader(key).open(nonce, &id.bytes(), body, tag)
+    }
+
+    /// Makes a unit of the segment at `from` one under the current key, where it is of another. `None` where that cannot be.
+    pub fn reseal(&self, id: UnitId, from: u64, nonce: u64, unit: &mut [u8]) -> Option<Seal> {
+        let key = self.usage((from / SEGMENT_BYTES as u64) as u32).key();
+        // None of another is drawn while this thread is here.
+        let current = self.keys.current_key()?;
+        if key == current {
+            return Some(Seal { stored: id.stored_bytes(), nonce, key });
+        }
+        if self.open_in_place(id, key, nonce, unit) { self.seal_in_place(id, unit) } else { None }
     }
 
     /// Reads the unit at `offset` and opens its seal; its payload then stands in `buf` behind the header.
@@ -368,25 +493,31 @@ impl FileTier {
         buf: &mut [u8; UNIT_BYTES],
         stats: &StoreStats,
     ) -> core::result::Result<(), StoreError> {
-        let end = UNIT_HEADER_BYTES + id.len as usize;
-        let stored = end + TAG_BYTES;
+        let stored = UNIT_HEADER_BYTES + id.len as usize + TAG_BYTES;
         if stored > buf.len() {
             return Err(StoreError::Corrupt);
         }
+        let key = self.usage((offset / SEGMENT_BYTES as u64) as u32).key();
         self.read_raw(io, offset, &mut buf[..stored], stats)?;
-        let (head, rest) = buf.split_at_mut(UNIT_HEADER_BYTES);
-        let (body, rest) = rest.split_at_mut(id.len as usize);
-        let tag = Tag::clone_from_slice(&rest[..TAG_BYTES]);
-        let cipher = self.cipher.as_ref().ok_or(StoreError::Io)?;
-        if head != id.bytes() {
-            return Err(StoreError::Corrupt);
+        if self.open_in_place(id, key, nonce, buf) { Ok(()) } else { Err(StoreError::Corrupt) }
+    }
+
+    /// Reads from a segment's file; `None` where this process does not have it any more.
+    fn pread<I: FileIo>(&self, io: &I, segment: u32, buf: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        if self.own() == Some(volume_of(segment)) {
+            // Not through the descriptor that children inherit: its flags are theirs to change, too.
+            return self.write_fd().map(|fd| io.pread(fd, buf, offset));
         }
-        // The expected identity, not the one read, is what the seal must fit.
-        cipher.decrypt_in_place_detached(&self.nonce(nonce), &id.bytes(), body, &tag).map_err(|_| StoreError::Corrupt)
+        let volume = self.volume(segment);
+        let done = volume.reading(|fd| io.pread(fd, buf, offset));
+        if volume.state.load(SeqCst) == CLOSING {
+            self.close_idle();
+        }
+        done
     }
 
     /// Reads bytes of a segment from its buffer or the file.
-    pub fn read_raw<I: FileIo>(
+    fn read_raw<I: FileIo>(
         &self,
         io: &I,
         offset: u64,
@@ -408,14 +539,15 @@ impl FileTier {
                 return Ok(());
             }
         }
-        let Some(fd) = self.fd() else { return Err(StoreError::Io) };
+        let at = number_of(segment) as u64 * SEGMENT_BYTES as u64 + at as u64;
         let (mut done, mut tries) = (0, 0);
         while done < buf.len() {
-            match io.pread(fd, &mut buf[done..], offset + done as u64) {
-                Ok(n) if n > 0 => done += n.min(buf.len() - done),
-                Err(Errno::EINTR) => {}
+            match self.pread(io, segment, &mut buf[done..], at + done as u64) {
+                Some(Ok(n)) if n > 0 => done += n.min(buf.len() - done),
+                Some(Err(Errno::EINTR)) => {}
+                None => return Err(StoreError::Io),
                 // An error, or an end of file where there must be data.
-                _ => {
+                Some(_) => {
                     add(&stats.errors, 1);
                     tries += 1;
                     if tries == READ_TRIES {
@@ -428,42 +560,69 @@ impl FileTier {
         Ok(())
     }
 
+    /// Reads as much of a segment as its file has; the rest is zero, which is no unit. False on an error.
+    pub fn read_segment<I: FileIo>(&self, io: &I, segment: u32, bytes: &mut [u8], stats: &StoreStats) -> bool {
+        bytes.fill(0);
+        let at = number_of(segment) as u64 * SEGMENT_BYTES as u64;
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.pread(io, segment, &mut bytes[done..], at + done as u64) {
+                Some(Ok(0)) => break,
+                Some(Ok(n)) => done += n.min(bytes.len() - done),
+                Some(Err(Errno::EINTR)) => {}
+                _ => return false,
+            }
+        }
+        add(&stats.file_read_total, done as u64);
+        true
+    }
+
     // ---- writing ----
 
     fn buffer(&self, index: usize) -> usize {
         self.buffers_at + index * SEGMENT_BYTES
     }
 
-    /// Puts a sealed unit of `slots` pages into the open segment. Returns its offset in the file.
+    /// Puts a sealed unit of `slots` pages into the open segment. Returns its offset among the segments of all files.
     pub fn append<I: FileIo>(
         &self,
         io: &I,
-        sealed: &[u8],
+        unit: &[u8],
+        key: u16,
         slots: u32,
         cleaning: bool,
         stats: &StoreStats,
-    ) -> core::result::Result<u64, StoreError> {
+    ) -> core::result::Result<u64, Refusal> {
         enum Step {
             Flush(usize),
             Open(usize),
             Wait,
         }
+        let mut waits = 0;
         loop {
+            if self.own().is_none() {
+                return Err(Refusal::Failed);
+            }
             let step = {
                 let mut buffers = self.buffers.lock();
                 if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Open) {
                     let buffer = &mut buffers[i];
+                    let usage = self.usage(buffer.segment);
+                    if usage.key() != key {
+                        // Sealed before a fork: cannot be, as none happens meanwhile.
+                        return Err(Refusal::Failed);
+                    }
                     let at = buffer.filled as usize;
-                    if at + sealed.len() <= SEGMENT_BYTES {
+                    if at + unit.len() <= SEGMENT_BYTES {
                         // SAFETY: the open buffer's unfilled part is written under its lock only.
                         unsafe {
                             let to = (self.buffer(i) + at) as *mut u8;
-                            core::ptr::copy_nonoverlapping(sealed.as_ptr(), to, sealed.len());
+                            core::ptr::copy_nonoverlapping(unit.as_ptr(), to, unit.len());
                         }
-                        buffer.filled += sealed.len() as u32;
-                        let usage = self.usage(buffer.segment);
+                        buffer.filled += unit.len() as u32;
                         usage.live.fetch_add(slots, Relaxed);
                         usage.written.fetch_add(slots, Relaxed);
+                        usage.filled.store(buffer.filled, Relaxed);
                         return Ok(buffer.segment as u64 * SEGMENT_BYTES as u64 + at as u64);
                     }
                     buffer.state = BufferState::Writing;
@@ -471,9 +630,8 @@ impl FileTier {
                 } else if buffers.iter().any(|b| b.state == BufferState::Opening) {
                     Step::Wait
                 } else {
-                    let retry_at_ns = self.retry_at_ns.load(Relaxed);
-                    if retry_at_ns != 0 && os::monotonic_ns() < retry_at_ns {
-                        return Err(StoreError::Full);
+                    if self.rests(&self.retry_at_ns) {
+                        return Err(Refusal::Failed);
                     }
                     if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Stuck) {
                         buffers[i].state = BufferState::Writing;
@@ -481,28 +639,29 @@ impl FileTier {
                     } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
                         buffers[i].state = BufferState::Opening;
                         Step::Open(i)
-                    } else {
+                    } else if buffers.iter().any(|b| b.state == BufferState::Writing) {
                         Step::Wait
+                    } else {
+                        // All are kept for reading.
+                        return Err(Refusal::Failed);
                     }
                 }
             };
             match step {
-                // Others write their segments, or open one: both end soon, and need nothing of us.
-                Step::Wait => os::sched_yield(),
+                // Others write their segments, or open one: both end soon, unless the disk or a process hangs.
+                Step::Wait if waits == WAIT_SPINS => return Err(Refusal::Failed),
+                Step::Wait => {
+                    os::wait_a_little(waits);
+                    waits += 1;
+                }
                 Step::Flush(i) => self.flush(io, i, stats)?,
                 Step::Open(i) => {
-                    let segment = match self.open() {
-                        Ok(_) => self.claim(io, cleaning),
-                        Err(_) => {
-                            self.failed(stats);
-                            Err(StoreError::Full)
-                        }
-                    };
+                    let segment = self.claim(io, cleaning, key);
                     let mut buffers = self.buffers.lock();
                     match segment {
                         Ok(segment) => {
                             self.buffers_used.fetch_max(i as u32 + 1, Relaxed);
-                            buffers[i] = Buffer { state: BufferState::Open, segment, filled: 0, flushed: 0 };
+                            buffers[i] = Buffer { state: BufferState::Open, segment, filled: 0 };
                         }
                         Err(e) => {
                             buffers[i].state = BufferState::Free;
@@ -514,22 +673,28 @@ impl FileTier {
         }
     }
 
+    /// Whether the time until which something rests, 0 for none, has not come.
+    fn rests(&self, until_ns: &AtomicU64) -> bool {
+        let until_ns = until_ns.load(Relaxed);
+        until_ns != 0 && os::monotonic_ns() < until_ns
+    }
+
     fn failed(&self, stats: &StoreStats) {
         add(&stats.errors, 1);
         self.retry_at_ns.store(os::monotonic_ns() + RETRY_NS, Relaxed);
     }
 
     /// Writes what a buffer in state `Writing` holds. On failure the buffer keeps it.
-    fn flush<I: FileIo>(&self, io: &I, index: usize, stats: &StoreStats) -> core::result::Result<(), StoreError> {
-        let Buffer { segment, filled, flushed, .. } = self.buffers.lock()[index];
+    fn flush<I: FileIo>(&self, io: &I, index: usize, stats: &StoreStats) -> core::result::Result<(), Refusal> {
+        let Buffer { segment, filled, .. } = self.buffers.lock()[index];
         // Only the buffer's own mark is left: nobody will ever read it.
         let dead = self.usage(segment).live.load(Acquire) == 1;
-        let write = || self.write(io, index, segment, flushed as usize, filled as usize, stats);
+        let write = || self.write(io, index, segment, filled as usize, stats);
         // A full disk may be full of what children that ended had shared.
-        if !dead && write().is_err() && !(self.reap(io) && write().is_ok()) {
+        if !dead && write().is_err() && !(self.collect(io, true) && write().is_ok()) {
             self.buffers.lock()[index].state = BufferState::Stuck;
             self.failed(stats);
-            return Err(StoreError::Full);
+            return Err(Refusal::Failed);
         }
         self.retry_at_ns.store(0, Relaxed);
         self.buffers.lock()[index].state = BufferState::Free;
@@ -537,24 +702,20 @@ impl FileTier {
         Ok(())
     }
 
-    fn write<I: FileIo>(
-        &self,
-        io: &I,
-        index: usize,
-        segment: u32,
-        from: usize,
-        to: usize,
-        stats: &StoreStats,
-    ) -> Result<()> {
-        let fd = self.open()?;
+    fn write<I: FileIo>(&self, io: &I, index: usize, segment: u32, len: usize, stats: &StoreStats) -> Result<()> {
+        // Only its own file: what another process's file holds is that process's.
+        if self.own() != Some(volume_of(segment)) {
+            return Err(Errno::EBADF);
+        }
+        let fd = self.write_fd().ok_or(Errno::EBADF)?;
         // SAFETY: what is filled does not change, and the buffer is not given up before this returns.
-        let bytes = unsafe { core::slice::from_raw_parts((self.buffer(index) + from) as *const u8, to - from) };
-        let offset = segment as u64 * SEGMENT_BYTES as u64 + from as u64;
+        let bytes = unsafe { core::slice::from_raw_parts(self.buffer(index) as *const u8, len) };
+        let offset = number_of(segment) as u64 * SEGMENT_BYTES as u64;
         let mut done = 0;
         while done < bytes.len() {
             match io.pwrite(fd, &bytes[done..], offset + done as u64) {
                 Ok(0) => return Err(Errno::EIO),
-                Ok(n) => done += n,
+                Ok(n) => done += n.min(bytes.len() - done),
                 Err(Errno::EINTR) => {}
                 Err(e) => return Err(e),
             }
@@ -565,127 +726,199 @@ impl FileTier {
 
     // ---- segments ----
 
-    fn claim<I: FileIo>(&self, io: &I, cleaning: bool) -> core::result::Result<u32, StoreError> {
-        let shared = self.shared();
-        // The last segment of a bounded file is for the cleaner, which needs room to make room.
-        let kept = if !cleaning && self.max_segments >= 4 { 1 } else { 0 };
-        let mut reaped = false;
-        loop {
-            if shared.in_use.fetch_add(1, AcqRel) < self.max_segments.saturating_sub(kept) {
-                break;
-            }
-            shared.in_use.fetch_sub(1, AcqRel);
-            if reaped || !self.reap(io) {
-                return Err(StoreError::Full);
-            }
-            reaped = true;
+    /// Tells the family how large the own file is.
+    fn publish(&self) {
+        if let Some(own) = self.own()
+            && let Some(file) = (self.volumes[own].family.load(Relaxed) as usize).checked_sub(1)
+        {
+            self.family().set_size(file, self.in_use.load(Relaxed));
         }
-        let Some(segment) = self.find() else {
-            shared.in_use.fetch_sub(1, AcqRel);
-            return Err(StoreError::Full);
-        };
-        let entry = self.segment(segment);
-        let user = self.user.load(Relaxed) as usize;
-        // The bit first: whoever sees the segment used and without users may free it.
-        entry.users[user / 64].fetch_or(1 << (user % 64), AcqRel);
-        let usage = self.usage(segment);
-        usage.live.store(1, Relaxed);
-        usage.written.store(0, Relaxed);
-        let state = entry.state.load(Relaxed);
-        entry.state.store((state & !STATE) | USED, Release);
-        let own = self.own_segments.fetch_add(1, Relaxed) + 1;
-        if own > CLEAN_MIN_SEGMENTS {
-            self.clean_wanted.store(true, Relaxed);
-        }
-        Ok(segment)
     }
 
-    /// Makes a free segment busy.
-    fn find(&self) -> Option<u32> {
-        let shared = self.shared();
-        let used = self.used_segments();
-        if shared.free.load(Acquire) > 0 && used > 0 {
+    /// Whether what the family uses, with one segment that was just added, is within the limit.
+    fn fits(&self, kept: u32, reap: bool) -> bool {
+        if !self.bounded {
+            return self.in_use.load(Relaxed) <= self.max_segments;
+        }
+        // Who is not counted gets nothing.
+        let counted = self.own().is_some_and(|own| self.volumes[own].family.load(Relaxed) != 0);
+        counted && self.family().segments(reap) <= self.max_segments.saturating_sub(kept) as u64
+    }
+
+    fn claim<I: FileIo>(&self, io: &I, cleaning: bool, key: u16) -> core::result::Result<u32, Refusal> {
+        // The last segment of a bounded file is for the cleaner, which needs room to make room.
+        let kept = if !cleaning && self.bounded && self.max_segments >= 4 { 1 } else { 0 };
+        let mut reap = false;
+        loop {
+            self.in_use.fetch_add(1, AcqRel);
+            self.publish();
+            if self.fits(kept, reap)
+                && let Some(segment) = self.find(io)
+            {
+                self.take(segment, key);
+                return Ok(segment);
+            }
+            self.in_use.fetch_sub(1, AcqRel);
+            self.publish();
+            if reap || self.rests(&self.reaped_at_ns) {
+                return Err(Refusal::NoRoom);
+            }
+            reap = true;
+            self.reaped_at_ns.store(os::monotonic_ns() + REAP_NS, Relaxed);
+            self.collect(io, true);
+        }
+    }
+
+    /// Makes a busy segment one that a buffer holds.
+    fn take(&self, segment: u32, key: u16) {
+        let usage = self.usage(segment);
+        usage.written.store(0, Relaxed);
+        usage.filled.store(0, Relaxed);
+        self.keys.hold(key);
+        usage.bits.store(USED | (key as u32) << KEY_SHIFT, Release);
+        usage.live.store(1, Release);
+        self.volume(segment).live_segments.fetch_add(1, AcqRel);
+        if self.in_use.load(Relaxed).saturating_sub(self.left.load(Relaxed)) > CLEAN_MIN_SEGMENTS {
+            self.clean_wanted.store(true, Relaxed);
+        }
+    }
+
+    /// Makes an empty segment of the own file busy.
+    fn find<I: FileIo>(&self, io: &I) -> Option<u32> {
+        let own = self.own()?;
+        let volume = &self.volumes[own];
+        let used = volume.bound.load(Acquire);
+        let limit = (io.size_limit_bytes() / SEGMENT_BYTES as u64).min(self.segment_count as u64) as u32;
+        if self.empty.load(Acquire) > 0 && used > 0 {
             let start = self.scan.load(Relaxed) % used;
             for i in 0..used {
-                let segment = (start + i) % used;
-                let entry = self.segment(segment);
-                let state = entry.state.load(Relaxed);
-                if state & STATE == FREE
-                    && entry.state.compare_exchange(state, (state & !STATE) | BUSY, AcqRel, Relaxed).is_ok()
+                let number = (start + i) % used;
+                let segment = segment_of(own, number);
+                let bits = &self.usage(segment).bits;
+                if number < limit
+                    && bits.load(Relaxed) & STATE == EMPTY
+                    && bits.compare_exchange(EMPTY, BUSY, AcqRel, Relaxed).is_ok()
                 {
-                    shared.free.fetch_sub(1, AcqRel);
-                    self.scan.store(segment + 1, Relaxed);
+                    self.empty.fetch_sub(1, AcqRel);
+                    self.scan.store(number + 1, Relaxed);
                     return Some(segment);
                 }
             }
         }
-        let segment =
-            shared.next.fetch_update(AcqRel, Acquire, |next| (next < self.segment_count).then_some(next + 1)).ok()?;
-        self.segment(segment).state.store(UNUSED | BUSY, Release);
+        let number = volume.bound.fetch_update(AcqRel, Acquire, |next| (next < limit).then_some(next + 1)).ok()?;
+        let segment = segment_of(own, number);
+        debug_assert!(self.usage(segment).state() == UNUSED);
+        self.usage(segment).bits.store(BUSY, Release);
         Some(segment)
     }
 
     /// Takes `slots` live slots off a segment; the last one gives the segment up. Does file I/O: no locks held.
     pub fn release_slots<I: FileIo>(&self, io: &I, segment: u32, slots: u32) {
-        if slots > 0 && self.usage(segment).live.fetch_sub(slots, AcqRel) == slots {
-            self.own_segments.fetch_sub(1, Relaxed);
-            self.leave(io, segment, self.user.load(Relaxed) as usize);
+        self.freed_slots.fetch_add(slots as u64, Relaxed);
+        let usage = self.usage(segment);
+        if slots == 0 || usage.live.fetch_sub(slots, AcqRel) != slots {
+            return;
         }
+        self.keys.release(usage.key());
+        let volume = self.volume(segment);
+        if self.own() != Some(volume_of(segment)) {
+            volume.leave(number_of(segment), volume.user.load(Relaxed) as usize);
+            if volume.live_segments.fetch_sub(1, AcqRel) == 1 {
+                volume.state.store(CLOSING, SeqCst);
+                self.close_idle();
+            }
+            return;
+        }
+        volume.live_segments.fetch_sub(1, AcqRel);
+        let bits = usage.bits.load(Acquire);
+        if bits & PINNED == 0 {
+            self.left.fetch_add(1, AcqRel);
+        }
+        usage.bits.store(bits & !STATE | LEFT, Release);
+        self.free_left(io, segment);
+        self.collect_if_told(io);
     }
 
-    /// Takes a user's bit off a segment and frees the segment if it was the last.
-    fn leave<I: FileIo>(&self, io: &I, segment: u32, user: usize) {
-        if user == FOR_EVER {
-            return;
-        }
-        let entry = self.segment(segment);
-        entry.users[user / 64].fetch_and(!(1 << (user % 64)), AcqRel);
-        let state = entry.state.load(Acquire);
-        if state & STATE != USED || entry.users.iter().any(|word| word.load(Acquire) != 0) {
-            return;
-        }
-        let life = state & !STATE;
-        if entry.state.compare_exchange(state, life | BUSY, AcqRel, Relaxed).is_err() {
-            return;
-        }
-        if let Some(fd) = self.fd() {
-            // Where the file system cannot do it, the blocks are overwritten by the next use.
-            let _ = io.punch(fd, segment as u64 * SEGMENT_BYTES as u64, SEGMENT_BYTES as u64);
-        }
-        let shared = self.shared();
-        entry.state.store(life.wrapping_add(STATE + 1) | FREE, Release);
-        shared.free.fetch_add(1, AcqRel);
-        shared.in_use.fetch_sub(1, AcqRel);
-    }
-
-    /// Frees what dead processes held. Returns whether there were any.
-    fn reap<I: FileIo>(&self, io: &I) -> bool {
-        let shared = self.shared();
-        if shared.pids_unknown.load(Acquire) != 0 {
+    /// Frees a segment of the own file that nobody needs any more.
+    fn free_left<I: FileIo>(&self, io: &I, segment: u32) -> bool {
+        let usage = self.usage(segment);
+        let bits = usage.bits.load(Acquire);
+        let busy = bits & !STATE | BUSY;
+        if bits & STATE != LEFT
+            || bits & PINNED != 0
+            || usage.bits.compare_exchange(bits, busy, AcqRel, Relaxed).is_err()
+        {
             return false;
         }
-        let me = os::getpid();
+        // Looked at only now that nobody else can free the segment and let it begin anew.
+        if bits & SHARED != 0 && self.volume(segment).is_shared(number_of(segment)) {
+            usage.bits.store(bits, Release);
+            return false;
+        }
+        if let Some(fd) = self.write_fd() {
+            // Where the file system cannot do it, the blocks are overwritten by the next use.
+            let _ = io.punch(fd, number_of(segment) as u64 * SEGMENT_BYTES as u64, SEGMENT_BYTES as u64);
+        }
+        usage.bits.store(EMPTY, Release);
+        self.left.fetch_sub(1, AcqRel);
+        self.empty.fetch_add(1, AcqRel);
+        self.in_use.fetch_sub(1, AcqRel);
+        self.publish();
+        true
+    }
+
+    /// Frees the segments of the own file that this process had left before others did. Returns whether there were any.
+    pub fn collect<I: FileIo>(&self, io: &I, reap: bool) -> bool {
+        let Some(own) = self.own() else { return false };
+        if self.left.load(Acquire) == 0 {
+            return false;
+        }
+        let volume = &self.volumes[own];
+        if reap {
+            volume.reap();
+        }
+        if let Some(table) = volume.table() {
+            self.left_seen.store(table.left.load(Acquire), Relaxed);
+        }
         let mut any = false;
-        for (user, entry) in shared.users.iter().enumerate() {
-            let pid = entry.load(Acquire);
-            if pid == 0 || pid == RESERVED || pid == me || os::kill(pid.abs(), 0) != Err(Errno::ESRCH) {
-                continue;
-            }
-            // A negative number: its cleaner died too.
-            if entry.compare_exchange(pid, -me, AcqRel, Relaxed).is_err() {
-                continue;
-            }
-            self.leave_all(io, user);
-            entry.store(0, Release);
-            any = true;
+        for number in 0..volume.bound.load(Acquire) {
+            let segment = segment_of(own, number);
+            any |= self.usage(segment).state() == LEFT && self.free_left(io, segment);
         }
         any
     }
 
-    fn leave_all<I: FileIo>(&self, io: &I, user: usize) {
-        for segment in 0..self.used_segments() {
-            if self.segment(segment).users[user / 64].load(Acquire) >> (user % 64) & 1 != 0 {
-                self.leave(io, segment, user);
+    /// Does so now and then, looking for dead processes.
+    pub fn tend<I: FileIo>(&self, io: &I) {
+        if self.left.load(Acquire) > 0 && !self.rests(&self.reaped_at_ns) {
+            self.reaped_at_ns.store(os::monotonic_ns() + REAP_NS, Relaxed);
+            self.collect(io, true);
+        }
+    }
+
+    /// Does so where another process says that it has left something.
+    fn collect_if_told<I: FileIo>(&self, io: &I) {
+        let told = |table: &Table| table.left.load(Acquire) != self.left_seen.load(Relaxed);
+        if self.left.load(Acquire) > 0
+            && let Some(own) = self.own()
+            && self.volumes[own].table().is_some_and(told)
+        {
+            self.collect(io, false);
+        }
+    }
+
+    /// Closes files that this process does not need any more, unless someone reads there just now.
+    fn close_idle(&self) {
+        // A vforked child has a table of descriptors of its own: its parent closes the parent's.
+        if os::getpid() != self.pid.load(Relaxed) {
+            return;
+        }
+        for volume in &self.volumes {
+            if volume.state.load(SeqCst) == CLOSING
+                && let Some(file) = volume.close_if_idle(self.segment_count)
+                && let Some(process) = self.process()
+            {
+                self.family().close(process, file);
             }
         }
     }
@@ -693,28 +926,49 @@ impl FileTier {
     // ---- cleaning ----
 
     /// Whether so little of this process's segments is live that one should be emptied.
-    pub fn wants_cleaning(&self, live_bytes: u64) -> bool {
+    pub fn wants_cleaning(&self) -> bool {
+        let segments = || self.in_use.load(Relaxed).saturating_sub(self.left.load(Relaxed)) as u64;
         self.clean_wanted.load(Relaxed)
             && self.clean_wanted.swap(false, Relaxed)
-            && live_bytes * 2 < self.own_segments.load(Relaxed) * SEGMENT_BYTES as u64
+            && self.own_bytes.load(Relaxed) * 2 < segments() * SEGMENT_BYTES as u64
     }
 
-    /// The segment, written and not buffered, of which the smallest part is live.
+    /// Whether the cleaner may look for work: not soon after it won nothing, unless much was freed since.
+    pub fn may_clean(&self) -> bool {
+        let freed = self.freed_slots.load(Relaxed).wrapping_sub(self.freed_at_rest.load(Relaxed));
+        !self.rests(&self.retry_at_ns) && (!self.rests(&self.clean_at_ns) || freed >= CLEAN_FREED_SLOTS)
+    }
+
+    /// The cleaner won nothing.
+    pub fn rest_cleaning(&self) {
+        self.freed_at_rest.store(self.freed_slots.load(Relaxed), Relaxed);
+        self.clean_at_ns.store(os::monotonic_ns() + RETRY_NS, Relaxed);
+    }
+
+    /// The segment of the own file, written and not buffered, of which the smallest part is live, and that would be free
+    /// once it is empty.
     pub fn sparsest(&self) -> Option<u32> {
+        let own = self.own()?;
+        let volume = &self.volumes[own];
         let mut best: Option<(u64, u32)> = None;
         let buffered = *self.buffers.lock();
-        for segment in 0..self.used_segments() {
+        for number in 0..volume.bound.load(Acquire) {
+            let segment = segment_of(own, number);
             let usage = self.usage(segment);
-            let (live, written) = (usage.live.load(Relaxed) as u64, usage.written.load(Relaxed) as u64);
+            let (bits, bytes) = (usage.bits.load(Acquire), usage.live_bytes());
             let busy = |b: &Buffer| b.state != BufferState::Free && b.segment == segment;
             // At least a quarter must be won.
-            if live == 0 || written == 0 || live * 4 > written * 3 || buffered.iter().any(busy) {
+            if bits & STATE != USED
+                || usage.live.load(Relaxed) == 0
+                || bytes * 4 > SEGMENT_BYTES as u64 * 3
+                || best.is_some_and(|(least, _)| bytes >= least)
+                || bits & PINNED != 0
+                || bits & SHARED != 0 && volume.is_shared(number)
+                || buffered.iter().any(busy)
+            {
                 continue;
             }
-            let share = live * 1024 / written;
-            if best.is_none_or(|(least, _)| share < least) {
-                best = Some((share, segment));
-            }
+            best = Some((bytes, segment));
         }
         best.map(|(_, segment)| segment)
     }
@@ -734,81 +988,198 @@ impl FileTier {
         ready
     }
 
+    /// Whether nothing but the caller's own [`FileTier::hold`] is left of a segment.
+    pub fn is_emptied(&self, segment: u32) -> bool {
+        self.usage(segment).live.load(Acquire) == 1
+    }
+
     // ---- fork and exit ----
 
-    /// Writes out the open segment and reserves an entry for the child. False where no entry was free.
-    pub fn fork_prepare<I: FileIo>(&self, io: &I, stats: &StoreStats) -> u32 {
-        let open = self.buffers.lock().iter().position(|b| b.state == BufferState::Open);
+    /// Writes out and closes the open segment, and reserves what the child needs in the tables of the files.
+    pub fn fork_prepare<I: FileIo>(&self, io: &I, stats: &StoreStats) -> ForkedUse {
+        let open = {
+            let mut buffers = self.buffers.lock();
+            let open = buffers.iter().position(|b| b.state == BufferState::Open);
+            open.inspect(|&i| buffers[i].state = BufferState::Writing)
+        };
         if let Some(i) = open {
-            let Buffer { segment, filled, flushed, .. } = self.buffers.lock()[i];
-            match self.write(io, i, segment, flushed as usize, filled as usize, stats) {
-                Ok(()) => self.buffers.lock()[i].flushed = filled,
-                Err(_) => {
-                    // Both keep the bytes and will write the same ones to the same place.
-                    self.buffers.lock()[i].state = BufferState::Stuck;
-                    self.failed(stats);
-                }
+            // Failing, both keep the bytes.
+            let _ = self.flush(io, i, stats);
+        }
+        self.forget_kept(io);
+        self.close_idle();
+        self.collect(io, true);
+        let mut forked = ForkedUse::NONE;
+        for (index, volume) in self.volumes.iter().enumerate() {
+            if volume.state.load(SeqCst) == HELD && volume.live_segments.load(Acquire) > 0 {
+                forked.users[index] = self.share(index, volume) as u8;
             }
         }
-        // Children that ended hold on to what they shared.
-        self.reap(io);
-        let shared = self.shared();
-        let free = || shared.users.iter().position(|u| u.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok());
-        let child = free().unwrap_or_else(|| {
-            add(&stats.pinned_forks, 1);
-            FOR_EVER
-        });
-        for segment in 0..self.used_segments() {
-            if self.usage(segment).live.load(Acquire) > 0 {
-                self.segment(segment).users[child / 64].fetch_or(1 << (child % 64), AcqRel);
+        add(&stats.pinned_forks, forked.is_pinned() as u64);
+        let files = self.volumes.iter().zip(forked.users).filter(|(_, user)| *user != NO_USER);
+        let files = files.filter_map(|(volume, _)| (volume.family.load(Relaxed) as usize).checked_sub(1));
+        forked.process = self.family().reserve(files).map_or(0, |process| process as u32 + 1);
+        forked
+    }
+
+    /// Marks what this process needs of a file as needed by a child, too. Returns the child's number there.
+    fn share(&self, index: usize, volume: &Volume) -> usize {
+        let own = self.own() == Some(index);
+        let table = if own { volume.share(self.segment_count) } else { volume.table() };
+        let reserve = |table: &Table| {
+            table.users.reserve().or_else(|| {
+                volume.reap();
+                table.users.reserve()
+            })
+        };
+        let user = table.and_then(reserve).unwrap_or(FOR_EVER);
+        for number in 0..volume.bound.load(Acquire) {
+            let usage = self.usage(segment_of(index, number));
+            if usage.live.load(Acquire) > 0 {
+                usage.bits.fetch_or(if table.is_none() || user == FOR_EVER { SHARED | PINNED } else { SHARED }, AcqRel);
+                volume.join(number, user);
             }
         }
-        child as u32
+        user
     }
 
     /// In the parent, after the fork: `child_pid` as fork returned it, or not positive where it failed.
-    pub fn fork_parent<I: FileIo>(&self, io: &I, child: u32, child_pid: i32) {
-        if child as usize == FOR_EVER {
-            return;
+    pub fn fork_parent<I: FileIo>(&self, io: &I, forked: &ForkedUse, child_pid: i32) {
+        for (volume, user) in self.volumes.iter().zip(forked.users) {
+            let user = user as usize;
+            let Some(table) = volume.table().filter(|_| user < MAX_USERS) else { continue };
+            if child_pid > 0 {
+                table.users.confirm(user, child_pid);
+            } else {
+                volume.leave_all(user);
+                table.users.set(user, 0);
+            }
         }
-        let entry = &self.shared().users[child as usize];
+        if let Some(process) = (forked.process as usize).checked_sub(1) {
+            if child_pid > 0 {
+                self.family().confirm(process, child_pid);
+            } else {
+                self.family().forget(process);
+            }
+        }
         if child_pid > 0 {
-            // The child may have done so itself, or have ended already.
-            let _ = entry.compare_exchange(RESERVED, child_pid, AcqRel, Relaxed);
-        } else {
-            self.leave_all(io, child as usize);
-            entry.store(0, Release);
+            self.keys.renew(|secret| io.random(secret).is_ok());
         }
     }
 
-    /// In the child, before anything else: `parent_pid` is the parent's own idea of its process id.
-    pub fn fork_child<I: FileIo>(&self, io: &I, child: u32, parent_pid: i32) {
-        let shared = self.shared();
+    /// In the child, before anything else: `parent_pid` is the parent's own idea of its process id. Afterwards the child
+    /// cannot write to any file but its own new one.
+    pub fn fork_child<I: FileIo>(&self, io: &I, forked: &ForkedUse, parent_pid: i32, stats: &StoreStats) {
         // SAFETY: touches no memory.
         let seen = unsafe { outswap_sys::syscall0(outswap_sys::nr::GETPPID) } as i32;
-        if seen != parent_pid && seen == 0 {
-            shared.pids_unknown.store(1, Release);
+        let pids_unknown = seen != parent_pid && seen == 0;
+        let pid = os::getpid();
+        self.pid.store(pid, Relaxed);
+        self.keys.renew(|secret| io.random(secret).is_ok());
+        Self::close(&self.write_fd);
+        self.own.store(0, Release);
+        for until in [&self.retry_at_ns, &self.reaped_at_ns, &self.clean_at_ns] {
+            until.store(0, Relaxed);
         }
-        self.user.store(child, Relaxed);
-        if (child as usize) < MAX_USERS {
-            shared.users[child as usize].store(os::getpid(), Release);
+        self.process.store(forked.process, Relaxed);
+        if let Some(process) = self.process() {
+            self.family().set(process, pid);
         }
-        for i in 0..BUFFERS {
-            let buffer = self.buffers.lock()[i];
-            if buffer.state == BufferState::Open {
-                // Written in full; the parent goes on filling it.
-                self.buffers.lock()[i].state = BufferState::Free;
+        for (volume, user) in self.volumes.iter().zip(forked.users) {
+            volume.begin_child(user as usize, pid, pids_unknown);
+        }
+        for buffer in self.buffers.lock().iter_mut().filter(|b| b.state == BufferState::Stuck) {
+            buffer.state = BufferState::Kept;
+        }
+        self.close_idle();
+        add(&stats.forks_without_file, !self.open_own(io) as u64);
+    }
+
+    /// A buffer with a segment of another process's file that was never written: its memory, with what is filled of it, and
+    /// the offset. While the process has one thread.
+    pub fn kept(&self, index: usize) -> Option<(*mut u8, usize, u64)> {
+        let Buffer { state, segment, filled } = self.buffers.lock()[index];
+        let kept = state == BufferState::Kept;
+        kept.then(|| (self.buffer(index) as *mut u8, filled as usize, segment as u64 * SEGMENT_BYTES as u64))
+    }
+
+    /// Finds a segment of the own file for what a kept buffer holds, whatever the limit: it was within it before the fork.
+    /// `None` where nothing can be written.
+    pub fn adopt<I: FileIo>(&self, io: &I) -> Option<u64> {
+        let key = self.keys.current_key()?;
+        let segment = self.find(io)?;
+        self.in_use.fetch_add(1, AcqRel);
+        self.publish();
+        self.take(segment, key);
+        Some(segment as u64 * SEGMENT_BYTES as u64)
+    }
+
+    /// A kept buffer's bytes, of which `slots` slots are live, are now those of the segment at `to`.
+    pub fn adopted<I: FileIo>(&self, io: &I, index: usize, to: u64, slots: u32) {
+        let segment = (to / SEGMENT_BYTES as u64) as u32;
+        let (from, usage) = (self.buffers.lock()[index], self.usage(segment));
+        usage.live.fetch_add(slots, AcqRel);
+        usage.written.store(slots, Relaxed);
+        usage.filled.store(from.filled, Relaxed);
+        self.buffers.lock()[index] = Buffer { state: BufferState::Stuck, segment, filled: from.filled };
+        self.release_slots(io, from.segment, slots + 1);
+    }
+
+    /// Frees kept buffers in which nothing is live any more.
+    fn forget_kept<I: FileIo>(&self, io: &I) {
+        for index in 0..BUFFERS {
+            let buffer = self.buffers.lock()[index];
+            if buffer.state == BufferState::Kept && self.usage(buffer.segment).live.load(Acquire) == 1 {
+                self.buffers.lock()[index].state = BufferState::Free;
                 self.release_slots(io, buffer.segment, 1);
             }
         }
     }
 
-    /// Gives up all that this process holds. The store must not be used afterwards.
-    pub fn release_process<I: FileIo>(&self, io: &I) {
-        let user = self.user.load(Relaxed) as usize;
-        if user < MAX_USERS {
-            self.leave_all(io, user);
-            self.shared().users[user].store(0, Release);
+    /// Gives up all that this process holds of other processes' files. The store must not be used afterwards.
+    pub fn release_process(&self) {
+        for volume in self.volumes.iter().filter(|v| v.state.load(SeqCst) == HELD) {
+            let user = volume.user.load(Relaxed) as usize;
+            if let Some(table) = volume.table().filter(|_| user < MAX_USERS) {
+                volume.leave_all(user);
+                table.users.set(user, 0);
+                volume.user.store(FOR_EVER as u32, Relaxed);
+            }
         }
+        if let Some(process) = self.process() {
+            self.family().forget(process);
+        }
+    }
+
+    /// Closes and unmaps everything.
+    ///
+    /// # Safety
+    /// Nothing uses the tier any more.
+    pub unsafe fn destroy(&self) {
+        self.release_process();
+        [&self.write_fd, &self.directory_fd, &self.spare_fd].into_iter().for_each(Self::close);
+        for volume in &self.volumes {
+            volume.state.store(CLOSING, SeqCst);
+            volume.close_if_idle(self.segment_count);
+        }
+    }
+
+    /// The key of the segment at an offset.
+    #[cfg(test)]
+    pub fn key_of(&self, offset: u64) -> u16 {
+        self.usage((offset / SEGMENT_BYTES as u64) as u32).key()
+    }
+
+    /// The own file's table, if it was ever shared, for who scribbles over it: its address and words.
+    #[cfg(test)]
+    pub fn shared_table(&self) -> Option<(usize, usize)> {
+        let volume = &self.volumes[self.own()?];
+        Some((volume.table()? as *const Table as usize, volume.table_words(self.segment_count)))
+    }
+
+    /// The same of the family.
+    #[cfg(test)]
+    pub fn shared_family(&self) -> (usize, usize) {
+        (self.family, size_of::<Family>() / 8)
     }
 }

@@ -14,24 +14,29 @@
 
 mod compress;
 mod file;
+mod io;
+mod keys;
 mod lock;
 mod pool;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 pub use compress::{Algorithm, CHUNK_BYTES, CHUNK_PAGES, Worker};
 use compress::{Codec, Compressor, UNIT_BYTES, decode};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
-pub use file::{FileIo, LiveIo, MAX_USERS, SEGMENT_BYTES};
-use file::{FileTier, UNIT_HEADER_BYTES, UnitId};
+pub use file::SEGMENT_BYTES;
+use file::{FileTier, ForkedUse, Memory, Refusal, Seal, UNIT_HEADER_BYTES, UnitId};
+pub use io::{FileIo, LiveIo, NewFile};
 use lock::{Guard, SpinLock};
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
 use pool::{Header, Limits, NoRoom, Object, Pool, PoolShard, SpanRef};
 pub use stats::StoreStats;
-use stats::{add, sub};
+use stats::add;
+pub use volume::{MAX_USERS, MAX_VOLUMES};
 
 /// Shards of slots, records and pools.
 pub const SHARDS: usize = 8;
@@ -74,9 +79,10 @@ pub struct Config<'a> {
     pub tiers: &'a [TierConfig],
     /// Slots, from 0 on; at most [`MAX_SLOTS`].
     pub slots: u32,
-    /// Directory of the file, with or without a NUL byte at its end. The file is opened on first use.
+    /// Directory of the file, with or without a NUL byte at its end. The file is opened by [`Tiers::init`], those of forked
+    /// children as they are forked.
     pub directory: &'a [u8],
-    /// The file's descriptor is moved to this number or above.
+    /// The store's descriptors are moved to this number or above, see [`Tiers::descriptors`].
     pub min_fd: i32,
 }
 
@@ -92,7 +98,8 @@ pub enum InitError {
 /// A slot's record: where its content is.
 ///
 /// `place`: bits 0-2 tier + 1 (0: holds nothing). In RAM: bits 8-39 the object. In the file: bit 3 chunk,
-/// bits 4-5 page of the chunk, bits 6-7 codec, bits 8-22 length, bits 24-63 offset / 16; then `nonce` is the unit's.
+/// bits 4-5 page of the chunk, bits 6-7 codec, bits 8-22 length, bits 24-59 offset / 16, bits 60-63 which of the process's
+/// files; then `nonce` is the unit's. Below, an offset has the file in its topmost four of 44 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 struct Record {
@@ -192,14 +199,14 @@ pub struct Tiers<I: FileIo = LiveIo> {
 /// What a fork needs to be told to both sides, see [`Tiers::fork_prepare`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForkTicket {
-    child: u32,
+    child: ForkedUse,
     parent_pid: i32,
 }
 
 impl ForkTicket {
     /// Whether the tree has so many processes that what the child shares will never be freed.
     pub fn is_pinned(self) -> bool {
-        self.child as usize == MAX_USERS
+        self.child.is_pinned()
     }
 }
 
@@ -305,7 +312,6 @@ impl<I: FileIo> Tiers<I> {
             };
             if tier.kind == TierKind::File {
                 this.file_tier = Some(i);
-                this.make_file(config, tier, regions)?;
                 continue;
             }
             this.last_ram = Some(i);
@@ -328,6 +334,10 @@ impl<I: FileIo> Tiers<I> {
                 }
             }
         }
+        // Last, as it opens descriptors: nothing fails after that.
+        if let Some(tier) = config.tiers.iter().find(|t| t.kind == TierKind::File) {
+            this.make_file(config, tier, regions)?;
+        }
         this.regions = regions.0;
         Ok(this)
     }
@@ -336,27 +346,28 @@ impl<I: FileIo> Tiers<I> {
         let all = self.slots as u64 * PAGE_BYTES as u64;
         // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
         let bytes = if tier.max_bytes == 0 { 2 * all + (1 << 30) } else { tier.max_bytes };
-        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << 22) as usize;
-        let (shared, usage) = file::table_bytes(segments);
+        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << volume::VOLUME_ORDER) as usize;
+        let [family, usage, keys, buffers] = file::memory_bytes(segments);
         let mut map = |bytes, shared| regions.map(bytes, shared).map_err(InitError::System);
-        let shared = map(shared, true)?;
-        let usage = map(usage, false)?;
-        let buffers = map(file::BUFFERS * SEGMENT_BYTES, false)?;
+        let memory = Memory {
+            family: map(family, true)?,
+            usage: map(usage, false)?,
+            keys: map(keys, false)?,
+            buffers: map(buffers, false)?,
+        };
         *self.cleaning_buffer.lock() = map(SEGMENT_BYTES, false)?;
         let (max, fd) = (tier.max_bytes, config.min_fd);
-        self.file.set(shared, usage, buffers, segments as u32, max, fd, config.directory).map_err(InitError::System)
+        self.file.set(&self.io, &memory, segments as u32, max, fd, config.directory).map_err(InitError::System)
     }
 
-    /// Unmaps the store and closes its file.
+    /// Unmaps the store and closes its files.
     ///
     /// # Safety
     /// Nothing may use the store any more, in any thread.
     pub unsafe fn destroy(&'static self) {
         if self.file_tier.is_some() {
-            self.file.release_process(&self.io);
-        }
-        if let Some(fd) = self.file.fd() {
-            let _ = os::close(fd);
+            // SAFETY: as the caller says.
+            unsafe { self.file.destroy() };
         }
         let count = self.regions.iter().take_while(|r| r.1 > 0).count();
         let regions = Regions(self.regions, count);
@@ -390,12 +401,31 @@ impl<I: FileIo> Tiers<I> {
         self.limits.held_bytes.load(Relaxed).saturating_sub(self.limits.limit_bytes.load(Relaxed))
     }
 
-    /// The file's descriptor once it is open, so that the engine can guard it against the program.
-    pub fn file_descriptor(&self) -> Option<i32> {
-        self.file_tier.and(self.file.fd())
+    /// All descriptors that the store has open now, so that the engine can guard just these against the program: of the own
+    /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
+    pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+        self.file_tier.iter().flat_map(|_| self.file.descriptors())
     }
 
-    /// Bytes of segments in use in the file by all processes that share it.
+    /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
+    /// is about to change its root directory so as to be confined to it: a descriptor of a directory would lead out.
+    pub fn leave_directory(&self) {
+        if self.file_tier.is_some() {
+            self.file.leave_directory();
+        }
+    }
+
+    /// The descriptor that writes this process's file.
+    pub fn file_descriptor(&self) -> Option<i32> {
+        self.file_tier.and(self.file.write_fd())
+    }
+
+    /// Why this process has no file to write to, if it should have: its file tier is full then.
+    pub fn file_error(&self) -> Option<Errno> {
+        self.file_tier.and(self.file.open_error())
+    }
+
+    /// Bytes of segments in use in the files of the process and of all that it shares them with.
     pub fn file_segment_bytes(&self) -> u64 {
         if self.file_tier.is_some() { self.file.segment_bytes() } else { 0 }
     }
@@ -410,28 +440,55 @@ impl<I: FileIo> Tiers<I> {
 
     /// In the parent before a fork, while no other call is in progress anywhere in the process.
     pub fn fork_prepare(&self) -> ForkTicket {
-        let child = if self.file_tier.is_some() { self.file.fork_prepare(&self.io, &self.stats) } else { 0 };
+        let file = self.file_tier.map(|_| self.file.fork_prepare(&self.io, &self.stats));
+        let child = file.unwrap_or(ForkedUse::NONE);
         ForkTicket { child, parent_pid: os::getpid() }
     }
 
     /// In the parent after the fork; `child_pid` is what fork returned (not positive: it failed).
     pub fn fork_parent(&self, ticket: ForkTicket, child_pid: i32) {
         if self.file_tier.is_some() {
-            self.file.fork_parent(&self.io, ticket.child, child_pid);
+            self.file.fork_parent(&self.io, &ticket.child, child_pid);
         }
     }
 
-    /// In the child, before any other use of the store.
+    /// In the child, before any other use of the store and before any of the program's code runs: afterwards the child has no
+    /// descriptor that can write to its parent's file.
     pub fn fork_child(&self, ticket: ForkTicket) {
         if self.file_tier.is_some() {
-            self.file.fork_child(&self.io, ticket.child, ticket.parent_pid);
+            self.file.fork_child(&self.io, &ticket.child, ticket.parent_pid, &self.stats);
+            self.adopt();
         }
     }
 
-    /// At exit: gives up this process's part of the shared file. The store must not be used afterwards.
+    /// In a forked child: makes what the parent could not write before the fork the child's own, sealed anew.
+    fn adopt(&self) {
+        for index in 0..file::BUFFERS {
+            let Some((at, len, from)) = self.file.kept(index) else { continue };
+            let Some(to) = self.file.adopt(&self.io) else { return };
+            // SAFETY: the filled part of a buffer that only this thread, the only one of its process, knows.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(at, len) };
+            let mut moved = 0;
+            self.for_units(bytes, |id, at, unit| {
+                let old = from + at as u64;
+                if let Some(nonce) = self.find_unit(id, old)
+                    && let Some(seal) = self.file.reseal(id, old, nonce, unit)
+                {
+                    let pages = self.repoint(id, old, nonce, to + at as u64, seal.nonce);
+                    let share_bytes = (id.stored_bytes() / id.pages() as usize) as u64;
+                    self.file.count_own(to, pages as u64 * share_bytes, 0);
+                    moved += pages;
+                }
+                true
+            });
+            self.file.adopted(&self.io, index, to, moved);
+        }
+    }
+
+    /// At exit: gives up this process's part of the files of others. The store must not be used afterwards.
     pub fn release_process(&self) {
         if self.file_tier.is_some() {
-            self.file.release_process(&self.io);
+            self.file.release_process();
         }
     }
 
@@ -540,31 +597,40 @@ impl<I: FileIo> Tiers<I> {
         let id = UnitId { slot: first, len: len as u16, chunk: pages > 1, codec };
         let Worker { packed: buffer, sealed, .. } = worker;
         let payload = if packed.is_some() { &buffer[..len] } else { raw };
-        let (stored, nonce) = self.file.seal(id, payload, sealed).ok_or(StoreError::Full)?;
-        let offset = self.append(sealed, stored, pages as u32)?;
+        let seal = self.file.seal(id, payload, sealed).ok_or(StoreError::Full)?;
+        let offset = self.append(sealed, seal, pages as u32)?;
         let shard = self.lock(first);
         let mut bytes = 0;
         for i in 0..pages {
-            let record = Record::file(tier, id, i, offset, nonce);
+            let record = Record::file(tier, id, i, offset, seal.nonce);
             bytes += record.share_bytes();
             self.set_record(&shard, first + i as u32, record);
         }
         drop(shard);
-        add(&self.stats.file_live_bytes, bytes);
+        self.count_file_bytes(offset, bytes, 0);
         add(&self.stats.pages_out_file, pages as u64);
         Ok(())
     }
 
+    /// Counts what became live, or no longer is, at an offset of a file.
+    fn count_file_bytes(&self, offset: u64, added: u64, removed: u64) {
+        add(&self.stats.file_live_bytes, added.wrapping_sub(removed));
+        self.file.count_own(offset, added, removed);
+    }
+
     /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
-    fn append(&self, sealed: &[u8; UNIT_BYTES], stored: usize, pages: u32) -> Result<u64, StoreError> {
-        let done = self.file.append(&self.io, &sealed[..stored], pages, false, &self.stats);
-        if done.is_ok() {
-            if self.file.wants_cleaning(self.stats.file_live_bytes.load(Relaxed)) {
-                self.clean();
+    fn append(&self, sealed: &[u8; UNIT_BYTES], seal: Seal, pages: u32) -> Result<u64, StoreError> {
+        let append = || self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats);
+        match append() {
+            Ok(offset) => {
+                if self.file.wants_cleaning() {
+                    self.clean();
+                }
+                Ok(offset)
             }
-            return done;
+            Err(Refusal::NoRoom) if self.clean() => Ok(append()?),
+            Err(e) => Err(e.into()),
         }
-        if self.clean() { self.file.append(&self.io, &sealed[..stored], pages, false, &self.stats) } else { done }
     }
 
     fn put_unit(&self, first: u32, raw: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
@@ -692,11 +758,7 @@ impl<I: FileIo> Tiers<I> {
             }
         }
         let Some((_, tier, index)) = oldest else {
-            if busy {
-                // Another thread is spilling what there is; it will be done, or fail, soon.
-                os::sched_yield();
-            }
-            return Ok(busy);
+            return Ok(busy && self.wait_for_spill(file));
         };
         let pool = &self.pools[tier];
         let Some(span) = pool.drain_begin(&mut self.shards[index].lock().pools[tier]) else { return Ok(true) };
@@ -704,6 +766,18 @@ impl<I: FileIo> Tiers<I> {
         let empty = pool.drain_end(&mut self.shards[index].lock().pools[tier], span);
         self.release(tier, empty);
         result.map(|()| true)
+    }
+
+    /// Waits for another thread that is spilling what there is. False where that takes too long.
+    fn wait_for_spill(&self, file: usize) -> bool {
+        let spilling = || self.shards.iter().any(|shard| shard.lock().pools[..file].iter().any(|part| part.spilling));
+        for waits in 0..file::WAIT_SPINS {
+            if !spilling() {
+                return true;
+            }
+            os::wait_a_little(waits);
+        }
+        false
     }
 
     fn spill_span(
@@ -727,8 +801,8 @@ impl<I: FileIo> Tiers<I> {
             };
             let id = UnitId { slot: header.slot, len: header.len, chunk: header.chunk, codec: header.codec };
             let Worker { packed, sealed, .. } = worker;
-            let (stored, nonce) = self.file.seal(id, &packed[..header.len as usize], sealed).ok_or(StoreError::Full)?;
-            let offset = self.append(sealed, stored, id.pages())?;
+            let seal = self.file.seal(id, &packed[..header.len as usize], sealed).ok_or(StoreError::Full)?;
+            let offset = self.append(sealed, seal, id.pages())?;
             let mut bytes = 0;
             let mut moved = 0;
             {
@@ -737,7 +811,7 @@ impl<I: FileIo> Tiers<I> {
                 if let Some(header) = pool.still_live(object, id.slot) {
                     for i in 0..id.pages() {
                         if header.live >> i & 1 != 0 {
-                            let record = Record::file(file, id, i as usize, offset, nonce);
+                            let record = Record::file(file, id, i as usize, offset, seal.nonce);
                             self.set_record(&shard, id.slot + i, record);
                             bytes += record.share_bytes();
                             moved += 1;
@@ -747,102 +821,103 @@ impl<I: FileIo> Tiers<I> {
                     debug_assert!(none.is_none(), "a draining span is its spiller's");
                 }
             }
-            add(&self.stats.file_live_bytes, bytes);
+            self.count_file_bytes(offset, bytes, 0);
             add(&self.stats.pages_out_file, moved as u64);
             let segment = (offset / SEGMENT_BYTES as u64) as u32;
             self.file.release_slots(&self.io, segment, id.pages() - moved);
         }
     }
 
-    /// Moves what is live in the sparsest segment into the open one. Sealed units move as they are: their seal
-    /// is bound to the slot, not to the place.
+    /// Moves what is live in the sparsest segment into the open one. False where no segment was emptied; the cleaner then
+    /// rests for a while, so that a store without room does not read its file over and over.
     fn clean(&self) -> bool {
         // One cleaner at a time; the one that cleans also comes here through `append`.
         let Some(buffer) = self.cleaning_buffer.try_lock() else { return false };
-        let Some(segment) = self.file.sparsest() else { return false };
-        // Held, or it could be freed and filled anew while its old content is being moved.
-        if !self.file.hold(&self.io, segment) {
+        if !self.file.may_clean() {
             return false;
         }
-        let any = self.clean_segment(segment, *buffer);
+        // Held, or it could be freed and filled anew while its old content is being moved.
+        let Some(segment) = self.file.sparsest().filter(|&segment| self.file.hold(&self.io, segment)) else {
+            self.file.rest_cleaning();
+            return false;
+        };
+        self.clean_segment(segment, *buffer);
+        let emptied = self.file.is_emptied(segment);
         self.file.release_slots(&self.io, segment, 1);
-        any
+        if !emptied {
+            self.file.rest_cleaning();
+        }
+        emptied
     }
 
-    fn clean_segment(&self, segment: u32, buffer: usize) -> bool {
+    fn clean_segment(&self, segment: u32, buffer: usize) {
         self.cleaning_used.store(1, Relaxed);
         // SAFETY: a region of this size, used under its lock only.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SEGMENT_BYTES) };
         let base = segment as u64 * SEGMENT_BYTES as u64;
-        if self.read_segment(base, bytes).is_err() {
-            return false;
+        if self.file.read_segment(&self.io, segment, bytes, &self.stats) {
+            self.for_units(bytes, |id, at, unit| self.move_unit(id, base + at as u64, unit).is_ok());
         }
-        let (mut at, mut any) = (0, false);
-        while let Some(id) = UnitId::parse(&bytes[at..]) {
-            let stored = id.stored_bytes();
-            if at + stored > SEGMENT_BYTES || id.slot as usize + id.pages() as usize > self.slots as usize {
-                break;
-            }
-            any |= match self.move_unit(id, base + at as u64, &bytes[at..at + stored]) {
-                Ok(moved) => moved,
-                Err(_) => return any,
-            };
-            at += stored;
-        }
-        any
     }
 
-    fn read_segment(&self, base: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        // The last segment of a file may end before its full size: what is missing reads as no unit.
-        bytes.fill(0);
-        let Some(fd) = self.file.fd() else { return Err(StoreError::Io) };
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.io.pread(fd, &mut bytes[done..], base + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::EINTR) => {}
-                Err(_) => return Err(StoreError::Io),
+    /// Calls `each` with the units of a segment, in turn, while it returns true.
+    fn for_units(&self, bytes: &mut [u8], mut each: impl FnMut(UnitId, usize, &mut [u8]) -> bool) {
+        let mut at = 0;
+        while let Some(id) = UnitId::parse(bytes.get(at..).unwrap_or(&[])) {
+            let end = at + id.stored_bytes();
+            if end > bytes.len() || id.slot as usize + id.pages() as usize > self.slots as usize {
+                return;
             }
+            if !each(id, at, &mut bytes[at..end]) {
+                return;
+            }
+            at = end;
         }
-        add(&self.stats.file_read_total, done as u64);
-        Ok(())
     }
 
-    fn move_unit(&self, id: UnitId, from: u64, stored: &[u8]) -> Result<bool, StoreError> {
-        let holds = |record: Record, slot: u32| {
-            record.tier() == self.file_tier
-                && record.offset() == from
-                && slot - id.slot == record.index() as u32
-                && record.unit(slot) == id
-        };
-        let nonce = {
-            let shard = self.lock(id.slot);
-            let mut of_unit = (0..id.pages()).map(|i| (self.record(&shard, id.slot + i), id.slot + i));
-            match of_unit.find(|&(record, slot)| holds(record, slot)) {
-                Some((record, _)) => record.nonce,
-                None => return Ok(false),
-            }
-        };
-        let offset = self.file.append(&self.io, stored, id.pages(), true, &self.stats)?;
+    /// Whether a record is that of `slot` in a unit at `from`.
+    fn is_at(&self, record: Record, slot: u32, id: UnitId, from: u64) -> bool {
+        record.tier() == self.file_tier
+            && record.offset() == from
+            && slot - id.slot == record.index() as u32
+            && record.unit(slot) == id
+    }
+
+    /// The nonce of a unit, where any of its slots is live.
+    fn find_unit(&self, id: UnitId, from: u64) -> Option<u64> {
+        let shard = self.lock(id.slot);
+        let mut of_unit = (0..id.pages()).map(|i| (self.record(&shard, id.slot + i), id.slot + i));
+        of_unit.find(|&(record, slot)| self.is_at(record, slot, id, from)).map(|(record, _)| record.nonce)
+    }
+
+    /// Makes the live slots of a unit those of its copy at `to`. Returns how many there were.
+    fn repoint(&self, id: UnitId, from: u64, nonce: u64, to: u64, new_nonce: u64) -> u32 {
+        let shard = self.lock(id.slot);
         let mut moved = 0;
-        {
-            let shard = self.lock(id.slot);
-            for i in 0..id.pages() {
-                let record = self.record(&shard, id.slot + i);
-                // The nonce tells this unit from a later one in the same place.
-                if holds(record, id.slot + i) && record.nonce == nonce && record.index() == i as usize {
-                    let file = self.file_tier.unwrap_or(0);
-                    self.set_record(&shard, id.slot + i, Record::file(file, id, i as usize, offset, nonce));
-                    moved += 1;
-                }
+        for i in 0..id.pages() {
+            let record = self.record(&shard, id.slot + i);
+            // The nonce tells this unit from a later one in the same place.
+            if self.is_at(record, id.slot + i, id, from) && record.nonce == nonce {
+                let file = self.file_tier.unwrap_or(0);
+                self.set_record(&shard, id.slot + i, Record::file(file, id, i as usize, to, new_nonce));
+                moved += 1;
             }
         }
+        moved
+    }
+
+    /// Moves what is live of a unit of the own file. A unit under the current key moves as it is: its seal is bound to the
+    /// slot, not to the place.
+    fn move_unit(&self, id: UnitId, from: u64, unit: &mut [u8]) -> Result<(), StoreError> {
+        let Some(nonce) = self.find_unit(id, from) else { return Ok(()) };
+        let Some(seal) = self.file.reseal(id, from, nonce, unit) else { return Ok(()) };
+        let to = self.file.append(&self.io, unit, seal.key, id.pages(), true, &self.stats)?;
+        let moved = self.repoint(id, from, nonce, to, seal.nonce);
         let segment = |offset: u64| (offset / SEGMENT_BYTES as u64) as u32;
-        self.file.release_slots(&self.io, segment(offset), id.pages() - moved);
+        self.file.release_slots(&self.io, segment(to), id.pages() - moved);
         self.file.release_slots(&self.io, segment(from), moved);
         add(&self.stats.file_moved_units, (moved > 0) as u64);
-        Ok(moved > 0)
+        Ok(())
     }
 
     // ---- getting ----
@@ -932,7 +1007,7 @@ impl<I: FileIo> Tiers<I> {
         self.set_record(&shard, slot.0, Record::default());
         if Some(tier) == self.file_tier {
             drop(shard);
-            sub(&self.stats.file_live_bytes, record.share_bytes());
+            self.count_file_bytes(record.offset(), 0, record.share_bytes());
             self.file.release_slots(&self.io, record.segment(), 1);
             return;
         }
@@ -1010,6 +1085,9 @@ impl<I: FileIo> Store for Tiers<I> {
     }
 
     fn shrink(&self, bytes: u64, worker: &mut Worker) -> u64 {
+        if self.file_tier.is_some() {
+            self.file.tend(&self.io);
+        }
         let mut done = self.discard_cached();
         while done < bytes {
             if !self.compact() && self.spill(worker) != Ok(true) {

@@ -1,10 +1,8 @@
-//! A spinlock that gives up the processor when it does not get on.
+//! A spinlock that gives up the processor, and then sleeps, when it does not get on.
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::*};
-
-/// Spins before the processor is given up: about as long as the longest copy made under a lock (16 KiB).
-const SPINS: u32 = 200;
+use outswap_sys::os;
 
 /// Data that one thread at a time may use. All-zero memory is an unlocked lock of zeroed data.
 pub(crate) struct SpinLock<T> {
@@ -19,17 +17,18 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 pub(crate) struct Guard<'a, T>(&'a SpinLock<T>);
 
 impl<T> SpinLock<T> {
+    /// An unlocked lock.
+    pub const fn new(data: T) -> SpinLock<T> {
+        SpinLock { word: AtomicU32::new(0), data: UnsafeCell::new(data) }
+    }
+
     /// Locks, waiting as long as it takes. Holders never sleep and run with signals blocked.
     pub fn lock(&self) -> Guard<'_, T> {
-        let mut spins = 0;
+        let mut spins = 0u32;
         while self.word.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
             while self.word.load(Relaxed) != 0 {
-                spins += 1;
-                if spins % SPINS == 0 {
-                    outswap_sys::os::sched_yield();
-                } else {
-                    core::hint::spin_loop();
-                }
+                os::wait_a_little(spins);
+                spins = spins.saturating_add(1);
             }
         }
         Guard(self)

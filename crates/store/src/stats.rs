@@ -44,14 +44,12 @@ stats! {
     compacted_objects,
     /// Units moved out of sparse file segments.
     file_moved_units,
-    /// Forked children for which the user table had no entry: what they share is never freed.
+    /// Forked children for which a file's table had no entry: what they share is never freed.
     pinned_forks,
+    /// Forked children that have no file to write to: no descriptor, no permission, or too many ancestors' files in use.
+    forks_without_file,
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
-}
-
-pub(crate) fn sub(counter: &AtomicU64, n: u64) {
-    counter.fetch_sub(n, Relaxed);
 }

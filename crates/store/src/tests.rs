@@ -46,6 +46,9 @@ struct Faults {
     read_error: AtomicUsize,
     short: AtomicBool,
     truncated: AtomicBool,
+    no_random: AtomicBool,
+    no_file: AtomicBool,
+    size_limit: AtomicU64,
     flip: AtomicBool,
     punched: AtomicUsize,
     swap: Mutex<Option<(u64, u64)>>,
@@ -87,6 +90,18 @@ impl FileIo for FaultIo {
     fn punch(&self, fd: i32, offset: u64, len: u64) -> outswap_sys::Result<()> {
         self.0.punched.fetch_add(1, SeqCst);
         os::punch_hole(fd, offset, len)
+    }
+    fn create(&self, directory_fd: i32) -> outswap_sys::Result<NewFile> {
+        if self.0.no_file.load(SeqCst) { Err(Errno::EACCES) } else { LiveIo.create(directory_fd) }
+    }
+    fn random(&self, buf: &mut [u8]) -> outswap_sys::Result<()> {
+        if self.0.no_random.load(SeqCst) { Err(Errno::ENOSYS) } else { LiveIo.random(buf) }
+    }
+    fn size_limit_bytes(&self) -> u64 {
+        match self.0.size_limit.load(SeqCst) {
+            0 => LiveIo.size_limit_bytes(),
+            bytes => bytes,
+        }
     }
 }
 
@@ -334,9 +349,13 @@ fn fill_file(bed: &mut Bed, worker: &mut Worker, pages: u32) {
     }
 }
 
-fn read(bed: &Bed, worker: &mut Worker, slot: u32) -> Result<Page, StoreError> {
+fn read_of(store: &Tiers<FaultIo>, worker: &mut Worker, slot: u32) -> Result<Page, StoreError> {
     let mut out = [0; PAGE_BYTES];
-    bed.store.get(SlotId(slot), &mut out, worker).map(|()| out)
+    store.get(SlotId(slot), &mut out, worker).map(|()| out)
+}
+
+fn read(bed: &Bed, worker: &mut Worker, slot: u32) -> Result<Page, StoreError> {
+    read_of(bed.store, worker, slot)
 }
 
 #[test]
@@ -648,9 +667,10 @@ fn nonsense_is_refused() {
     assert_eq!(Tiers::init(&config(&[file, file])).err(), Some(InitError::Config));
     let nowhere = Config { tiers: &[file], slots: 100, directory: b"", min_fd: 0 };
     assert_eq!(Tiers::init(&nowhere).err(), Some(InitError::System(Errno::ENOENT)));
-    // A directory that does not exist is found out on first use: the tier is full.
+    // With a directory that does not exist, the tier is full.
     let missing = Config { tiers: &[file], slots: 100, directory: b"/nonexistent/outswap\0", min_fd: 0 };
-    let store = Tiers::init(&missing).expect("the file is opened later");
+    let store = Tiers::init(&missing).expect("a store that says why it has no file");
+    assert_eq!(store.file_error(), Some(Errno::ENOENT));
     let at = os::mmap_anonymous(Worker::BYTES).expect("memory for a worker");
     // SAFETY: fresh zeroed memory that is never unmapped.
     let worker = unsafe { Worker::init(at as *mut u8) };
@@ -692,7 +712,7 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
 
     // Children that never say who they are keep their entries; the one too many shares segments for ever.
     fill_file(&mut bed, worker, 300);
-    let tickets: Vec<_> = (0..MAX_USERS).map(|_| bed.store.fork_prepare()).collect();
+    let tickets: Vec<_> = (0..MAX_USERS + 1).map(|_| bed.store.fork_prepare()).collect();
     assert_eq!(tickets.iter().filter(|t| t.is_pinned()).count(), 1);
     assert_eq!(bed.store.stats().pinned_forks.load(Relaxed), 1);
     tickets.into_iter().for_each(|ticket| bed.store.fork_parent(ticket, -1));
@@ -701,38 +721,475 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
     assert_eq!(bed.store.file_segment_bytes(), held);
 }
 
-#[test]
-fn nonces_are_not_used_twice_across_fork() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 10);
-    let worker = bed.worker();
-    let flags = os::MAP_SHARED | os::MAP_ANONYMOUS;
-    // SAFETY: no address given, so nothing is replaced.
-    let at = unsafe { os::mmap(0, PAGE_BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0) }.expect("a shared page");
-    // SAFETY: fresh shared memory, zero is a valid value, never unmapped.
-    let seen: &[AtomicU64; 200] = unsafe { &*(at as *const _) };
-    let content = page(2);
+/// Forks; the child makes raw system calls only, then ends with a status of 0 unless `child` says otherwise.
+fn fork_store(bed: &Bed, child: impl FnOnce() -> i32) -> i32 {
     let ticket = bed.store.fork_prepare();
-    // SAFETY: the child makes raw system calls only, then ends.
+    // SAFETY: the child does as said above.
     let pid = unsafe { outswap_sys::syscall0(outswap_sys::nr::FORK) } as i32;
-    let own = if pid == 0 { &seen[100..] } else { &seen[..100] };
     if pid == 0 {
+        // SAFETY: touches no memory. The child ends if it hangs.
+        unsafe { outswap_sys::syscall1(outswap_sys::nr::ALARM, 50) };
         bed.store.fork_child(ticket);
-    } else {
-        bed.store.fork_parent(ticket, pid);
+        os::exit_group(child());
     }
-    for (slot, nonce) in own.iter().enumerate() {
-        let slot = slot as u32;
-        if bed.store.put_page(SlotId(slot), &content, worker).is_ok() {
-            nonce.store(bed.store.record(&bed.store.lock(slot), slot).nonce + 1, SeqCst);
-        }
-    }
-    if pid == 0 {
-        os::exit_group(0);
-    }
+    bed.store.fork_parent(ticket, pid);
+    pid
+}
+
+fn wait(pid: i32) -> i32 {
     let mut status = 0i32;
     // SAFETY: `status` lives through the call.
     let got = unsafe { outswap_sys::syscall4(outswap_sys::nr::WAIT4, pid as usize, &raw mut status as usize, 0, 0) };
-    assert_eq!((got, status), (pid as isize, 0));
-    let nonces: std::collections::BTreeSet<u64> = seen.iter().map(|n| n.load(SeqCst)).collect();
-    assert!(nonces.len() == 200 && !nonces.contains(&0));
+    assert_eq!(got, pid as isize);
+    status
+}
+
+/// Memory that forked children share, of atomic words.
+fn shared_words() -> &'static [AtomicU64; 1000] {
+    let flags = os::MAP_SHARED | os::MAP_ANONYMOUS;
+    // SAFETY: no address given, so nothing is replaced.
+    let at = unsafe { os::mmap(0, 8000, os::PROT_READ | os::PROT_WRITE, flags, -1, 0) }.expect("shared memory");
+    // SAFETY: fresh shared memory, zero is a valid value, never unmapped.
+    unsafe { &*(at as *const _) }
+}
+
+/// The key of a slot's unit, folded to a word, and its nonce.
+fn seal_of(store: &Tiers<FaultIo>, slot: u32) -> (u64, u64) {
+    let record = store.record(&store.lock(slot), slot);
+    let secret = store.file.keys.secret(store.file.key_of(record.offset()));
+    (secret.iter().fold(1, |sum, &word| sum.wrapping_mul(0x100_0000_01b3) ^ word as u64), record.nonce)
+}
+
+#[test]
+fn no_key_is_used_twice_with_a_nonce_or_known_to_the_other_side_of_a_fork() {
+    const PUTS: usize = 60;
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    let content = page(2);
+    let seen = shared_words();
+    let mut put = |slot: u32, out: &[AtomicU64]| {
+        if store.put_page(SlotId(slot), &content, worker).is_ok() {
+            let (key, nonce) = seal_of(store, slot);
+            out[0].store(key, SeqCst);
+            out[1].store(nonce + 1, SeqCst);
+        }
+    };
+    // Before the first fork, between it and the second, and after that; and in each child.
+    let parts: Vec<_> = seen[..PUTS * 2 * 5].chunks_exact(PUTS * 2).collect();
+    let mut children = Vec::new();
+    for round in 0..3 {
+        for (i, out) in parts[round].chunks_exact(2).enumerate() {
+            put((round * PUTS + i) as u32, out);
+        }
+        if round < 2 {
+            children.push(fork_store(&bed, || {
+                for (i, out) in parts[3 + round].chunks_exact(2).enumerate() {
+                    put((1000 + i) as u32, out);
+                }
+                0
+            }));
+        }
+    }
+    children.into_iter().for_each(|child| assert_eq!(wait(child), 0));
+    let pairs: Vec<(u64, u64)> =
+        seen[..PUTS * 10].chunks_exact(2).map(|pair| (pair[0].load(SeqCst), pair[1].load(SeqCst))).collect();
+    assert!(pairs.iter().all(|&(key, nonce)| key != 0 && nonce != 0));
+    assert_eq!(pairs.iter().collect::<std::collections::BTreeSet<_>>().len(), 5 * PUTS);
+    let keys: Vec<std::collections::BTreeSet<u64>> =
+        pairs.chunks_exact(PUTS).map(|part| part.iter().map(|pair| pair.0).collect()).collect();
+    for (i, a) in keys.iter().enumerate() {
+        assert_eq!(a.len(), 1, "one key from fork to fork");
+        assert!(keys[..i].iter().all(|b| a.is_disjoint(b)), "part {i} has a key of another");
+    }
+    let last = bed.worker();
+    for slot in 0..3 * PUTS as u32 {
+        assert!(read_of(store, last, slot) == Ok(content));
+    }
+}
+
+#[test]
+fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    (0..100).for_each(|slot| store.put_page(SlotId(slot), &page(2), worker).expect("room"));
+    let seen = shared_words();
+    let child = fork_store(&bed, || {
+        // Everything that the child has of keys, a while after the fork.
+        for key in 0..40 {
+            let secret = store.file.keys.secret(key);
+            for (i, word) in secret.iter().enumerate() {
+                seen[key as usize * 5 + i].store(*word as u64, SeqCst);
+            }
+        }
+        0
+    });
+    store.put_page(SlotId(200), &page(2), worker).expect("room");
+    assert_eq!(wait(child), 0);
+    let key = store.file.key_of(store.record(&store.lock(200), 200).offset());
+    let words = store.file.keys.secret(key).map(|word| word as u64);
+    let held: Vec<u64> = seen.iter().map(|word| word.load(SeqCst)).collect();
+    assert!(held.iter().any(|&word| word != 0));
+    assert!(!held.chunks_exact(5).any(|secret| secret == words), "the child has the parent's new key");
+    // What was there before the fork is read with the old one.
+    assert!(store.file.key_of(store.record(&store.lock(0), 0).offset()) != key && read(&bed, worker, 0) == Ok(page(2)));
+}
+
+#[test]
+fn without_randomness_nothing_is_written_after_a_fork() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let worker = bed.worker();
+    fill_file(&mut bed, worker, 200);
+    let written = bed.store.stats().file_written_total.load(Relaxed);
+    bed.faults.no_random.store(true, SeqCst);
+    let child = fork_store(&bed, || bed.store.put_page(SlotId(300), &page(2), worker).is_ok() as i32);
+    assert_eq!(wait(child), 0, "the child wrote without a key of its own");
+    assert_eq!(bed.store.put_page(SlotId(300), &page(2), worker), Err(StoreError::Full));
+    assert!((0..200).all(|slot| read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 2))));
+    bed.faults.no_random.store(false, SeqCst);
+    let child = fork_store(&bed, || bed.store.put_page(SlotId(300), &page(2), worker).is_err() as i32);
+    assert_eq!(wait(child), 0, "the child has a key again");
+    assert_eq!(bed.store.put_page(SlotId(300), &page(2), worker), Ok(()));
+    assert!(bed.store.stats().file_written_total.load(Relaxed) >= written);
+}
+
+#[test]
+fn keys_are_used_again_only_when_nothing_needs_them() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    let fork = || store.fork_parent(store.fork_prepare(), os::getpid());
+    // Nothing was written: one key follows the other in the same place.
+    (0..1000).for_each(|_| fork());
+    assert!(store.file.keys.touched_bytes() <= PAGE_BYTES as u64);
+    let mut secrets = std::collections::BTreeSet::new();
+    for slot in 0..300 {
+        store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
+        let key = store.file.key_of(store.record(&store.lock(slot), slot).offset());
+        assert!(secrets.insert((key, store.file.keys.secret(key))));
+        fork();
+    }
+    assert_eq!(secrets.iter().map(|secret| secret.0).collect::<std::collections::BTreeSet<_>>().len(), 300);
+    assert!((0..300).all(|slot| read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 2))));
+    (0..300).for_each(|slot| store.free(SlotId(slot)));
+    let used = store.file.keys.touched_bytes();
+    (0..1000).for_each(|_| fork());
+    assert_eq!(store.file.keys.touched_bytes(), used);
+    // Every key is needed: none is used twice.
+    store.put_page(SlotId(0), &page(2), worker).expect("room");
+    while let Some(key) = store.file.keys.current_key() {
+        store.file.keys.hold(key);
+        fork();
+    }
+    assert_eq!(store.file.keys.touched_bytes(), keys::table_bytes() as u64);
+    assert_eq!(store.put_page(SlotId(1), &page(2), worker), Err(StoreError::Full));
+    assert!(read(&bed, worker, 0) == Ok(page(2)));
+    store.file.keys.release(77);
+    fork();
+    store.put_page(SlotId(1), &page(6), worker).expect("a key is free again");
+    assert_eq!(store.file.key_of(store.record(&store.lock(1), 1).offset()), 77);
+    assert!(read(&bed, worker, 0) == Ok(page(2)) && read(&bed, worker, 1) == Ok(page(6)));
+}
+
+#[test]
+fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
+    let mut bed = Bed::new(&[(LZ4, 1 << 20), (TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    let chunks = |slot: u32| page(slot as u64 * 4 + 3);
+    bed.faults.write_error.store(usize::MAX, SeqCst);
+    let mut stored = 0;
+    while store.put_page(SlotId(stored), &chunks(stored), worker).is_ok() && !store.is_synchronous(SlotId(stored)) {
+        stored += 1;
+    }
+    assert!(stored > 60, "a buffer is stuck");
+    // A slot that goes before the fork, one that goes after.
+    store.free(SlotId(0));
+    let parent_file = store.file_descriptor().expect("a file");
+    let right =
+        |worker: &mut Worker, from: u32| (from..stored).all(|slot| read_of(store, worker, slot) == Ok(chunks(slot)));
+    let child = fork_store(&bed, || {
+        if !right(worker, 1) {
+            return 1;
+        }
+        let grandchild = fork_store(&bed, || {
+            bed.faults.write_error.store(0, SeqCst);
+            let filled = (3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok());
+            !(filled && right(worker, 1) && store.stats().corruptions.load(Relaxed) == 0) as i32
+        });
+        if wait(grandchild) != 0 {
+            return 2;
+        }
+        bed.faults.write_error.store(0, SeqCst);
+        store.free(SlotId(1));
+        if !(3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok()) {
+            return 3;
+        }
+        let own = (2..stored).all(|slot| store.file.is_own(store.record(&store.lock(slot), slot).offset()));
+        if !own || !right(worker, 2) || store.stats().pages_in_file.load(Relaxed) == 0 {
+            return 4;
+        }
+        // Nothing keeps the parent's file open here.
+        (store.descriptors().count() != 4) as i32 * 5
+    });
+    assert_eq!(wait(child), 0);
+    // SAFETY: seeking touches no memory. whence = SEEK_END.
+    let end = unsafe { outswap_sys::syscall3(outswap_sys::nr::LSEEK, parent_file as usize, 0, 2) };
+    assert_eq!(end, 0, "a child wrote to its parent's file");
+    bed.faults.write_error.store(0, SeqCst);
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    (3000..3300).for_each(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).expect("room"));
+    assert!(right(worker, 1));
+}
+
+#[test]
+fn a_child_without_a_file_reads_and_refuses() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 300);
+    // The last segment cannot be written before the fork either.
+    bed.faults.write_error.store(usize::MAX, SeqCst);
+    bed.faults.no_file.store(true, SeqCst);
+    let child = fork_store(&bed, || {
+        let stats = store.stats();
+        let right = (0..300).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        let refused = store.put_page(SlotId(400), &page(2), worker) == Err(StoreError::Full);
+        let told = store.file_error() == Some(Errno::EACCES) && stats.forks_without_file.load(Relaxed) == 1;
+        // Its own child has a file again, and takes over what was not written.
+        bed.faults.no_file.store(false, SeqCst);
+        bed.faults.write_error.store(0, SeqCst);
+        let grandchild = fork_store(&bed, || {
+            let room = (400..700).all(|slot| store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok());
+            let right =
+                (0..300).chain(400..700).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+            !(room && right) as i32
+        });
+        if wait(grandchild) != 0 {
+            return 2;
+        }
+        !(right && refused && told) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert_eq!(store.stats().forks_without_file.load(Relaxed), 0);
+    assert_eq!(store.file_error(), None);
+}
+
+#[test]
+fn a_store_that_cannot_write_does_not_read_either() {
+    // Refusals by a broken file, and by a full one: neither may make the cleaner read the file over and over.
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    fill_file(&mut bed, worker, 2000);
+    (0..2000).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    bed.faults.write_error.store(usize::MAX, SeqCst);
+    let refuse = |bed: &Bed, worker: &mut Worker, puts: u32| {
+        let before = bed.store.stats().file_read_total.load(Relaxed);
+        let full = (0..puts)
+            .filter(|i| bed.store.put_page(SlotId(8000 + i), &page(*i as u64 * 4 + 2), worker).is_err())
+            .count();
+        (full, (bed.store.stats().file_read_total.load(Relaxed) - before) as usize / SEGMENT_BYTES)
+    };
+    let (full, read) = refuse(&bed, worker, 5000);
+    assert!(full > 4000 && read <= 20, "{read} segments were read for {full} refusals");
+
+    let mut bed = Bed::new(&[(TierKind::File, 8 * SEGMENT_BYTES as u64)], 1 << 14);
+    let worker = bed.worker();
+    let mut filled = 0;
+    while bed.store.put_page(SlotId(filled), &page(filled as u64 * 4 + 3), worker).is_ok() {
+        filled += 1;
+    }
+    // A little is free everywhere, which is not worth cleaning for.
+    (0..filled).filter(|slot| slot % 6 == 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    let (full, read) = refuse(&bed, worker, 5000);
+    assert!(full > 4900 && read <= 20, "{read} segments were read for {full} refusals");
+}
+
+#[test]
+fn cleaning_reads_in_proportion_to_what_is_written() {
+    let mut bed = Bed::new(&[(TierKind::File, 24 * SEGMENT_BYTES as u64)], 1 << 14);
+    let worker = bed.worker();
+    let mut state = 1u64;
+    let mut held = std::collections::BTreeMap::new();
+    for round in 0..30_000u64 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let slot = (state >> 33) as u32 % 1000;
+        if held.remove(&slot).is_some() {
+            bed.store.free(SlotId(slot));
+        } else if bed.store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
+            held.insert(slot, round * 4 + 3);
+        }
+    }
+    assert!(held.iter().all(|(&slot, &seed)| read(&bed, worker, slot) == Ok(page(seed))));
+    let stats = bed.store.stats();
+    let (read, written) = (stats.file_read_total.load(Relaxed), stats.file_written_total.load(Relaxed));
+    assert!(stats.file_moved_units.load(Relaxed) > 0 && read < 4 * written, "{read} read for {written} written");
+}
+
+#[test]
+fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    bed.faults.size_limit.store(4 * SEGMENT_BYTES as u64 + 1000, SeqCst);
+    for round in 0..3u64 {
+        let mut filled = 0;
+        while bed.store.put_page(SlotId(filled), &page(round + filled as u64 * 4 + 3), worker).is_ok() {
+            filled += 1;
+        }
+        assert!((150..300).contains(&filled), "{filled} pages in four segments");
+        (0..filled).for_each(|slot| bed.store.free(SlotId(slot)));
+    }
+    assert_eq!(bed.store.stats().errors.load(Relaxed), 0);
+}
+
+#[derive(Clone, Debug)]
+enum Hostile {
+    Put(u32),
+    Free(u32),
+    Get(u32),
+    Fork(bool),
+    Shrink,
+    Table(usize, u64),
+    Family(usize, u64),
+}
+
+fn hostile() -> impl Strategy<Value = Hostile> {
+    let slot = 0..1500u32;
+    let value = prop_oneof![Just(0), Just(u64::MAX), any::<u64>(), 0..4u64];
+    prop_oneof![
+        20 => slot.clone().prop_map(Hostile::Put),
+        12 => slot.clone().prop_map(Hostile::Free),
+        8 => slot.prop_map(Hostile::Get),
+        1 => any::<bool>().prop_map(Hostile::Fork),
+        1 => Just(Hostile::Shrink),
+        6 => (0..400usize, value.clone()).prop_map(|(at, value)| Hostile::Table(at, value)),
+        3 => (any::<usize>(), value).prop_map(|(at, value)| Hostile::Family(at, value)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(proptest_config())]
+
+    /// A child may write anything to what it shares with its parent: the parent's pages stay what they are.
+    #[test]
+    fn scribbling_over_shared_tables_changes_no_page(
+        max in prop_oneof![Just(0), Just(6u64), Just(40)],
+        ops in prop::collection::vec(hostile(), 300..2000),
+    ) {
+        let mut bed = Bed::new(&[(TierKind::File, max * SEGMENT_BYTES as u64)], 2048);
+        let worker = bed.worker();
+        let store = bed.store;
+        let mut model = BTreeMap::new();
+        for (i, op) in ops.into_iter().enumerate() {
+            match op {
+                Hostile::Put(slot) => {
+                    let seed = i as u64 * 4 + 3;
+                    if !model.contains_key(&slot) && store.put_page(SlotId(slot), &page(seed), worker).is_ok() {
+                        model.insert(slot, seed);
+                    }
+                }
+                Hostile::Free(slot) => {
+                    if model.remove(&slot).is_some() {
+                        store.free(SlotId(slot));
+                    }
+                }
+                Hostile::Get(slot) => {
+                    if let Some(&seed) = model.get(&slot) {
+                        prop_assert!(read(&bed, worker, slot) == Ok(page(seed)));
+                    }
+                }
+                Hostile::Fork(fails) => {
+                    let ticket = store.fork_prepare();
+                    store.fork_parent(ticket, if fails { -1 } else { 1 });
+                }
+                Hostile::Shrink => drop(store.shrink(1 << 20, worker)),
+                Hostile::Table(at, value) => {
+                    if let Some((table, words)) = store.file.shared_table() {
+                        // SAFETY: within the table, which is made of atomics.
+                        unsafe { &*(table as *const AtomicU64).add(at % words) }.store(value, SeqCst);
+                    }
+                }
+                Hostile::Family(at, value) => {
+                    let (family, words) = store.file.shared_family();
+                    // SAFETY: as above.
+                    unsafe { &*(family as *const AtomicU64).add(at % words) }.store(value, SeqCst);
+                }
+            }
+        }
+        for (&slot, &seed) in &model {
+            prop_assert!(read(&bed, worker, slot) == Ok(page(seed)));
+        }
+        prop_assert_eq!(store.stats().corruptions.load(Relaxed), 0);
+    }
+}
+
+#[test]
+fn a_hostile_child_at_work_changes_no_page() {
+    let mut bed = Bed::new(&[(TierKind::File, 40 * SEGMENT_BYTES as u64)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 200);
+    let ticket = store.fork_prepare();
+    store.fork_parent(ticket, 1);
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let scribble = || {
+            let (table, words) = store.file.shared_table().expect("the file is shared");
+            let (family, family_words) = store.file.shared_family();
+            let mut state = 1u64;
+            while !stop.load(SeqCst) {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (at, value) = (state >> 40, [0, u64::MAX, state, 1][state as usize >> 20 & 3]);
+                let (to, len) = if at % 5 == 0 { (family, family_words) } else { (table, words.min(400)) };
+                // SAFETY: within the table, which is made of atomics and stays mapped until the threads are joined.
+                unsafe { &*(to as *const AtomicU64).add(at as usize % len) }.store(value, Relaxed);
+            }
+        };
+        scope.spawn(scribble);
+        let mut held: BTreeMap<u32, u64> = (0..200).map(|slot| (slot, slot as u64 * 4 + 2)).collect();
+        let mut state = 7u64;
+        for round in 0..20_000u64 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let slot = (state >> 33) as u32 % 1000;
+            if let Some(seed) = held.remove(&slot) {
+                assert!(read_of(store, worker, slot) == Ok(page(seed)), "slot {slot} differs");
+                store.free(SlotId(slot));
+            } else if store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
+                held.insert(slot, round * 4 + 3);
+            }
+            if round % 500 == 0 {
+                let ticket = store.fork_prepare();
+                store.fork_parent(ticket, if round % 1000 == 0 { -1 } else { 1 });
+            }
+        }
+        drop(stopping);
+        assert!(held.into_iter().all(|(slot, seed)| read_of(store, worker, slot) == Ok(page(seed))));
+    });
+    assert_eq!(store.stats().corruptions.load(Relaxed), 0);
+}
+
+#[test]
+fn without_the_directory_children_have_no_file() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 100);
+    assert_eq!(store.descriptors().count(), 4);
+    store.leave_directory();
+    assert_eq!(store.descriptors().count(), 3);
+    let child = fork_store(&bed, || {
+        let right = (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        let full = store.put_page(SlotId(200), &page(2), worker) == Err(StoreError::Full);
+        !(right && full && store.file_error() == Some(Errno::ENOENT)) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert_eq!(store.put_page(SlotId(200), &page(2), worker), Ok(()));
 }

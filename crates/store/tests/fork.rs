@@ -2,7 +2,10 @@
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
 use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
-use outswap_sys::{nr, os, syscall0, syscall1, syscall4};
+use outswap_store::{FileIo, LiveIo, MAX_USERS, MAX_VOLUMES};
+use outswap_sys::signal::{bit, set_mask};
+use outswap_sys::{Errno, nr, os, syscall0, syscall1, syscall2, syscall4};
+use std::sync::atomic::Ordering::Relaxed;
 
 const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
 
@@ -225,6 +228,240 @@ fn entries_are_used_again() {
     assert!(bed.store.file_segment_bytes() <= 4 * SEGMENT_BYTES as u64);
 }
 
+/// How a descriptor was opened: `O_RDONLY`, `O_RDWR`.
+fn access(fd: i32) -> usize {
+    const F_GETFL: usize = 3;
+    os::fcntl(fd, F_GETFL, 0).expect("an open descriptor") & 3
+}
+
+fn size_of_file(fd: i32) -> isize {
+    // SAFETY: seeking touches no memory. whence = SEEK_END.
+    unsafe { outswap_sys::syscall3(nr::LSEEK, fd as usize, 0, 2) }
+}
+
+/// Descriptors that this process has.
+fn open_descriptors() -> Vec<i32> {
+    const F_GETFD: usize = 1;
+    (0..1024).filter(|&fd| os::fcntl(fd, F_GETFD, 0).is_ok()).collect()
+}
+
+/// A child can read its ancestors' files and change nothing there; its own is another.
+fn ancestors_files_are_only_read() {
+    #[track_caller]
+    fn check_rights(bed: &mut Bed, others: &[i32], ancestors: usize) {
+        let own = bed.store.file_descriptor().expect("a file of its own");
+        let all: Vec<i32> = bed.store.descriptors().collect();
+        assert!(all.iter().all(|&fd| fd >= 200), "{all:?}");
+        // The own file twice, its directory, a number kept for a child, and each ancestor's file.
+        assert_eq!(all.len(), 4 + ancestors);
+        // Every descriptor of a regular file that this process has is known, and only one can write.
+        assert!(open_descriptors().iter().all(|fd| all.contains(fd) || others.contains(fd)));
+        for fd in all.into_iter().filter(|&fd| fd != own) {
+            assert_eq!(access(fd), os::O_RDONLY, "descriptor {fd}");
+            assert!(os::pwrite(fd, b"overwritten", 0).is_err() && os::punch_hole(fd, 0, 1 << 20).is_err());
+            assert!(os::ftruncate(fd, 0).is_err());
+        }
+    }
+    let others = open_descriptors();
+    let mut bed = Bed::new(&[file(0)]);
+    check_rights(&mut bed, &others, 0);
+    (0..500).for_each(|slot| bed.put(slot, slot));
+    let own = bed.store.file_descriptor().expect("a file");
+    let size = size_of_file(own);
+    let child = bed.fork(|bed| {
+        check_rights(bed, &others, 1);
+        (500..900).for_each(|slot| bed.put(slot, slot));
+        let grandchild = bed.fork(|bed| {
+            check_rights(bed, &others, 2);
+            (900..1300).for_each(|slot| bed.put(slot, slot));
+            (0..1300).for_each(|slot| bed.check(slot, slot));
+            // What is not needed any more is closed.
+            (0..500).for_each(|slot| bed.free(slot));
+            check_rights(bed, &others, 1);
+            (500..900).for_each(|slot| bed.free(slot));
+            check_rights(bed, &others, 0);
+        });
+        assert_eq!(wait(grandchild), 0);
+        (0..900).for_each(|slot| bed.check(slot, slot));
+    });
+    assert_eq!(wait(child), 0);
+    assert!(size >= size_of_file(own) - SEGMENT_BYTES as isize, "only the open segment is written by a fork");
+    (0..500).for_each(|slot| bed.check(slot, slot));
+}
+
+/// Beyond the children that a file's table has room for, what is shared stays; what each writes itself is freed as ever.
+fn with_many_sharers_own_segments_are_freed() {
+    fn rewrite(bed: &mut Bed) -> u64 {
+        let before = bed.store.file_segment_bytes();
+        for round in 0..4 {
+            (1000..1600).for_each(|slot| bed.put(slot, round + slot));
+            (1000..1600).for_each(|slot| bed.check(slot, round + slot));
+            (1000..1600).for_each(|slot| bed.free(slot));
+        }
+        bed.store.file_segment_bytes() - before
+    }
+    let mut bed = Bed::new(&[file(0)]);
+    (0..200).for_each(|slot| bed.put(slot, slot));
+    let gate = Gate::new();
+    let mut children: Vec<i32> = (0..MAX_USERS + 2)
+        .map(|_| {
+            bed.fork(|bed| {
+                gate.pass();
+                bed.check(7, 7);
+            })
+        })
+        .collect();
+    assert_eq!(bed.store.stats().pinned_forks.load(Relaxed), 2);
+    assert!(rewrite(&mut bed) <= SEGMENT_BYTES as u64);
+    children.push(bed.fork(|bed| {
+        assert!(rewrite(bed) <= SEGMENT_BYTES as u64);
+        // A child of such a child.
+        let grandchild = bed.fork(|bed| assert!(rewrite(bed) <= SEGMENT_BYTES as u64));
+        assert_eq!(wait(grandchild), 0);
+        bed.check(7, 7);
+    }));
+    (0..MAX_USERS + 2).for_each(|_| gate.open());
+    children.into_iter().for_each(|child| assert_eq!(wait(child), 0));
+}
+
+/// A chain of forks in which each process writes: beyond the most files, there is none to write to, and all is read right.
+fn long_chains_of_forks_keep_all_data() {
+    const DEPTH: u32 = 20;
+    fn descend(bed: &mut Bed, depth: u32) {
+        let written = (0..40).filter(|i| bed.try_put(depth * 100 + i, depth * 100 + i).is_ok()).count();
+        let has_file = depth < MAX_VOLUMES as u32;
+        assert_eq!(written, if has_file { 40 } else { 0 }, "at depth {depth}");
+        assert_eq!(bed.store.file_error(), (!has_file).then_some(Errno::EMFILE));
+        for above in 0..=depth.min(MAX_VOLUMES as u32 - 1) {
+            (0..40).for_each(|i| bed.check(above * 100 + i, above * 100 + i));
+        }
+        if depth == DEPTH {
+            // Without what one of the ancestors left, there is room again for a child's file.
+            (0..40).for_each(|i| bed.free(300 + i));
+            let child = bed.fork(|bed| {
+                bed.put(300, 1);
+                bed.check(300, 1);
+                bed.check(1500, 1500);
+            });
+            assert_eq!(wait(child), 0);
+            return;
+        }
+        let child = bed.fork(|bed| descend(bed, depth + 1));
+        assert_eq!(wait(child), 0);
+        (0..written as u32).for_each(|i| bed.check(depth * 100 + i, depth * 100 + i));
+    }
+    descend(&mut Bed::new(&[file(0)]), 0);
+}
+
+/// A chain in which nobody keeps what the ancestors wrote can be as long as it likes, and its files are closed.
+fn chains_of_forks_that_keep_nothing_have_no_end() {
+    fn descend(bed: &mut Bed, depth: u32) {
+        (0..100).for_each(|slot| bed.put(slot, depth + slot));
+        (0..100).for_each(|slot| bed.check(slot, depth + slot));
+        (0..100).for_each(|slot| bed.free(slot));
+        assert!(bed.store.descriptors().count() <= 5);
+        if depth < 40 {
+            let child = bed.fork(|bed| descend(bed, depth + 1));
+            assert_eq!(wait(child), 0);
+        }
+    }
+    descend(&mut Bed::new(&[file(0)]), 0);
+}
+
+/// A limit holds for files of dead parents, too, as long as a child has them open.
+fn what_a_dead_parent_left_counts() {
+    let mut bed = Bed::new(&[file(16)]);
+    let (done, end) = (Gate::new(), Gate::new());
+    let child = bed.fork(|bed| {
+        (0..400).for_each(|slot| bed.put(slot, slot));
+        bed.fork(|bed| {
+            end.pass();
+            (0..400).for_each(|slot| bed.check(slot, slot));
+            done.open();
+        });
+        // The child ends; what it wrote is still its own child's.
+    });
+    assert_eq!(wait(child), 0);
+    let mut slot = 0;
+    while bed.try_put(slot, slot).is_ok() {
+        slot += 1;
+    }
+    let own = bed.store.file_segment_bytes();
+    assert!(slot > 100 && own <= 16 * SEGMENT_BYTES as u64, "{slot} {own}");
+    assert!(slot < 750, "what the grandchild reads was not counted: {slot} pages");
+    end.open();
+    done.pass();
+    (0..slot).for_each(|slot| bed.check(slot, slot));
+}
+
+/// Neither a used-up table of descriptors nor another root directory keeps a child from its file.
+fn a_file_needs_no_descriptor_or_path_at_the_fork() {
+    let mut bed = Bed::new(&[file(0)]);
+    (0..300).for_each(|slot| bed.put(slot, slot));
+    // Only root may; for others this part is the same as before.
+    let empty = std::env::temp_dir().join(format!(".outswap-test-{}", os::getpid()));
+    std::fs::create_dir(&empty).expect("a directory");
+    let inside = std::os::unix::fs::chroot(&empty).is_ok();
+    let check = |bed: &mut Bed| {
+        (0..300).for_each(|slot| bed.check(slot, slot));
+        (300..600).for_each(|slot| bed.put(slot, slot));
+        (0..600).for_each(|slot| bed.check(slot, slot));
+        let child = bed.fork(|bed| {
+            (0..600).for_each(|slot| bed.check(slot, slot));
+            (600..900).for_each(|slot| bed.put(slot, slot));
+        });
+        assert_eq!(wait(child), 0);
+    };
+    let child = bed.fork(check);
+    assert_eq!(wait(child), 0);
+    while os::fcntl(0, os::F_DUPFD, 0).is_ok() {}
+    let child = bed.fork(|bed| {
+        (0..300).for_each(|slot| bed.check(slot, slot));
+        (300..600).for_each(|slot| bed.put(slot, slot));
+        (0..600).for_each(|slot| bed.check(slot, slot));
+    });
+    assert_eq!(wait(child), 0);
+    let _ = inside || std::fs::remove_dir(&empty).is_ok();
+}
+
+fn pending() -> u64 {
+    let mut set = 0u64;
+    // SAFETY: `set` lives through the call.
+    unsafe { syscall2(nr::RT_SIGPENDING, &raw mut set as usize, 8) };
+    set
+}
+
+/// Writes beyond a limit of file size leave no signal behind, and take none that was there.
+fn a_limit_of_file_size_kills_nobody() {
+    const SIGXFSZ: i32 = 25;
+    const EFBIG: Errno = Errno(27);
+    let mut bed = Bed::new(&[file(0)]);
+    let old_mask = set_mask(u64::MAX);
+    let limit = [3 * SEGMENT_BYTES as u64 + 5000, u64::MAX];
+    // SAFETY: `limit` has the layout of `struct rlimit64`. 1 = RLIMIT_FSIZE.
+    assert_eq!(unsafe { syscall4(nr::PRLIMIT64, 0, 1, limit.as_ptr() as usize, 0) }, 0);
+    let mut stored = 0;
+    while bed.try_put(stored, stored).is_ok() {
+        stored += 1;
+        assert!(stored < 1000, "the limit is noticed");
+    }
+    assert!(stored > 100 && pending() & bit(SIGXFSZ) == 0);
+    let fd = bed.store.file_descriptor().expect("a file");
+    assert_eq!(LiveIo.pwrite(fd, b"beyond", 10 << 20), Err(EFBIG));
+    assert_eq!(pending() & bit(SIGXFSZ), 0);
+    // The program's own, raised before ours, stays.
+    os::pwrite(fd, b"beyond", 10 << 20).expect_err("the limit");
+    assert_eq!(LiveIo.pwrite(fd, b"beyond", 10 << 20), Err(EFBIG));
+    assert_eq!(pending() & bit(SIGXFSZ), bit(SIGXFSZ));
+    let (set, now) = (bit(SIGXFSZ), [0i64; 2]);
+    // SAFETY: set and timeout live through the call.
+    let got =
+        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, &raw const set as usize, 0, now.as_ptr() as usize, size_of::<u64>()) };
+    assert_eq!(got, SIGXFSZ as isize);
+    set_mask(old_mask);
+    (0..stored).for_each(|slot| bed.check(slot, slot));
+}
+
 /// With little address space the tables are smaller, and what does not fit in the pool goes to the file.
 fn little_address_space_is_enough() {
     let vm_pages = std::fs::read_to_string("/proc/self/statm").expect("statm");
@@ -241,7 +478,7 @@ fn little_address_space_is_enough() {
 fn main() {
     let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 8] = [
+    let scenarios: [Scenario; 15] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -249,6 +486,13 @@ fn main() {
         ("the dead are cleared", &the_dead_are_cleared),
         ("the limit is the tree's", &the_limit_is_the_trees),
         ("entries are used again", &entries_are_used_again),
+        ("ancestors' files are only read", &ancestors_files_are_only_read),
+        ("with many sharers own segments are freed", &with_many_sharers_own_segments_are_freed),
+        ("long chains of forks keep all data", &long_chains_of_forks_keep_all_data),
+        ("chains of forks that keep nothing have no end", &chains_of_forks_that_keep_nothing_have_no_end),
+        ("what a dead parent left counts", &what_a_dead_parent_left_counts),
+        ("a file needs no descriptor or path at the fork", &a_file_needs_no_descriptor_or_path_at_the_fork),
+        ("a limit of file size kills nobody", &a_limit_of_file_size_kills_nobody),
         ("little address space is enough", &little_address_space_is_enough),
     ];
     let mut failed = 0;

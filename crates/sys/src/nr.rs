@@ -48,8 +48,6 @@ pub const ACCEPT: usize = 43;
 pub const SENDTO: usize = 44;
 pub const RECVFROM: usize = 45;
 pub const SENDMSG: usize = 46;
-/// `mseal`.
-pub const MSEAL: usize = 462;
 pub const RECVMSG: usize = 47;
 pub const SHUTDOWN: usize = 48;
 pub const BIND: usize = 49;
@@ -338,6 +336,8 @@ pub const PKEY_FREE: usize = 331;
 pub const STATX: usize = 332;
 pub const IO_PGETEVENTS: usize = 333;
 pub const RSEQ: usize = 334;
+pub const URETPROBE: usize = 335;
+pub const UPROBE: usize = 336;
 pub const PIDFD_SEND_SIGNAL: usize = 424;
 pub const IO_URING_SETUP: usize = 425;
 pub const IO_URING_ENTER: usize = 426;
@@ -365,6 +365,26 @@ pub const MEMFD_SECRET: usize = 447;
 pub const PROCESS_MRELEASE: usize = 448;
 pub const FUTEX_WAITV: usize = 449;
 pub const SET_MEMPOLICY_HOME_NODE: usize = 450;
+pub const CACHESTAT: usize = 451;
+pub const FCHMODAT2: usize = 452;
+pub const MAP_SHADOW_STACK: usize = 453;
+pub const FUTEX_WAKE: usize = 454;
+pub const FUTEX_WAIT: usize = 455;
+pub const FUTEX_REQUEUE: usize = 456;
+pub const STATMOUNT: usize = 457;
+pub const LISTMOUNT: usize = 458;
+pub const LSM_GET_SELF_ATTR: usize = 459;
+pub const LSM_SET_SELF_ATTR: usize = 460;
+pub const LSM_LIST_MODULES: usize = 461;
+pub const MSEAL: usize = 462;
+pub const SETXATTRAT: usize = 463;
+pub const GETXATTRAT: usize = 464;
+pub const LISTXATTRAT: usize = 465;
+pub const REMOVEXATTRAT: usize = 466;
+pub const OPEN_TREE_ATTR: usize = 467;
+pub const FILE_GETATTR: usize = 468;
+pub const FILE_SETATTR: usize = 469;
+pub const LISTNS: usize = 470;
 
 /// The call's name, for messages.
 pub fn name(nr: usize) -> &'static str {
@@ -704,6 +724,8 @@ pub fn name(nr: usize) -> &'static str {
         332 => "statx",
         333 => "io_pgetevents",
         334 => "rseq",
+        335 => "uretprobe",
+        336 => "uprobe",
         424 => "pidfd_send_signal",
         425 => "io_uring_setup",
         426 => "io_uring_enter",
@@ -730,8 +752,27 @@ pub fn name(nr: usize) -> &'static str {
         447 => "memfd_secret",
         448 => "process_mrelease",
         449 => "futex_waitv",
-        462 => "mseal",
         450 => "set_mempolicy_home_node",
+        451 => "cachestat",
+        452 => "fchmodat2",
+        453 => "map_shadow_stack",
+        454 => "futex_wake",
+        455 => "futex_wait",
+        456 => "futex_requeue",
+        457 => "statmount",
+        458 => "listmount",
+        459 => "lsm_get_self_attr",
+        460 => "lsm_set_self_attr",
+        461 => "lsm_list_modules",
+        462 => "mseal",
+        463 => "setxattrat",
+        464 => "getxattrat",
+        465 => "listxattrat",
+        466 => "removexattrat",
+        467 => "open_tree_attr",
+        468 => "file_getattr",
+        469 => "file_setattr",
+        470 => "listns",
         _ => "unknown",
     }
 }

@@ -104,12 +104,14 @@ pub fn mincore(addr: usize, len: usize, flags: &mut [u8]) -> Result<()> {
     ret(unsafe { syscall3(nr::MINCORE, addr, len, flags.as_mut_ptr() as usize) }).map(drop)
 }
 
+/// The working directory, where a descriptor of a directory is expected.
+const AT_FDCWD: i32 = -100;
+
 /// Opens a file. `path` must end with a NUL byte.
 pub fn open(path: &[u8], flags: usize, mode: usize) -> Result<i32> {
     assert!(path.last() == Some(&0), "path must be NUL-terminated");
-    const AT_FDCWD: usize = -100isize as usize;
     // SAFETY: the path is NUL-terminated and lives through the call.
-    ret(unsafe { syscall4(nr::OPENAT, AT_FDCWD, path.as_ptr() as usize, flags, mode) }).map(|fd| fd as i32)
+    ret(unsafe { syscall4(nr::OPENAT, AT_FDCWD as usize, path.as_ptr() as usize, flags, mode) }).map(|fd| fd as i32)
 }
 /// `O_RDONLY`.
 pub const O_RDONLY: usize = 0;
@@ -117,6 +119,10 @@ pub const O_RDONLY: usize = 0;
 pub const O_RDWR: usize = 2;
 /// `O_CLOEXEC`.
 pub const O_CLOEXEC: usize = 0o2000000;
+/// `O_NOCTTY`: a terminal does not become the controlling one.
+pub const O_NOCTTY: usize = 0o400;
+/// `O_NONBLOCK`: opening does not wait, for the other end of a FIFO say.
+pub const O_NONBLOCK: usize = 0o4000;
 /// `O_TMPFILE` with its directory bit.
 pub const O_TMPFILE: usize = 0o20200000;
 
@@ -173,6 +179,110 @@ pub fn memfd_create(name: &[u8], flags: usize) -> Result<i32> {
     ret(unsafe { syscall2(nr::MEMFD_CREATE, name.as_ptr() as usize, flags) }).map(|fd| fd as i32)
 }
 
+/// `F_ADD_SEALS`.
+pub const F_ADD_SEALS: usize = 1033;
+/// `F_GET_SEALS`.
+pub const F_GET_SEALS: usize = 1034;
+/// `F_SEAL_SEAL`: no further seals.
+pub const F_SEAL_SEAL: usize = 1;
+/// `F_SEAL_SHRINK`.
+pub const F_SEAL_SHRINK: usize = 2;
+/// `F_SEAL_GROW`.
+pub const F_SEAL_GROW: usize = 4;
+/// `F_SEAL_WRITE`.
+pub const F_SEAL_WRITE: usize = 8;
+
+/// What a file says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileStatus {
+    /// Device that it is on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Kind and access rights, as `st_mode`.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Length.
+    pub size_bytes: u64,
+}
+
+impl FileStatus {
+    /// From a `struct stat`, as eight-byte words.
+    fn of(stat: &[u64; 18]) -> FileStatus {
+        FileStatus {
+            device: stat[0],
+            inode: stat[1],
+            mode: stat[3] as u32,
+            uid: (stat[3] >> 32) as u32,
+            size_bytes: stat[6],
+        }
+    }
+    /// Whether it is a regular file: no FIFO, device, directory or socket.
+    pub fn is_regular(&self) -> bool {
+        self.mode & 0o170000 == 0o100000
+    }
+}
+
+/// Asks about an open file.
+pub fn fstat(fd: i32) -> Result<FileStatus> {
+    let mut stat = [0u64; 18];
+    // SAFETY: the buffer has the size of `struct stat`.
+    ret(unsafe { syscall2(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) })?;
+    Ok(FileStatus::of(&stat))
+}
+
+/// Asks about a file by its name, which must end with a NUL byte, seen from a directory (`None`: the working directory).
+/// Symbolic links are followed; nothing is opened.
+pub fn stat_at(directory: Option<i32>, path: &[u8]) -> Result<FileStatus> {
+    assert!(path.last() == Some(&0), "path must be NUL-terminated");
+    let mut stat = [0u64; 18];
+    let (at, path) = (directory.unwrap_or(AT_FDCWD) as usize, path.as_ptr() as usize);
+    // SAFETY: the path is NUL-terminated, and the buffer has the size of `struct stat`.
+    ret(unsafe { syscall4(nr::NEWFSTATAT, at, path, stat.as_mut_ptr() as usize, 0) })?;
+    Ok(FileStatus::of(&stat))
+}
+
+/// Opens a regular file for reading or (with [`O_RDWR`]) for both, seen from a directory; `None` for anything else. What is
+/// not regular is not opened: that could block, or set a device to work.
+pub fn open_regular(directory: Option<i32>, path: &[u8], flags: usize) -> Option<(i32, FileStatus)> {
+    if !stat_at(directory, path).is_ok_and(|s| s.is_regular()) {
+        return None;
+    }
+    let (at, flags) = (directory.unwrap_or(AT_FDCWD) as usize, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    // SAFETY: `stat_at` has checked that the path is NUL-terminated.
+    let fd = ret(unsafe { syscall4(nr::OPENAT, at, path.as_ptr() as usize, flags, 0) }).ok()? as i32;
+    // Another file may have the name by now.
+    match fstat(fd) {
+        Ok(status) if status.is_regular() => Some((fd, status)),
+        _ => {
+            let _ = close(fd);
+            None
+        }
+    }
+}
+
+/// The effective user of the calling thread.
+pub fn geteuid() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { syscall0(nr::GETEUID) as u32 }
+}
+
+/// `ADDR_NO_RANDOMIZE`: the kernel chooses the same addresses each time.
+pub const ADDR_NO_RANDOMIZE: usize = 0x0004_0000;
+
+/// Sets the execution domain of the calling thread; `None` only asks. Returns the one before.
+pub fn personality(domain: Option<usize>) -> Result<usize> {
+    // SAFETY: touches no memory; it concerns programs that are executed later.
+    ret(unsafe { syscall1(nr::PERSONALITY, domain.unwrap_or(0xffff_ffff)) })
+}
+
+/// Whether a thread exists, of whatever process.
+pub fn is_thread(tid: i32) -> bool {
+    // SAFETY: signal 0 is not sent.
+    tid > 0 && ret(unsafe { syscall2(nr::TKILL, tid as usize, 0) }) != Err(Errno::ESRCH)
+}
+
 /// Sets a file's length.
 pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
     // SAFETY: touches no memory.
@@ -216,6 +326,7 @@ pub fn sched_yield() {
 }
 
 /// Waits for another thread: spins, then gives up the processor, then sleeps, so that an owner of lower priority gets on.
+/// `spins` counts the calls since the wait began.
 pub fn wait_a_little(spins: u32) {
     const SPINS: u32 = 64;
     const YIELDS: u32 = 1024;
@@ -225,7 +336,7 @@ pub fn wait_a_little(spins: u32) {
         SPINS..YIELDS => sched_yield(),
         _ => {
             let time = [0i64, SLEEP_NS];
-            // SAFETY: `time` has the layout of `struct timespec`; what is left of the time is not asked for.
+            // SAFETY: `time` has the layout of `struct timespec`; the time that is left is not asked for.
             unsafe { syscall2(nr::NANOSLEEP, time.as_ptr() as usize, 0) };
         }
     }

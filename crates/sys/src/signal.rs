@@ -12,12 +12,18 @@ pub const SIGSYS: i32 = 31;
 pub const SIG_DFL: usize = 0;
 /// `SIG_IGN`.
 pub const SIG_IGN: usize = 1;
+/// `SA_NOCLDSTOP`.
+pub const SA_NOCLDSTOP: u64 = 1;
+/// `SA_NOCLDWAIT`.
+pub const SA_NOCLDWAIT: u64 = 2;
 /// `SA_SIGINFO`.
 pub const SA_SIGINFO: u64 = 4;
 /// `SA_ONSTACK`.
 pub const SA_ONSTACK: u64 = 0x0800_0000;
 /// `SA_RESTORER`.
 pub const SA_RESTORER: u64 = 0x0400_0000;
+/// `SA_RESTART`.
+pub const SA_RESTART: u64 = 0x1000_0000;
 /// `SA_NODEFER`.
 pub const SA_NODEFER: u64 = 0x4000_0000;
 /// `SA_RESETHAND`.
@@ -60,6 +66,31 @@ pub fn set_mask(mask: u64) -> u64 {
     unsafe { syscall4(nr::RT_SIGPROCMASK, 2, &raw const mask as usize, &raw mut old as usize, 8) };
     old
 }
+
+/// Makes a write, and takes the signal back that it raises beyond `RLIMIT_FSIZE` (`SIGXFSZ`), which the calling thread has blocked:
+/// it would kill a program later for something that the program did not do.
+pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T) -> bool) -> T {
+    const SIGXFSZ: i32 = 25;
+    let mut pending = 0u64;
+    // SAFETY: `pending` lives through the call.
+    unsafe { syscall2(nr::RT_SIGPENDING, &raw mut pending as usize, size_of::<u64>()) };
+    let done = write();
+    // One that was there before is the program's own, and ours has merged with it.
+    if is_too_big(&done) && pending & bit(SIGXFSZ) == 0 {
+        let (set, now) = (bit(SIGXFSZ), [0i64; 2]);
+        let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
+        // SAFETY: the set and the timeout live through the call, and no information is asked for.
+        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
+    }
+    done
+}
+
+/// `SS_ONSTACK`.
+pub const SS_ONSTACK: i32 = 1;
+/// `SS_DISABLE`.
+pub const SS_DISABLE: i32 = 2;
+/// `SS_AUTODISARM`.
+pub const SS_AUTODISARM: i32 = 1 << 31;
 
 /// `stack_t`.
 #[repr(C)]
@@ -114,8 +145,9 @@ pub struct Gregs {
     pub cr2: u64,
 }
 
-/// The head of the kernel's `ucontext_t`, up to the signal mask.
+/// The kernel's `ucontext_t`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Ucontext {
     /// `uc_flags`.
     pub flags: u64,
@@ -148,4 +180,11 @@ pub struct Siginfo {
     pub syscall: i32,
     /// Architecture of the trapped call (SIGSYS).
     pub arch: u32,
+}
+
+impl Siginfo {
+    /// A signal that the kernel raises for no address.
+    pub fn of_kernel(signo: i32, code: i32) -> Siginfo {
+        Siginfo { signo, errno: 0, code, pad: 0, addr: 0, syscall: 0, arch: 0 }
+    }
 }

@@ -1,0 +1,308 @@
+//! What needs options, another environment, other users or eyes from outside: programs that run unmanaged, limits from
+//! outside, what a process of the tree may do to another, and the limit of memory where it is hard to keep.
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+const RAM_BYTES: u64 = 32 * MIB;
+
+fn program(name: &str) -> String {
+    build::program(&format!("tests/programs/{name}.c")).to_string_lossy().into_owned()
+}
+
+/// `outswap run` with these arguments, behind a command where one is given.
+fn run(before: &[&str], args: &[&str]) -> Run {
+    let mut words: Vec<String> = before.iter().map(|w| w.to_string()).collect();
+    words.push(setup::outswap().to_string_lossy().into_owned());
+    words.push("run".into());
+    words.extend(args.iter().map(|w| w.to_string()));
+    Run::new(&words[0]).args(&words[1..]).timeout_s(60)
+}
+
+/// Where a program of ours marks that the library `marker` was loaded.
+fn marks(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(String::from).collect()
+}
+
+fn all_is_well(end: Outcome) -> Outcome {
+    let end = end.exited(0);
+    assert_eq!(end.text(), "ok\n", "{}", end.describe());
+    assert!(!end.errors().contains("panicked"), "{}", end.describe());
+    end
+}
+
+// Programs that run unmanaged.
+
+#[test]
+fn static_children_may_have_any_number_in_a_register() {
+    if plain_mode() {
+        return;
+    }
+    let actions = build::static_program("tests/programs/actions.c");
+    let script = format!("{}; exit $?", actions.display());
+    all_is_well(run(&[], &["--ram", "32M", "--", "sh", "-c", &script]).run());
+    all_is_well(run(&[], &["--ram", "32M", "--allow-unmanaged", "--", &actions.to_string_lossy()]).run());
+}
+
+#[test]
+fn children_that_are_not_followed_make_every_call() {
+    if plain_mode() {
+        return;
+    }
+    let script = format!("{}; exit $?", program("actions"));
+    all_is_well(run(&[], &["--ram", "32M", "--no-follow", "--", "sh", "-c", &script]).run());
+}
+
+#[test]
+fn unmanaged_children_may_have_the_same_addresses() {
+    if plain_mode() {
+        return;
+    }
+    let fixed = ["setarch", "-R"];
+    let actions = build::static_program("tests/programs/actions.c");
+    for (option, path) in [
+        ("--no-follow", program("actions")),
+        ("--no-follow", actions.to_string_lossy().into_owned()),
+        ("--quiet", actions.to_string_lossy().into_owned()),
+    ] {
+        let script = format!("{path}; exit $?");
+        all_is_well(run(&fixed, &["--ram", "32M", option, "--", "sh", "-c", &script]).run());
+    }
+}
+
+#[test]
+fn the_users_own_preload_is_kept() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let mark = dir.join("mark");
+    let library = build::library("tests/programs/marker.c");
+    for options in [&["--ram", "32M"][..], &["--ram", "32M", "--no-follow"][..]] {
+        let _ = fs::remove_file(&mark);
+        let args = [options, &["--", "sh", "-c", "/bin/echo started; /usr/bin/env true"]].concat();
+        let end = run(&[], &args).env("LD_PRELOAD", &library).env("MARKER", &mark).run().exited(0);
+        assert_eq!(end.text(), "started\n", "{}", end.describe());
+        let marks = marks(&mark);
+        for name in ["/dash ", "/echo ", "/true "] {
+            let shell = name == "/dash " && marks.iter().any(|m| m.contains("sh "));
+            assert!(shell || marks.iter().any(|m| m.contains(name)), "{options:?}: not loaded in {name}: {marks:?}");
+        }
+    }
+}
+
+// Limits from outside.
+
+#[test]
+fn a_limit_of_file_size_is_for_the_programs_own_files() {
+    if plain_mode() {
+        return;
+    }
+    let limited = ["sh", "-c", "ulimit -f 4000; exec \"$@\"", "sh"];
+    for swap in ["file", "compressed,file"] {
+        let end = run(&limited, &["--ram", "32M", "--swap", swap, "--", &program("heap"), "60"]).run();
+        all_is_well(end).within(RAM_BYTES);
+    }
+    // The program has it as before.
+    let script = "head -c 5000000 /dev/zero > big; echo $?; stat -c %s big; ulimit -f";
+    let dir = Tmp::new();
+    let plain = Run::new("sh").args(&limited[1..]).args(["sh", "-c", script]).dir(dir.path()).run();
+    run(&limited, &["--ram", "32M", "--", "sh", "-c", script]).dir(dir.path()).run().same_as(&plain);
+}
+
+#[test]
+fn a_limit_of_address_space_from_outside() {
+    if plain_mode() {
+        return;
+    }
+    let limited = ["sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh"];
+    all_is_well(run(&limited, &["--ram", "32M", "--", &program("heap"), "60"]).run()).within(RAM_BYTES);
+}
+
+// What a process of the tree may do to another.
+
+fn hostile(way: &str) -> Outcome {
+    let dir = Tmp::new();
+    let mark = dir.join("mark");
+    let library = build::library("tests/programs/marker.c");
+    let args = ["--ram", "32M", "--", &program("hostile"), way, &library.to_string_lossy()];
+    let end = run(&[], &args).env("MARKER", &mark).dir(dir.path()).run();
+    assert!(!end.errors().contains("panicked"), "{}", end.describe());
+    assert!(marks(&mark).is_empty(), "a foreign library was loaded: {:?}", marks(&mark));
+    end
+}
+
+#[test]
+fn a_child_cannot_choose_the_library_that_its_parent_loads() {
+    if !plain_mode() {
+        all_is_well(hostile("preload"));
+    }
+}
+
+#[test]
+fn a_child_cannot_take_the_shared_memory_away() {
+    if plain_mode() {
+        return;
+    }
+    let end = all_is_well(hostile("truncate"));
+    assert!(!end.errors().contains("truncated") && !end.errors().contains("grown"), "{}", end.describe());
+}
+
+#[test]
+fn false_numbers_in_shared_memory_end_nothing() {
+    if !plain_mode() {
+        all_is_well(hostile("lengths"));
+    }
+}
+
+#[test]
+fn noise_in_shared_memory_ends_nothing() {
+    if !plain_mode() {
+        all_is_well(hostile("noise"));
+    }
+}
+
+/// The words behind `who what`, one set of them.
+fn told(text: &str, who: &str, what: &str) -> HashSet<String> {
+    let start = format!("{who} {what} ");
+    text.lines().filter_map(|l| l.strip_prefix(&start)).map(String::from).collect()
+}
+
+#[test]
+fn a_child_cannot_read_what_its_parent_writes_after_the_fork() {
+    if plain_mode() {
+        return;
+    }
+    let end = run(&[], &["--ram", "32M", "--swap", "file", "--", &program("keys"), "read"]).run().exited(0);
+    let text = end.text();
+    let (ours, theirs) = (told(&text, "parent", "key"), told(&text, "child", "key"));
+    assert!(!ours.is_empty(), "no key of the parent was found: {}", end.describe());
+    assert!(ours.difference(&theirs).next().is_some(), "the child has every key of its parent: {}", end.describe());
+    let grown: HashSet<String> = told(&text, "parent", "file")
+        .iter()
+        .filter(|l| l.contains(" grew "))
+        .map(|l| l.split(' ').next().unwrap_or_default().into())
+        .collect();
+    assert!(!grown.is_empty(), "no file grew: {}", end.describe());
+    for line in told(&text, "child", "file") {
+        let file = line.split(' ').next().unwrap_or_default();
+        assert!(!grown.contains(file), "the child holds what its parent writes to: {}", end.describe());
+        assert!(line.ends_with(" R"), "the child can write to a file of its parent: {}", end.describe());
+    }
+}
+
+#[test]
+fn a_child_cannot_overwrite_what_its_parent_wrote() {
+    if plain_mode() || !setup::is_root() {
+        return;
+    }
+    for swap in ["file", "compressed,file"] {
+        all_is_well(run(&[], &["--ram", "32M", "--swap", swap, "--", &program("keys"), "overwrite"]).run());
+    }
+}
+
+#[test]
+fn a_fork_after_giving_up_rights() {
+    if plain_mode() {
+        return;
+    }
+    for source in ["move", "copy", "mprotect"] {
+        let plain = Setup::new().plain(program("dropped")).run().succeeded();
+        let setup = Setup::new().option("--fault-source", source);
+        setup.managed(RAM_BYTES, program("dropped")).timeout_s(60).run().same_as(&plain).within(RAM_BYTES);
+    }
+}
+
+#[test]
+fn no_address_is_known_before() {
+    if plain_mode() {
+        return;
+    }
+    // What can be written or executed beside managed memory lies somewhere else in each run.
+    let maps = || {
+        let end = run(&[], &["--ram", "32M", "--", "cat", "/proc/self/maps"]).run().exited(0);
+        let text = end.text();
+        let fixed: HashSet<String> = text
+            .lines()
+            .filter(|l| !l.contains("[vsyscall]"))
+            .filter_map(|l| {
+                let mut words = l.split_ascii_whitespace();
+                let (range, rights) = (words.next()?, words.next()?);
+                let start = u64::from_str_radix(range.split('-').next()?, 16).ok()?;
+                let managed = (0x2000_0000_0000..0x2400_0000_0000).contains(&start);
+                (!managed && (rights.contains('w') || rights.contains('x'))).then(|| format!("{start:x} {rights}"))
+            })
+            .collect();
+        assert!(!fixed.is_empty());
+        fixed
+    };
+    let (one, two) = (maps(), maps());
+    let same: Vec<_> = one.intersection(&two).filter(|l| l.contains('w')).collect();
+    assert!(same.is_empty(), "writable at the same address in two runs: {same:?}");
+    let both: Vec<_> = one.iter().filter(|l| l.contains('w') && l.contains('x')).collect();
+    assert!(both.is_empty(), "writable and executable: {both:?}");
+}
+
+// The limit.
+
+fn number(stats: &Value, path: &str) -> u64 {
+    stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
+}
+
+#[test]
+fn unmanaged_memory_counts_while_little_is_managed() {
+    if plain_mode() {
+        return;
+    }
+    all_is_well(run(&[], &["--ram", "64M", "--", &program("heap"), "28", "60"]).supervised().run()).within(64 * MIB);
+}
+
+#[test]
+fn processes_that_ended_count_no_longer() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let taken = |times: u32| {
+        let file = dir.join(format!("stats-{times}"));
+        let script = format!("i=0; while [ $i -lt {times} ]; do {} 20 || exit 1; i=$((i+1)); done", program("heap"));
+        let args = ["--ram", "32M", "--stats", &file.to_string_lossy(), "--", "sh", "-c", &script];
+        run(&[], &args).supervised().run().exited(0).within(RAM_BYTES);
+        let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+        number(&stats, "/pages/taken")
+    };
+    let (one, twenty) = (taken(1), taken(20));
+    // Each has room for all it needs, so hardly anything has to leave.
+    assert!(twenty <= 20 * (one + 128), "{twenty} pages were taken from twenty processes, {one} from one");
+}
+
+#[test]
+fn a_run_inside_a_run_has_its_own_limit() {
+    if plain_mode() {
+        return;
+    }
+    let outswap = setup::outswap().to_string_lossy().into_owned();
+    for inner in ["16M", "96M"] {
+        let args = ["--ram", "64M", "--", &outswap, "run", "--ram", inner, "--", &program("heap"), "80"];
+        let least = if inner == "16M" { 16 } else { 64 };
+        all_is_well(run(&[], &args).supervised().run()).within(least * MIB);
+    }
+    // Its status and its words are the program's.
+    let args = ["--ram", "64M", "--", &outswap, "run", "--ram", "16M", "--", "sh", "-c", "echo inner; exit 7"];
+    assert_eq!(run(&[], &args).run().exited(7).text(), "inner\n");
+}
+
+#[test]
+fn room_is_given_back_however_many_share() {
+    if plain_mode() {
+        return;
+    }
+    let args = ["--resident", "8M", "--swap", "file", "--", &program("sharers"), "130"];
+    let end = run(&[], &args).run().exited(0);
+    let rooms: Vec<u64> = end.text().lines().filter_map(|l| l.parse().ok()).collect();
+    assert!(rooms.len() == 5 && end.text().ends_with("ok\n"), "{}", end.describe());
+    // Four more times 24 MiB were written over the same memory.
+    assert!(rooms[4] < rooms[0] + 24, "room in the files, in MiB: {rooms:?}");
+}

@@ -1,0 +1,122 @@
+//! The stress whose every byte is looked at (`tests/soak/stress.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so
+//! many seconds over every source and store, until the first failure (`make soak`).
+use libtest_mimic::{Arguments, Failed, Trial};
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup};
+use serde_json::Value;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const SOURCES: [&str; 3] = ["move", "copy", "mprotect"];
+/// What each process of the stress works on, and how many threads it has.
+const DATA_MIB: u64 = 96;
+const THREADS: u64 = 3;
+const RAM_BYTES: u64 = 80 * MIB;
+/// One run of a soak. Many short ones see more starts and ends than a long one.
+const RUN_S: u64 = 60;
+/// What a run may take beyond its time: the watchdog of the program itself is to speak first.
+const GRACE_S: u64 = 240;
+
+/// One way of running it.
+#[derive(Clone, Copy)]
+struct Way {
+    source: &'static str,
+    swap: &'static str,
+    data_mib: u64,
+}
+
+/// The longest options first: without a file, all that does not fit would stay in memory.
+fn ways() -> Vec<Way> {
+    let mut list = Vec::new();
+    for swap in ["compressed,file", "file", "compressed:zstd,file", "compressed"] {
+        let data_mib = if swap == "compressed" { DATA_MIB / 2 } else { DATA_MIB };
+        list.extend(SOURCES.map(|source| Way { source, swap, data_mib }));
+    }
+    list
+}
+
+fn command(way: Way, seconds: u64, seed: u64, stats: &str) -> Run {
+    let stress = build::program("tests/soak/stress.c");
+    let numbers = [seconds, seed, THREADS, way.data_mib].map(|n| n.to_string());
+    let setup = Setup::new().option("--fault-source", way.source).option("--swap", way.swap).option("--stats", stats);
+    setup.managed(RAM_BYTES, stress).args(numbers).timeout_s(seconds + GRACE_S)
+}
+
+/// Operations of a run, from what it printed.
+fn operations(end: &Outcome) -> u64 {
+    let text = end.text();
+    let number = text.lines().find_map(|l| l.split_once(" operations:")).and_then(|(n, _)| n.parse().ok());
+    number.unwrap_or_else(|| panic!("no number of operations: {}", end.describe()))
+}
+
+fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
+    let dir = Tmp::new();
+    let stats = dir.join("stats.json");
+    let end = command(way, seconds, seed, &stats.to_string_lossy()).dir(dir.path()).run().exited(0);
+    assert!(end.text().ends_with("bad 0\n"), "{}", end.describe());
+    assert!(operations(&end) > 0, "{}", end.describe());
+    let end = end.within(RAM_BYTES);
+    if !plain_mode() {
+        let stats: Value = serde_json::from_slice(&fs::read(&stats).expect("--stats makes it")).expect("it is JSON");
+        for problem in ["corruptions", "store_errors"] {
+            assert_eq!(stats["problems"][problem], 0, "{problem}: {}", end.describe());
+        }
+    }
+    end
+}
+
+fn smoke() -> Vec<Trial> {
+    let trial = |source: &'static str| {
+        Trial::test(format!("smoke::{source}"), move || {
+            let way = Way { source, swap: "compressed,file", data_mib: DATA_MIB };
+            let seed = u64::from(std::process::id());
+            catch_unwind(AssertUnwindSafe(|| run(way, 8, seed)))
+                .map(drop)
+                .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
+        })
+    };
+    SOURCES.map(trial).into()
+}
+
+fn soak(seconds: u64) -> ExitCode {
+    let started = Instant::now();
+    let ways = ways();
+    let mut seed = env_or("OUTSWAP_SOAK_SEED", u64::from(std::process::id()));
+    let (mut runs, mut total) = (0, 0);
+    for (i, &way) in ways.iter().enumerate() {
+        let until = Duration::from_secs(seconds * (i as u64 + 1) / ways.len() as u64);
+        let mut done = 0;
+        while started.elapsed() < until {
+            let left_s = (until - started.elapsed()).as_secs().clamp(1, RUN_S);
+            seed += 1;
+            match catch_unwind(|| run(way, left_s, seed)) {
+                Ok(end) => done += operations(&end),
+                Err(payload) => {
+                    if let Some(text) = payload.downcast_ref::<String>() {
+                        eprintln!("{text}");
+                    }
+                    let words = command(way, left_s, seed, "stats.json").command;
+                    let words: Vec<_> = words.iter().map(|w| w.to_string_lossy()).collect();
+                    eprintln!("to repeat it (the program: cc -O1 -pthread tests/soak/stress.c):\n{}", words.join(" "));
+                    return ExitCode::FAILURE;
+                }
+            }
+            runs += 1;
+        }
+        println!("--fault-source {} --swap {}: {done} operations", way.source, way.swap);
+        total += done;
+    }
+    println!("{total} operations in {runs} runs and {:.0} s, bad 0", started.elapsed().as_secs_f64());
+    ExitCode::SUCCESS
+}
+
+fn main() -> ExitCode {
+    if !plain_mode() {
+        assert!(setup::outswap().is_file());
+    }
+    match env_or("OUTSWAP_SOAK_S", 0) {
+        0 => libtest_mimic::run(&Arguments::from_args(), smoke()).exit_code(),
+        seconds => soak(seconds),
+    }
+}

@@ -1,0 +1,227 @@
+//! Where the code of this process lies: the process filter recognises its calls by that.
+use outswap_sys::os;
+
+/// Ranges of each kind at most.
+const RANGES: usize = 8;
+/// Code that lies closer together than this is one range.
+const CLOSE_BYTES: usize = 1 << 20;
+/// Code that lies farther apart than this never becomes one range, even if there are too many.
+const FAR_BYTES: usize = 1 << 30;
+/// Programs linked to a fixed address lie below this, and so do all unmanaged ones that this one may execute.
+const FIXED_END: usize = 1 << 32;
+/// End of the addresses that a program can have.
+const USER_END: usize = 1 << 47;
+
+/// Ascending address ranges.
+#[derive(Default)]
+pub struct Ranges {
+    of: [(usize, usize); RANGES],
+    len: usize,
+    /// For each range, whether code that must not be part of any lies between it and the one before.
+    walled: [bool; RANGES],
+}
+
+impl Ranges {
+    /// The ranges.
+    pub fn get(&self) -> &[(usize, usize)] {
+        &self.of[..self.len]
+    }
+
+    /// Adds a range that lies after all others. If there are too many, those closest together become one; where none can, the
+    /// new one is left out.
+    fn add(&mut self, start: usize, end: usize, walled: bool) {
+        if let Some(last) = self.len.checked_sub(1)
+            && !walled
+            && start - self.of[last].1 <= CLOSE_BYTES
+        {
+            self.of[last].1 = end;
+            return;
+        }
+        if self.len == RANGES {
+            let gap = |i: usize| match i {
+                RANGES => (walled, start - self.of[i - 1].1),
+                _ => (self.walled[i], self.of[i].0 - self.of[i - 1].1),
+            };
+            let Some((false, bytes)) = (1..=RANGES).map(gap).min() else { return };
+            if bytes > FAR_BYTES {
+                return;
+            }
+            let joined = (1..=RANGES).find(|&i| gap(i) == (false, bytes)).expect("it was found before");
+            if joined == RANGES {
+                self.of[RANGES - 1].1 = end;
+                return;
+            }
+            self.of[joined - 1].1 = self.of[joined].1;
+            self.of.copy_within(joined + 1.., joined);
+            self.walled.copy_within(joined + 1.., joined);
+            self.len -= 1;
+        }
+        self.of[self.len] = (start, end);
+        self.walled[self.len] = walled;
+        self.len += 1;
+    }
+}
+
+/// The code of this process.
+#[derive(Default)]
+pub struct Code {
+    /// The C library's.
+    pub library: Ranges,
+    /// The program's and that of its libraries, without ours. Without code at fixed addresses, where unmanaged programs that
+    /// this one executes have theirs.
+    pub all: Ranges,
+    walled: bool,
+}
+
+impl Code {
+    /// Takes note of a line of `/proc/self/maps`. What is executable but of no file is nobody's: it may be the gate.
+    fn note(&mut self, line: &[u8]) {
+        let mut fields = line.split(|b| *b == b' ');
+        let mut bounds = fields.next().unwrap_or_default().split(|b| *b == b'-').map(hex);
+        let (start, end) = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
+        if fields.next().is_none_or(|rights| rights.get(2) != Some(&b'x')) || start >= end {
+            return;
+        }
+        let path = line.iter().position(|b| *b == b'/').map(|at| &line[at..]);
+        let name = path.and_then(|p| p.rsplit(|b| *b == b'/').next()).unwrap_or_default();
+        if name.is_empty() || name.starts_with(b"liboutswap_") || start < FIXED_END || end > USER_END {
+            self.walled = true;
+            return;
+        }
+        const LIBRARY: [&[u8]; 4] = [b"libc.so.6", b"libc-2.", b"libpthread.so.0", b"libpthread-2."];
+        if LIBRARY.iter().any(|n| name.starts_with(n)) {
+            // Never with what lies between: the checks for the C library are many.
+            self.library.add(start, end, true);
+        }
+        self.all.add(start, end, self.walled);
+        self.walled = false;
+    }
+}
+
+/// Finds the code of this process, as it is mapped now.
+pub fn find() -> Code {
+    let mut code = Code::default();
+    let Ok(fd) = os::open(b"/proc/self/maps\0", os::O_RDONLY | os::O_CLOEXEC, 0) else { return code };
+    let mut buf = [0u8; 8192];
+    let mut len = 0;
+    loop {
+        let got = os::read(fd, &mut buf[len..]).unwrap_or(0);
+        len += got;
+        let mut start = 0;
+        while let Some(end) = buf[start..len].iter().position(|b| *b == b'\n') {
+            code.note(&buf[start..start + end]);
+            start += end + 1;
+        }
+        buf.copy_within(start..len, 0);
+        len -= start;
+        if got == 0 || len == buf.len() {
+            break;
+        }
+    }
+    let _ = os::close(fd);
+    code
+}
+
+/// Makes the program that this thread executes next be loaded at random addresses; returns what [`restore`] needs if it is not
+/// executed. The filters recognise a process by where its code lies: a program at the same addresses, which it would have
+/// where addresses are not random, would be trapped before it can answer, or without ever answering.
+pub fn randomize() -> Option<usize> {
+    let before = os::personality(None).ok().filter(|domain| domain & os::ADDR_NO_RANDOMIZE != 0)?;
+    os::personality(Some(before & !os::ADDR_NO_RANDOMIZE)).ok()?;
+    Some(before)
+}
+
+/// Undoes [`randomize`].
+pub fn restore(before: Option<usize>) {
+    if before.is_some() {
+        let _ = os::personality(before);
+    }
+}
+
+fn hex(text: &[u8]) -> usize {
+    text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(maps: &str) -> Code {
+        let mut code = Code::default();
+        maps.lines().for_each(|line| code.note(line.as_bytes()));
+        code
+    }
+
+    #[test]
+    fn code_is_that_of_the_program_and_its_libraries() {
+        let code = parse(
+            "00400000-00401000 r-xp 00000000 08:01 1 /usr/bin/fixed\n\
+             1fffff000000-1fffff001000 r-xp 00000000 00:00 0 \n\
+             555500001000-555500003000 r-xp 00001000 08:01 2 /usr/bin/a program\n\
+             555500003000-555500004000 r--p 00003000 08:01 2 /usr/bin/a program\n\
+             7f0000000000-7f0000100000 r-xp 00000000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000180000-7f0000190000 r-xp 00000000 08:01 4 /usr/lib/libm.so.6\n\
+             7f0000400000-7f0000410000 r-xp 00000000 08:01 5 /usr/lib/libz.so.1.2\n\
+             7f0000420000-7f0000430000 r-xp 00000000 08:01 6 /opt/liboutswap_preload.so (deleted)\n\
+             7f0000440000-7f0000450000 r-xp 00000000 08:01 7 /usr/lib/ld-linux-x86-64.so.2\n\
+             7ffd00000000-7ffd00001000 r-xp 00000000 00:00 0 [vdso]\n\
+             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n",
+        );
+        assert_eq!(code.library.get(), [(0x7f00_0000_0000, 0x7f00_0010_0000)]);
+        let all = [
+            (0x5555_0000_1000, 0x5555_0000_3000),
+            (0x7f00_0000_0000, 0x7f00_0019_0000),
+            (0x7f00_0040_0000, 0x7f00_0041_0000),
+            (0x7f00_0044_0000, 0x7f00_0045_0000),
+        ];
+        assert_eq!(code.all.get(), all, "ours and what is of no file lie in no range");
+    }
+
+    #[test]
+    fn too_many_ranges_become_fewer_but_never_across_what_is_not_the_programs() {
+        let base = 0x7f00_0000_0000;
+        let mut ranges = Ranges::default();
+        for i in 0..20 {
+            let start = base + i * 0x40_0000 - (i == 5) as usize * 0x10_0000;
+            ranges.add(start, start + 0x1000, i == 10 || i == 15);
+        }
+        assert_eq!(ranges.get().len(), RANGES);
+        for i in 0..20 {
+            let start = base + i * 0x40_0000 - (i == 5) as usize * 0x10_0000;
+            let holds = |at| ranges.get().iter().any(|r| r.0 <= at && at < r.1);
+            assert!(holds(start) && holds(start + 0xfff), "range {i}");
+            if i == 10 || i == 15 {
+                assert!(!holds(start - 0x1000), "before range {i}");
+            }
+        }
+        let mut apart = Ranges::default();
+        (0..10).for_each(|i| apart.add((i + 1) << 40, ((i + 1) << 40) + 0x1000, i % 2 == 0));
+        assert_eq!(apart.get().len(), RANGES);
+        assert_eq!(apart.get()[7], (8 << 40, (8 << 40) + 0x1000), "what is far apart stays so");
+    }
+
+    #[test]
+    fn this_process_has_code_and_a_c_library() {
+        let code = find();
+        let here = this_process_has_code_and_a_c_library as *const () as usize;
+        assert!(code.all.get().iter().any(|r| r.0 <= here && here < r.1));
+        assert!(!code.library.get().is_empty());
+    }
+
+    #[test]
+    fn the_next_program_gets_random_addresses_once() {
+        const NO_RANDOMIZE: usize = os::ADDR_NO_RANDOMIZE;
+        let ask = || os::personality(None).expect("asking is allowed");
+        std::thread::spawn(move || {
+            let first = ask();
+            restore(Some(first | NO_RANDOMIZE));
+            let before = randomize();
+            assert_eq!((before, ask()), (Some(first | NO_RANDOMIZE), first & !NO_RANDOMIZE));
+            assert_eq!(randomize(), None, "they are random already");
+            restore(before);
+            assert_eq!(ask(), first | NO_RANDOMIZE);
+        })
+        .join()
+        .expect("the thread asserts");
+    }
+}

@@ -1,0 +1,180 @@
+//! What the file tier asks of the system.
+use outswap_sys::{Errno, Result, nr, os, syscall3, syscall4};
+
+const AT_FDCWD: i32 = -100;
+const O_CREAT: usize = 0o100;
+const O_EXCL: usize = 0o200;
+const O_DIRECTORY: usize = 0o200000;
+const O_PATH: usize = 0o10000000;
+const EISDIR: Errno = Errno(21);
+
+/// A new file without a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewFile {
+    /// Descriptor for its writer.
+    pub write_fd: i32,
+    /// Descriptor that can only read. Forked children get no other: opened now, because later the process may be in another
+    /// root directory or have other rights.
+    pub read_fd: i32,
+}
+
+/// What the file tier asks of the system. Tests put a failing one in its place.
+pub trait FileIo: Sync {
+    /// Reads at an offset, as `pread(2)`.
+    fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Writes at an offset, as `pwrite(2)`.
+    fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Frees a range of the file.
+    fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes a file in a directory.
+    fn create(&self, directory_fd: i32) -> Result<NewFile> {
+        create(directory_fd)
+    }
+    /// Fills `buf` with random bytes for keys.
+    fn random(&self, buf: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match os::getrandom(&mut buf[filled..]) {
+                Ok(n) => filled += n,
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+    /// The longest that a file of this process may become, in bytes (`RLIMIT_FSIZE`).
+    fn size_limit_bytes(&self) -> u64 {
+        rlimit(1)
+    }
+}
+
+/// The real system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LiveIo;
+
+impl FileIo for LiveIo {
+    fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+        os::pread(fd, buf, offset)
+    }
+
+    fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
+        outswap_sys::signal::without_sigxfsz(|| os::pwrite(fd, buf, offset), |done| *done == Err(Errno::EFBIG))
+    }
+
+    fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()> {
+        os::punch_hole(fd, offset, len)
+    }
+}
+
+/// The soft limit of a resource.
+fn rlimit(resource: usize) -> u64 {
+    let mut limit = [u64::MAX; 2];
+    // SAFETY: `limit` has the layout of `struct rlimit64`.
+    unsafe { syscall4(nr::PRLIMIT64, 0, resource, 0, limit.as_mut_ptr() as usize) };
+    limit[0]
+}
+
+fn openat(directory_fd: i32, path: &[u8], flags: usize) -> Result<i32> {
+    assert!(path.last() == Some(&0), "path must be NUL-terminated");
+    let at = directory_fd as isize as usize;
+    // SAFETY: the path is NUL-terminated and lives through the call.
+    outswap_sys::ret(unsafe { syscall4(nr::OPENAT, at, path.as_ptr() as usize, flags, 0o600) }).map(|fd| fd as i32)
+}
+
+/// Opens a directory to make files in, by this process and its children, wherever their root directory is then. `path` ends
+/// with a NUL byte.
+pub(crate) fn open_directory(path: &[u8]) -> Result<i32> {
+    openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | os::O_CLOEXEC)
+}
+
+/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
+pub(crate) fn raise(low: i32, min_fd: i32) -> i32 {
+    const RLIMIT_NOFILE: usize = 7;
+    const BELOW_LIMIT: usize = 16;
+    let soft = rlimit(RLIMIT_NOFILE).min(i32::MAX as u64) as usize;
+    for at in [min_fd.max(0) as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
+        if at > low as usize
+            && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)
+        {
+            let _ = os::close(low);
+            return high as i32;
+        }
+        if low >= min_fd {
+            break;
+        }
+    }
+    low
+}
+
+fn create(directory_fd: i32) -> Result<NewFile> {
+    let flags = os::O_RDWR | os::O_CLOEXEC;
+    match openat(directory_fd, b".\0", flags | os::O_TMPFILE) {
+        Ok(write_fd) => match reopen(write_fd) {
+            Some(read_fd) => return Ok(NewFile { write_fd, read_fd }),
+            // No /proc here: a file with a name can be opened twice without it.
+            None => drop(os::close(write_fd)),
+        },
+        // File systems without O_TMPFILE answer in one of these ways.
+        Err(Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOENT | EISDIR) => {}
+        Err(e) => return Err(e),
+    }
+    let name = random_name()?;
+    let write_fd = openat(directory_fd, &name, flags | O_CREAT | O_EXCL)?;
+    let read_fd = openat(directory_fd, &name, os::O_RDONLY | os::O_CLOEXEC);
+    let at = directory_fd as isize as usize;
+    // SAFETY: the name is NUL-terminated and lives through the call.
+    let gone = outswap_sys::ret(unsafe { syscall3(nr::UNLINKAT, at, name.as_ptr() as usize, 0) });
+    match (read_fd, gone) {
+        (Ok(read_fd), Ok(_)) if is_same(write_fd, read_fd) => Ok(NewFile { write_fd, read_fd }),
+        (read_fd, gone) => {
+            let _ = os::close(write_fd);
+            let _ = read_fd.map(os::close);
+            Err(read_fd.and(gone.map(|_| 0)).err().unwrap_or(Errno::EIO))
+        }
+    }
+}
+
+/// Opens a file without a name once more, for reading only.
+fn reopen(fd: i32) -> Option<i32> {
+    const PREFIX: &[u8] = b"/proc/self/fd/";
+    let mut path = [0u8; PREFIX.len() + 12];
+    path[..PREFIX.len()].copy_from_slice(PREFIX);
+    let digits = core::iter::successors(Some(fd), |n| (*n >= 10).then_some(n / 10)).count();
+    let mut rest = fd as u32;
+    for digit in path[PREFIX.len()..PREFIX.len() + digits].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let read_fd = openat(AT_FDCWD, &path[..=PREFIX.len() + digits], os::O_RDONLY | os::O_CLOEXEC).ok()?;
+    if is_same(fd, read_fd) {
+        return Some(read_fd);
+    }
+    // What is mounted on /proc here is something else.
+    let _ = os::close(read_fd);
+    None
+}
+
+/// Whether two descriptors are of one file.
+fn is_same(a: i32, b: i32) -> bool {
+    let identity = |fd: i32| {
+        let mut stat = [0u64; 18];
+        // SAFETY: the buffer has the size of `struct stat`, which begins with device and inode.
+        let done = unsafe { outswap_sys::syscall2(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) };
+        (done == 0).then_some((stat[0], stat[1]))
+    };
+    identity(a).is_some_and(|of_a| identity(b) == Some(of_a))
+}
+
+/// A name that nobody has guessed, with a NUL byte.
+fn random_name() -> Result<[u8; 26]> {
+    let mut random = [0u8; 8];
+    if os::getrandom(&mut random)? < random.len() {
+        return Err(Errno::EAGAIN);
+    }
+    let mut name = *b".outswap-0000000000000000\0";
+    for (digits, byte) in name[9..25].chunks_exact_mut(2).zip(random) {
+        digits.copy_from_slice(&[b"0123456789abcdef"[(byte >> 4) as usize], b"0123456789abcdef"[(byte & 15) as usize]]);
+    }
+    Ok(name)
+}

@@ -1,0 +1,211 @@
+//! The keys of one process: those that it writes under, one after the other, and those that it may have to read with.
+//!
+//! A fork ends the life of a key as one to write under, on both sides: what is written afterwards is sealed with a key
+//! drawn after the fork, which the other side never sees. A key that some segment still needs is kept for reading; the
+//! entry of one that none needs is used again.
+use crate::lock::SpinLock;
+use aes_gcm::aead::{AeadInPlace, KeyInit};
+use aes_gcm::{Aes128Gcm, Key, Nonce, Tag};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Most keys that a process can need at the same time.
+pub(crate) const MAX_KEYS: usize = 1 << 16;
+/// Bytes of the tag behind a sealed payload.
+pub(crate) const TAG_BYTES: usize = 16;
+/// Entries looked at for one that is not needed, before a new one is taken.
+const LOOKS: u32 = 64;
+/// Words of a key with its salt.
+const WORDS: usize = 5;
+
+/// Bytes of the table.
+pub(crate) const fn table_bytes() -> usize {
+    MAX_KEYS * size_of::<Entry>()
+}
+
+#[repr(C)]
+struct Entry {
+    /// Key (16 bytes) and salt (4 bytes).
+    words: [AtomicU32; WORDS],
+    /// Segments of this process that are sealed under the key.
+    segments: AtomicU32,
+}
+
+/// What is written under.
+struct Current {
+    cipher: Option<(Aes128Gcm, [u8; 4])>,
+    index: u32,
+}
+
+/// A key with its number.
+pub(crate) struct Sealer {
+    cipher: Aes128Gcm,
+    salt: [u8; 4],
+    /// The number of the key.
+    pub key: u16,
+}
+
+/// The keys. All-zero memory but for [`Keys::zero_to_valid`] is a process without any.
+pub(crate) struct Keys {
+    table: usize,
+    current: SpinLock<Current>,
+    /// Entries from this number on were never used.
+    used: AtomicU32,
+    cursor: AtomicU32,
+    /// Counts units sealed by this process and, before the forks, by those that it stems from. Never goes back, whatever
+    /// the key, so that it also tells the units of a process apart.
+    nonce: AtomicU64,
+}
+
+fn nonce(salt: [u8; 4], counter: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&salt);
+    bytes[4..].copy_from_slice(&counter.to_le_bytes());
+    bytes.into()
+}
+
+fn cipher(secret: &[u8; 4 * WORDS]) -> (Aes128Gcm, [u8; 4]) {
+    let mut salt = [0; 4];
+    salt.copy_from_slice(&secret[16..]);
+    (Aes128Gcm::new(Key::<Aes128Gcm>::from_slice(&secret[..16])), salt)
+}
+
+/// Overwrites secret bytes in a way that is not optimised away.
+fn wipe(secret: &mut [u8]) {
+    for byte in secret {
+        // SAFETY: a byte of our own array.
+        unsafe { core::ptr::write_volatile(byte, 0) };
+    }
+}
+
+impl Keys {
+    /// Makes zeroed memory valid.
+    ///
+    /// # Safety
+    /// `at` points to zeroed memory that nothing else uses.
+    pub unsafe fn zero_to_valid(at: *mut Keys) {
+        // SAFETY: as the caller says; all-zero is valid for every other field.
+        unsafe { (&raw mut (*at).current).write(SpinLock::new(Current { cipher: None, index: 0 })) };
+    }
+
+    /// Sets the keys up over a zeroed table of [`table_bytes`]. There is none to write under yet.
+    pub fn set(&mut self, table: usize) {
+        self.table = table;
+    }
+
+    fn entry(&self, index: u32) -> &Entry {
+        debug_assert!((index as usize) < MAX_KEYS);
+        // SAFETY: the table has `MAX_KEYS` entries and lives as long as the store.
+        unsafe { &*(self.table as *const Entry).add(index as usize) }
+    }
+
+    /// Bytes of the table that were touched.
+    pub fn touched_bytes(&self) -> u64 {
+        (self.used.load(Relaxed) as usize * size_of::<Entry>()).next_multiple_of(4096) as u64
+    }
+
+    /// Draws a new key to write under. Where that fails, or every key is needed, nothing can be written until the next
+    /// attempt: an old key is not used again. No other call may be in progress.
+    pub fn renew(&self, random: impl FnOnce(&mut [u8]) -> bool) -> bool {
+        let mut current = self.current.lock();
+        current.cipher = None;
+        let Some(index) = self.unneeded() else { return false };
+        let mut secret = [0u8; 4 * WORDS];
+        let drawn = random(&mut secret);
+        if drawn {
+            let entry = self.entry(index);
+            for (word, bytes) in entry.words.iter().zip(secret.chunks_exact(4)) {
+                word.store(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
+            }
+            current.cipher = Some(cipher(&secret));
+            current.index = index;
+        }
+        wipe(&mut secret);
+        drawn
+    }
+
+    /// An entry that no segment needs.
+    fn unneeded(&self) -> Option<u32> {
+        let used = self.used.load(Relaxed);
+        let full = used as usize == MAX_KEYS;
+        let start = self.cursor.load(Relaxed);
+        for i in 0..if full { used } else { used.min(LOOKS) } {
+            let index = start.wrapping_add(i) % used;
+            if self.entry(index).segments.load(Acquire) == 0 {
+                self.cursor.store(index, Relaxed);
+                return Some(index);
+            }
+        }
+        if full {
+            return None;
+        }
+        self.cursor.store(start.wrapping_add(LOOKS) % (used + 1), Relaxed);
+        self.used.store(used + 1, Relaxed);
+        Some(used)
+    }
+
+    /// The key to write under.
+    pub fn current(&self) -> Option<Sealer> {
+        let current = self.current.lock();
+        let (cipher, salt) = current.cipher.as_ref()?;
+        Some(Sealer { cipher: cipher.clone(), salt: *salt, key: current.index as u16 })
+    }
+
+    /// The number of the key to write under.
+    pub fn current_key(&self) -> Option<u16> {
+        let current = self.current.lock();
+        current.cipher.as_ref().map(|_| current.index as u16)
+    }
+
+    /// A key to read with.
+    pub fn reader(&self, key: u16) -> Sealer {
+        {
+            let current = self.current.lock();
+            if let Some((cipher, salt)) = current.cipher.as_ref()
+                && current.index == key as u32
+            {
+                return Sealer { cipher: cipher.clone(), salt: *salt, key };
+            }
+        }
+        let mut secret = [0u8; 4 * WORDS];
+        for (word, bytes) in self.entry(key as u32).words.iter().zip(secret.chunks_exact_mut(4)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        let (cipher, salt) = cipher(&secret);
+        wipe(&mut secret);
+        Sealer { cipher, salt, key }
+    }
+
+    /// One more segment needs the key.
+    pub fn hold(&self, key: u16) {
+        self.entry(key as u32).segments.fetch_add(1, AcqRel);
+    }
+
+    /// One segment fewer needs the key.
+    pub fn release(&self, key: u16) {
+        self.entry(key as u32).segments.fetch_sub(1, AcqRel);
+    }
+
+    /// A number that no unit under the current key has.
+    pub fn next_nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Relaxed)
+    }
+
+    /// Key and salt, for tests that compare them.
+    #[cfg(test)]
+    pub fn secret(&self, key: u16) -> [u32; WORDS] {
+        core::array::from_fn(|i| self.entry(key as u32).words[i].load(Relaxed))
+    }
+}
+
+impl Sealer {
+    /// Seals `body` in place. Returns its tag.
+    pub fn seal(&self, counter: u64, header: &[u8], body: &mut [u8]) -> Option<Tag> {
+        self.cipher.encrypt_in_place_detached(&nonce(self.salt, counter), header, body).ok()
+    }
+
+    /// Opens `body` in place. False where anything was changed; then `body` is worthless.
+    pub fn open(&self, counter: u64, header: &[u8], body: &mut [u8], tag: &[u8]) -> bool {
+        let tag = Tag::clone_from_slice(tag);
+        self.cipher.decrypt_in_place_detached(&nonce(self.salt, counter), header, body, &tag).is_ok()
+    }
+}
