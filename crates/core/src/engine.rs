@@ -293,6 +293,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
         self.slots.free(slot, self.pause());
     }
 
+    /// Frees the slot of a page that is locked: what it holds may be a secret, and nobody needs the copy.
+    fn wipe_slot(&self, slot: SlotId) {
+        self.store.wipe(slot);
+        self.slots.free(slot, self.pause());
+    }
+
     fn drop_retained(&self, slot: Option<SlotId>) {
         if let Some(slot) = slot {
             self.retained.fetch_sub(1, Relaxed);
@@ -464,7 +470,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     /// Gives up those of the owned pages `first..first + count` that are not in the mapping of `page`; all where there is
     /// none. Looked up only while the pages are owned: unmapping changes the map before it waits for owned pages, so what
-    /// is mapped now is discarded after it was put, or not at all.
+    /// is mapped now is discarded after it was put, or not at all. Pages of a mapping that is held are locked from here on.
     fn keep_mapped(
         &self,
         page: PageNo,
@@ -480,9 +486,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 self.settle(p, word);
             }
         }
-        vma?;
+        let held = vma?.is_held();
         let skipped = (from - first.0) as usize;
         saved.copy_within(skipped..skipped + (to - from) as usize, 0);
+        if held {
+            saved[..(to - from) as usize].iter_mut().for_each(|word| *word = word.with_locked(true));
+        }
         Some((PageNo(from), (to - from) as usize))
     }
 
@@ -514,12 +523,24 @@ impl<M: Machine, S: Store> Engine<M, S> {
         }
         let slot = window.retained[index].swap(0, Relaxed).checked_sub(1).map(SlotId);
         self.resident.fetch_add(1, Relaxed);
+        let slot = self.unless_locked(seen, slot);
         let word = Word::resident(slot, seen.folio()).with_heat(seen.heat() + 1).with_locked(seen.locked());
         window.live.fetch_and(!(1 << index), SeqCst);
         self.settle(page, word);
         self.enqueue(page.block());
         self.machine.count(Event::FaultHit, 1);
         Some(Fault::Done)
+    }
+
+    /// The slot that a page which comes in keeps: none where it is locked, because it will not be evicted.
+    fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
+        let slot = slot?;
+        if !word.locked() {
+            return Some(slot);
+        }
+        self.retained.fetch_sub(1, Relaxed);
+        self.wipe_slot(slot);
+        None
     }
 
     fn swap_in(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
@@ -610,12 +631,17 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 continue;
             }
             let mut slot = old.slot();
-            if self.retained.load(Relaxed) < self.retain_max.load(Relaxed) {
+            if old.locked() {
+                self.settle(first.plus(i), Word::resident(None, folio).with_locked(true));
+                if let Some(slot) = slot.take() {
+                    self.wipe_slot(slot);
+                }
+            } else if self.retained.load(Relaxed) < self.retain_max.load(Relaxed) {
                 self.retained.fetch_add(1, Relaxed);
-                self.settle(first.plus(i), Word::resident(slot, folio).with_locked(old.locked()));
+                self.settle(first.plus(i), Word::resident(slot, folio));
                 slot = None;
             } else {
-                self.settle(first.plus(i), Word::resident(None, folio).with_locked(old.locked()));
+                self.settle(first.plus(i), Word::resident(None, folio));
             }
             if let Some(slot) = slot {
                 self.free_slot(slot);
@@ -904,7 +930,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     let retained = window.retained[i].swap(0, Relaxed).checked_sub(1).map(SlotId);
                     self.drop_retained(retained);
                     window.live.fetch_and(!(1 << i), SeqCst);
-                    self.settle(page, Word::zero());
+                    self.settle(page, Word::zero().with_locked(word.locked()));
                     zero += 1;
                 }
                 continue;
@@ -916,7 +942,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                         window.retained[i].store(0, Relaxed);
                         self.retained.fetch_sub(1, Relaxed);
                         window.live.fetch_and(!(1 << i), SeqCst);
-                        self.settle(page, Word::swapped(slot, word.folio()));
+                        self.settle(page, Word::swapped(slot, word.folio()).with_locked(word.locked()));
                         clean += 1;
                         continue;
                     }
@@ -1049,7 +1075,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
         let old = window.retained[index].swap(0, Relaxed).checked_sub(1).map(SlotId);
         self.drop_retained(old);
         window.live.fetch_and(!(1 << index), SeqCst);
-        self.settle(page, Word::swapped(slot, folio));
+        self.settle(page, Word::swapped(slot, folio).with_locked(word.locked()));
     }
 
     // ------------------------------------------------------------ memory calls
@@ -1082,7 +1108,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     /// Maps a free range. Its pages are untouched. False where the map or the machine refuses.
     pub fn map(&self, first: PageNo, count: u32, prot: Prot, locked: bool) -> bool {
-        let vma = Vma { first, count, prot, foreign: false, locked, kept: false };
+        let vma = Vma { locked, ..Vma::new(first, count, prot) };
         if self.map.lock(self.pause()).insert(vma).is_err() {
             return false;
         }
@@ -1097,7 +1123,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     /// Marks a free range as holding something that the kernel manages.
     pub fn map_foreign(&self, first: PageNo, count: u32, prot: Prot) -> bool {
-        let vma = Vma { first, count, prot, foreign: true, locked: false, kept: false };
+        let vma = Vma { foreign: true, ..Vma::new(first, count, prot) };
         self.map.lock(self.pause()).insert(vma).is_ok()
     }
 
@@ -1352,46 +1378,121 @@ impl<M: Machine, S: Store> Engine<M, S> {
         (count, Fault::Done)
     }
 
-    /// Sets or lifts the lock of resident pages in a range. Locked pages are never evicted. To lock, the caller holds a
-    /// hazard over the range and has pinned it. What is kept for the kernel stays locked.
-    pub fn set_locked(&self, first: PageNo, count: u32, locked: bool) {
-        if locked {
-            self.lock_pages(first, count, true);
-        } else {
-            let mut page = first.0;
-            while let Some(vma) = self.next_in(page, first.0 + count) {
-                if !vma.kept {
-                    self.lock_pages(vma.first, vma.count, false);
-                }
-                page = vma.end();
-            }
-        }
-        let _ = self.map.lock(self.pause()).update(first, count, |v| v.locked = locked);
+    /// Sets or lifts the lock of a range. Locked pages are never evicted. To lock all of it at once, the caller holds a hazard
+    /// over the range and has pinned it; else pages are locked as they are touched. What is held for another reason stays
+    /// locked. False, and nothing changed, where the map has no room for another mapping.
+    pub fn set_locked(&self, first: PageNo, count: u32, locked: bool, on_fault: bool) -> bool {
+        self.hold(first, count, |v| (v.locked, v.on_fault) = (locked, on_fault))
     }
 
     /// Locks pages that the kernel uses by itself, until they are unmapped. The caller holds a hazard over the range and has
     /// pinned it.
     pub fn keep(&self, first: PageNo, count: u32) {
-        self.lock_pages(first, count, true);
-        let _ = self.map.lock(self.pause()).update(first, count, |v| v.kept = true);
+        if !self.hold(first, count, |v| v.kept = true) {
+            self.lock_pages(first, count, true);
+        }
+    }
+
+    /// Sees to it that no copy of a range's content is anywhere but in the program's reach: what is out comes in, and no page is
+    /// evicted any more. Copies that were dropped before are no longer known; what they held may lie in free memory of the store
+    /// until it is used again.
+    pub fn keep_private(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) -> Fault {
+        if !self.hold(first, count, |v| v.private = true) {
+            return Fault::NoMemory;
+        }
+        let (mut outcome, mut in_frames) = (Fault::Done, false);
+        self.touched(first, count, |first, count| {
+            for page in (0..count as usize).map(|i| first.plus(i)) {
+                let mut spins = 0;
+                while outcome == Fault::Done {
+                    let word = self.word(page);
+                    match word.state() {
+                        State::Untouched | State::Zero => break,
+                        State::Resident if word.slot().is_none() => break,
+                        State::Resident if self.claim(page, word) => {
+                            self.settle(page, Word::resident(None, word.folio()).with_locked(true));
+                            self.unless_locked(word.with_locked(true), word.slot());
+                            break;
+                        }
+                        State::Swapped | State::Cached => {
+                            in_frames |= word.state() == State::Cached;
+                            outcome = self.fault(page, cx);
+                        }
+                        State::Resident | State::Busy => {
+                            self.machine.pause(spins);
+                            spins += 1;
+                        }
+                    }
+                }
+            }
+        });
+        if in_frames {
+            self.empty_frames(first, count, cx);
+        }
+        outcome
+    }
+
+    /// Lifts [`Engine::keep_private`], unless the map has no room for that.
+    pub fn end_private(&self, first: PageNo, count: u32) {
+        let mut page = first.0;
+        while let Some(vma) = self.next_in(page, first.0 + count) {
+            if vma.private {
+                self.hold(vma.first, vma.count, |v| v.private = false);
+            }
+            page = vma.end();
+        }
+    }
+
+    /// Writes out the waiting windows of a range's blocks, whose frames still hold what was in them when pages were touched. A
+    /// window that another thread has at hand is released by that thread.
+    fn empty_frames(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) {
+        let blocks = first.block().0..=PageNo(first.0 + count - 1).block().0;
+        let waiting = self.window_lists.lock(self.pause()).inactive.len();
+        for _ in 0..waiting {
+            let mut lists = self.window_lists.lock(self.pause());
+            let Some(number) = lists.inactive.pop() else { return };
+            let window = &self.windows[number as usize];
+            lists.inactive_frames -= window.frames.load(Relaxed) as usize;
+            drop(lists);
+            if !blocks.contains(&window.block.load(Relaxed)) || !self.write_out(WindowNo(number), cx) {
+                self.make_inactive(WindowNo(number));
+            }
+        }
+    }
+
+    /// Changes what holds the pages of a range, first in the map: a page touched from then on is locked, or not, by what the map
+    /// says. False where the map has no room for that.
+    fn hold(&self, first: PageNo, count: u32, change: impl Fn(&mut Vma)) -> bool {
+        if self.map.lock(self.pause()).update(first, count, change).is_err() {
+            return false;
+        }
+        let mut page = first.0;
+        while let Some(vma) = self.next_in(page, first.0 + count) {
+            self.lock_pages(vma.first, vma.count, vma.is_held());
+            page = vma.end();
+        }
+        true
     }
 
     fn lock_pages(&self, first: PageNo, count: u32, locked: bool) {
-        for page in first.0..first.0 + count {
-            let page = PageNo(page);
-            let mut spins = 0;
-            loop {
-                let word = self.word(page);
-                if word.locked() == locked {
-                    break;
+        self.touched(first, count, |first, count| {
+            for page in (0..count as usize).map(|i| first.plus(i)) {
+                let mut spins = 0;
+                loop {
+                    let word = self.word(page);
+                    // What is not there and holds nothing is locked by its mapping when it is touched.
+                    let empty = matches!(word.state(), State::Untouched | State::Zero);
+                    if word.locked() == locked || empty && locked {
+                        break;
+                    }
+                    if word.state() != State::Busy && self.change(page, word, word.with_locked(locked)) {
+                        break;
+                    }
+                    self.machine.pause(spins);
+                    spins += 1;
                 }
-                if word.state() != State::Busy && self.change(page, word, word.with_locked(locked)) {
-                    break;
-                }
-                self.machine.pause(spins);
-                spins += 1;
             }
-        }
+        });
     }
 
     /// Evicts a range as far as it can be (`MADV_PAGEOUT`), or only unmaps it (`MADV_COLD`).

@@ -17,11 +17,19 @@ pub struct Vma {
     pub foreign: bool,
     /// Locked by the program; pages that appear later are locked too.
     pub locked: bool,
+    /// Locked by the program as pages are touched: what is not there is not brought in.
+    pub on_fault: bool,
     /// Locked for the kernel, which uses the pages by itself: stays so until it is unmapped.
     pub kept: bool,
+    /// Locked because no copy of its content may be anywhere else.
+    pub private: bool,
 }
 
 impl Vma {
+    /// A managed mapping that nothing holds in memory.
+    pub fn new(first: PageNo, count: u32, prot: Prot) -> Vma {
+        Vma { first, count, prot, foreign: false, locked: false, on_fault: false, kept: false, private: false }
+    }
     /// Number of the first page after the mapping.
     pub fn end(&self) -> u32 {
         self.first.0 + self.count
@@ -30,8 +38,12 @@ impl Vma {
     fn data(&self) -> u32 {
         if self.foreign || self.prot.0 & Prot::WRITE.0 == 0 { 0 } else { self.count }
     }
+    /// Whether its pages stay in memory once they are there.
+    pub fn is_held(&self) -> bool {
+        self.locked || self.kept || self.private
+    }
     fn same_kind(&self, other: &Vma) -> bool {
-        (self.prot, self.foreign, self.locked, self.kept) == (other.prot, other.foreign, other.locked, other.kept)
+        Vma { first: other.first, count: other.count, ..*self } == *other
     }
 }
 

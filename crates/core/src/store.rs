@@ -39,6 +39,11 @@ pub trait Store: Sync {
     /// Frees one slot. The slots of a folio are freed one by one; the store gives memory back as it can.
     fn free(&self, slot: SlotId);
 
+    /// Frees one slot, and leaves nothing in memory of what it held, as far as that is its alone.
+    fn wipe(&self, slot: SlotId) {
+        self.free(slot);
+    }
+
     /// Bytes of memory this store holds now (pages of its pool in use, and its tables), as they count in the budget.
     fn memory_bytes(&self) -> u64;
 
@@ -59,6 +64,9 @@ impl<S: Store> Store for &S {
     }
     fn free(&self, slot: SlotId) {
         S::free(self, slot);
+    }
+    fn wipe(&self, slot: SlotId) {
+        S::wipe(self, slot);
     }
     fn memory_bytes(&self) -> u64 {
         S::memory_bytes(self)

@@ -188,7 +188,7 @@ fn runs(model: &[Option<Kind>]) -> Vec<Vma> {
             Some(last) if last.end() == page as u32 && kind_of(last) == kind => last.count += 1,
             _ => {
                 let first = PageNo(page as u32);
-                runs.push(Vma { first, count: 1, prot: Prot(kind.0), foreign: kind.1, locked: kind.2, kept: false });
+                runs.push(Vma { foreign: kind.1, locked: kind.2, ..Vma::new(first, 1, Prot(kind.0)) });
             }
         }
     }
@@ -247,7 +247,7 @@ proptest! {
             let page = PageNo(first);
             match op {
                 MapOp::Insert(_, _, kind) => {
-                    let vma = Vma { first: page, count, prot: Prot(kind.0), foreign: kind.1, locked: kind.2, kept: false };
+                    let vma = Vma { foreign: kind.1, locked: kind.2, ..Vma::new(page, count, Prot(kind.0)) };
                     let result = map.insert(vma);
                     let right = if free { tight || result.is_ok() } else { result == Err(MapError::NoRoom) };
                     prop_assert!(right, "insert: {:?}", result);

@@ -1,5 +1,5 @@
 //! Assistance for system calls: what their arguments point to is made resident and kept so until they return.
-use crate::calls::{Arg, Call, DEFAULT_BYTES};
+use crate::calls::{self, Arg, Call, DEFAULT_BYTES};
 use crate::layout::*;
 use crate::live::Live;
 use crate::machine::page_of;
@@ -182,7 +182,11 @@ impl<'a> Pins<'a> {
         };
         const MSG_WAITALL: usize = 0x100;
         let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
+        let pointers = calls::pointers_of(call.nr, args);
         for (i, spec) in call.args.iter().enumerate() {
+            if pointers & 1 << i == 0 {
+                continue;
+            }
             let at = args[i];
             match *spec {
                 Arg::No => {}

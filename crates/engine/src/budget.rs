@@ -139,6 +139,16 @@ pub fn forget(live: &Live) {
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
+/// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
+/// first must not find the other charged with all of it. Corrected by the measurement that follows.
+pub fn before_fork(live: &Live) {
+    for level in live.control.levels().filter(|level| level.config.ram_bytes > 0) {
+        if let Some(record) = own_record(live, level) {
+            record.charge_bytes.store(record.charge() / 2, Release);
+        }
+    }
+}
+
 /// Measures if the last time is long ago.
 pub fn measure_if_due(live: &Live) {
     measure_after(live, MEASURE_NS);
@@ -189,7 +199,12 @@ fn join(live: &Live) {
 /// Gives up what this process is charged with, and its records: it ends now. To be called inside the engine, so that no
 /// fork copies it half done. A child that only borrows our memory (vfork) ends without that.
 pub fn leave(live: &Live) {
-    if !live.is_own_process() || live.budget.left.swap(true, AcqRel) {
+    if !live.is_own_process() {
+        return;
+    }
+    // What was counted since the last time.
+    refresh(live);
+    if live.budget.left.swap(true, AcqRel) {
         return;
     }
     let pid = live.pid.load(Relaxed);

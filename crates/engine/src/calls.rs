@@ -547,6 +547,23 @@ pub fn pointers(nr: usize) -> Option<Pointers> {
     }
 }
 
+/// The arguments of this very call that are pointers, as a set.
+pub fn pointers_of(nr: usize, args: &[usize; 6]) -> u8 {
+    match pointers(nr) {
+        None => ALL_ARGS,
+        Some(Pointers::Refused) => NONE,
+        Some(Pointers::Always(set)) => set,
+        Some(Pointers::ByValue { arg, bits, from }) => {
+            let value = args[arg as usize] as u32 & bits;
+            from.iter().rev().find(|f| f.0 <= value).map_or(NONE, |f| f.1)
+        }
+        Some(Pointers::ByFlags { always, arg, flags }) => {
+            let given = args[arg as usize] as u32;
+            flags.iter().filter(|f| f.0 & given != 0).fold(always, |set, f| set | f.1)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -302,13 +302,13 @@ fn tell_if_unmanaged(live: &Live, nr: usize, args: [usize; 6], path: usize) {
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
     let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
-    let (mut name, mut head) = ([0u8; HEAD_BYTES], [0u8; HEAD_BYTES]);
+    let (mut name, mut head) = ([0u8; LINE_BYTES], [0u8; HEAD_BYTES]);
     let mut found = look_at(directory, path, &mut head);
     for _ in 0..MAX_INTERPRETERS {
         // A script is what its interpreter is.
         let Some((_, len)) = found else { break };
-        let Some(interpreter) = interpreter(&head[..len]) else { break };
-        name = [0; HEAD_BYTES];
+        let Some(interpreter) = interpreter(&head[..len.min(LINE_BYTES)]) else { break };
+        name = [0; LINE_BYTES];
         name[..interpreter.len()].copy_from_slice(interpreter);
         found = look_at(None, &name[..interpreter.len() + 1], &mut head);
     }
@@ -330,8 +330,10 @@ fn tell_if_unmanaged(live: &Live, nr: usize, args: [usize; 6], path: usize) {
     live.warn(&text[..at]);
 }
 
-/// Bytes of a program that are looked at: its header, or the line that names its interpreter.
+/// Bytes of a program's header that are looked at.
 const HEAD_BYTES: usize = 1024;
+/// Bytes of a script in which the kernel looks for its interpreter.
+const LINE_BYTES: usize = 256;
 /// Interpreters of interpreters that the kernel follows.
 const MAX_INTERPRETERS: usize = 4;
 

@@ -530,6 +530,39 @@ mod tests {
     }
 
     #[test]
+    fn range_filter_and_table_agree_on_any_call() {
+        let p = range();
+        let mut seed = 1u64;
+        let mut random = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        };
+        let mut trapped = 0;
+        for _ in 0..300_000 {
+            let nr = random() as usize % NUMBERS;
+            let args = [(); 6].map(|()| match random() % 5 {
+                0 => random(),
+                1 => random() % 0x40,
+                2 => 1 << (random() % 64),
+                3 => 0x5400 + random() % 0x80,
+                _ => ARENA as u64 + random() % ARENA_MAX_BYTES as u64,
+            });
+            let set = calls::pointers_of(nr, &args.map(|a| a as usize));
+            let managed = (0..6).any(|i| set & 1 << i != 0 && crate::layout::in_arena(args[i] as usize));
+            let expected = match calls::pointers(nr) {
+                Some(Pointers::Refused) => ERRNO | 38,
+                _ if managed => TRAP,
+                _ => ALLOW,
+            };
+            assert_eq!(run(&p, nr, ELSEWHERE, args), expected, "call {nr} {args:x?}");
+            trapped += managed as u32;
+        }
+        assert!((50_000..250_000).contains(&trapped), "{trapped}");
+    }
+
+    #[test]
     fn the_gate_is_where_it_was_said_to_be() {
         let from = |p: &Program, ip: usize| run(p, nr::READ, ip as u64, [0, ARENA as u64, 0, 0, 0, 0]);
         for gate in [GATE, 0x7123_4567_8000, 0x1_ffff_f000, 0x5_0000_0000] {

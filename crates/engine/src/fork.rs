@@ -43,6 +43,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let parent_tid = os::gettid();
         let ticket = live.engine.store.fork_prepare();
         live.forked.store(true, Relaxed);
+        budget::before_fork(live);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {

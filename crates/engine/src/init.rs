@@ -221,9 +221,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     };
     let store = make_store(control, slots, min_fd)?;
     if store.file_error().is_some() {
-        control.post(
-            b"warning: a process could make no swap file (see --swap-dir); what it cannot compress stays in memory",
-        );
+        control.post(b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk");
     }
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)

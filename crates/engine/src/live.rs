@@ -76,7 +76,9 @@ pub struct Live {
     heap: SpinLock<Heap>,
     wipes: SpinLock<[Wipe; WIPES]>,
     locked: AtomicI64,
+    on_fault: AtomicI64,
     lock_future: AtomicBool,
+    future_on_fault: AtomicBool,
 }
 
 static LIVE: AtomicPtr<Live> = AtomicPtr::new(core::ptr::null_mut());
@@ -158,7 +160,9 @@ impl Live {
             heap: SpinLock::new(Heap::default()),
             wipes: SpinLock::new([Wipe::default(); WIPES]),
             locked: AtomicI64::new(0),
+            on_fault: AtomicI64::new(0),
             lock_future: AtomicBool::new(false),
+            future_on_fault: AtomicBool::new(false),
         }
     }
 
@@ -208,16 +212,28 @@ impl Live {
     pub fn locked_pages(&self) -> u64 {
         self.locked.load(Relaxed).max(0) as u64
     }
-    /// Adds to the count of locked pages.
-    pub fn add_locked(&self, pages: i64) {
+    /// Pages that the program locked all at once, so that they are all there.
+    pub fn present_locked_pages(&self) -> u64 {
+        (self.locked.load(Relaxed) - self.on_fault.load(Relaxed)).max(0) as u64
+    }
+    /// Adds to the counts of locked pages.
+    pub fn add_locked(&self, pages: i64, on_fault: bool) {
         self.locked.fetch_add(pages, Relaxed);
+        if on_fault {
+            self.on_fault.fetch_add(pages, Relaxed);
+        }
     }
     /// Whether mappings made from now on are locked (`MCL_FUTURE`).
     pub fn lock_future(&self) -> bool {
         self.lock_future.load(Relaxed)
     }
-    /// Sets [`Live::lock_future`].
-    pub fn set_lock_future(&self, on: bool) {
+    /// Whether that is to be as their pages are touched (`MCL_ONFAULT`).
+    pub fn future_on_fault(&self) -> bool {
+        self.future_on_fault.load(Relaxed)
+    }
+    /// Sets [`Live::lock_future`] and [`Live::future_on_fault`].
+    pub fn set_lock_future(&self, on: bool, on_fault: bool) {
+        self.future_on_fault.store(on_fault, Relaxed);
         self.lock_future.store(on, Relaxed);
     }
     /// `RLIMIT_MEMLOCK`, in bytes.
@@ -246,6 +262,18 @@ impl Live {
             }
             None => false,
         }
+    }
+    /// Pages of the ranges that children find empty.
+    pub fn wiped_pages(&self) -> u64 {
+        self.wipes.lock(os::wait_a_little).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
+    }
+    /// The first part of a range that children find empty, or do not have (true).
+    pub fn next_wipe(&self, first: u32, end: u32) -> Option<(PageNo, u32, bool)> {
+        let wipes = self.wipes.lock(os::wait_a_little);
+        let in_range = |w: &&Wipe| w.count > 0 && w.first < end && w.first + w.count > first;
+        let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
+        let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
+        Some((PageNo(from), to - from, wipe.gone))
     }
     /// Forgets a range: it is unmapped, or children are to get it after all. What overlaps it is cut.
     pub fn forget_wipe(&self, first: PageNo, count: u32) {

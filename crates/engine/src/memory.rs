@@ -130,18 +130,25 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     } else {
         match live.engine.gap(count, alignment(count)) {
             Some(first) => first,
-            None => return ENOMEM,
+            // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
+            None => return pass(nr::MMAP, [0, len, prot, flags, fd, offset]),
         }
     };
     finish_mmap(live, cx, first, count, prot, flags)
 }
 
 fn finish_mmap(live: &Live, cx: &mut Cx, first: PageNo, count: u32, prot: usize, flags: usize) -> isize {
+    let on_fault = flags & MAP_LOCKED == 0 && live.future_on_fault();
     let lock = flags & MAP_LOCKED != 0 || live.lock_future();
     if !live.engine.map(first, count, Prot(prot as u8), false) {
         return ENOMEM;
     }
-    if lock && prot != 0 && !lock_range(live, cx, first, count) {
+    let locked = match (lock, on_fault) {
+        (true, true) => lock_on_fault(live, first, count),
+        (true, false) => prot == 0 || lock_range(live, cx, first, count),
+        (false, _) => true,
+    };
+    if !locked {
         live.engine.unmap(first, count);
         return EAGAIN;
     }
@@ -206,7 +213,7 @@ fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
         if vma.foreign {
             live.restore(vma.first, vma.count);
         } else if vma.locked {
-            live.add_locked(-(vma.count as i64));
+            live.add_locked(-(vma.count as i64), vma.on_fault);
         }
         page = vma.end();
     }
@@ -382,8 +389,8 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         MADV_DONTNEED | MADV_FREE => engine.discard(vma.first, vma.count),
         advice::DONTNEED_LOCKED => {
             engine.discard(vma.first, vma.count);
-            if vma.locked {
-                live.add_locked(-(vma.count as i64));
+            if vma.locked && !vma.on_fault {
+                live.add_locked(-(vma.count as i64), false);
                 lock_range(live, cx, vma.first, vma.count);
             }
         }
@@ -392,13 +399,14 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         MADV_COLD | MADV_PAGEOUT => engine.page_out(vma.first, vma.count, what == MADV_PAGEOUT, cx),
         // Only shared memory has a hole to punch; huge pages are not made of managed memory.
         advice::REMOVE | advice::COLLAPSE => return EINVAL,
-        advice::WIPEONFORK | advice::DONTFORK => {
-            live.forget_wipe(vma.first, vma.count);
-            if !live.add_wipe(vma.first, vma.count, what == advice::DONTFORK) {
+        advice::WIPEONFORK => return wipe_on_fork(live, cx, vma.first, vma.count),
+        advice::DONTFORK => {
+            end_wipe(live, vma.first, vma.count);
+            if !live.add_wipe(vma.first, vma.count, true) {
                 return EAGAIN;
             }
         }
-        advice::KEEPONFORK | advice::DOFORK => live.forget_wipe(vma.first, vma.count),
+        advice::KEEPONFORK | advice::DOFORK => end_wipe(live, vma.first, vma.count),
         advice::POPULATE_READ | advice::POPULATE_WRITE => {
             let need = if what == advice::POPULATE_READ { PROT_READ } else { PROT_WRITE };
             if vma.prot.0 as usize & need == 0 {
@@ -419,6 +427,38 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         _ => return EINVAL,
     }
     0
+}
+
+/// Has forked children find a range empty. A copy of what it holds must not be in what they inherit of the store either, so it
+/// is not evicted from here on.
+fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
+    if !may_hold(live, live.wiped_pages() + count as u64) {
+        return EAGAIN;
+    }
+    live.forget_wipe(first, count);
+    if !live.add_wipe(first, count, false) {
+        end_wipe(live, first, count);
+        return EAGAIN;
+    }
+    match live.engine.keep_private(first, count, cx) {
+        Fault::Done => 0,
+        _ => {
+            end_wipe(live, first, count);
+            EAGAIN
+        }
+    }
+}
+
+/// Children get a range as it is again.
+fn end_wipe(live: &Live, first: PageNo, count: u32) {
+    live.forget_wipe(first, count);
+    live.engine.end_private(first, count);
+}
+
+/// Whether the budget has room for so many pages that stay, beside those that are locked.
+fn may_hold(live: &Live, pages: u64) -> bool {
+    let limit = live.engine.limit_pages();
+    live.present_locked_pages() + pages <= limit - limit / LOCK_SHARE
 }
 
 const MREMAP_MAYMOVE: usize = 1;
@@ -455,9 +495,17 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     }
     let first = page_of(addr);
     let _call = live.engine.begin_call();
-    let Some(vma) = live.engine.find(first) else { return EFAULT };
+    let Some(mut vma) = live.engine.find(first) else { return EFAULT };
     if vma.foreign {
         return mremap_foreign(live, vma, args);
+    }
+    // What the engine holds for itself divides no mapping of the program's.
+    while let Some(next) = live.engine.find(PageNo(vma.end())) {
+        let alike = Vma { kept: vma.kept, private: vma.private, first: vma.first, count: vma.count, ..next } == vma;
+        if first.0.saturating_add(old) < vma.end() || !alike {
+            break;
+        }
+        vma.count += next.count;
     }
     // Zero pages of a private mapping cannot be duplicated.
     if old == 0 {
@@ -480,6 +528,10 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         let (tail, extra) = (first.plus(old as usize), new - old);
         if first.0 + old == vma.end() && live.managed(addr, new_bytes) && live.engine.is_free(tail, extra) {
             return match live.engine.map(tail, extra, vma.prot, false) {
+                true if vma.on_fault => {
+                    lock_on_fault(live, tail, extra);
+                    addr as isize
+                }
                 true if vma.locked && !lock_range(live, cx, tail, extra) => {
                     live.engine.unmap(tail, extra);
                     EAGAIN
@@ -513,23 +565,41 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     if vma.prot != Prot::READ_WRITE {
         live.engine.protect(first, old, Prot::READ_WRITE);
     }
-    if vma.locked {
-        live.engine.set_locked(first, old, false);
-        live.add_locked(-(old as i64));
+    if vma.locked && !unlock(live, &Vma { first, count: old, ..vma }) {
+        live.engine.unmap(target, new);
+        return ENOMEM;
     }
     live.engine.move_pages(first, target, moved, cx);
     if vma.prot != Prot::READ_WRITE {
         live.engine.protect(target, new, vma.prot);
     }
-    if vma.locked {
+    if vma.on_fault {
+        lock_on_fault(live, target, new);
+    } else if vma.locked {
         lock_range(live, cx, target, new);
     }
+    move_wipes(live, cx, first, target, moved);
     if flags & MREMAP_DONTUNMAP == 0 {
         unmap(live, first, old);
     } else if vma.prot != Prot::READ_WRITE {
         live.engine.protect(first, old, vma.prot);
     }
     address(target) as isize
+}
+
+/// What forked children are not to have of a range that moves, they do not get in its new place.
+fn move_wipes(live: &Live, cx: &mut Cx, from: PageNo, to: PageNo, count: u32) {
+    let (mut page, end) = (from.0, from.0 + count);
+    while let Some((first, n, gone)) = live.next_wipe(page, end) {
+        page = first.0 + n;
+        let target = PageNo(to.0 + (first.0 - from.0));
+        live.forget_wipe(first, n);
+        if gone {
+            live.add_wipe(target, n, true);
+        } else {
+            wipe_on_fork(live, cx, target, n);
+        }
+    }
 }
 
 /// Moves managed memory to a fixed address outside the managed range: it leaves management.
@@ -606,27 +676,44 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
 
 /// Brings a managed range in and locks it; false where the budget has no room for that.
 fn lock_range(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool {
-    let limit = live.engine.limit_pages();
-    if live.locked_pages() + count as u64 > limit - limit / LOCK_SHARE {
+    if !may_hold(live, live.wiped_pages() + count as u64) {
         return false;
     }
     let Some(slot) = live.engine.hazards.acquire(outswap_sys::os::gettid() as u32) else { return false };
     live.engine.hazards.publish(slot, first, count);
     let (pinned, fault) = live.engine.pin(first, count, cx);
-    let done = fault == Fault::Done && pinned == count;
+    let done = fault == Fault::Done && pinned == count && live.engine.set_locked(first, count, true, false);
     if done {
-        live.engine.set_locked(first, count, true);
-        live.add_locked(count as i64);
+        live.add_locked(count as i64, false);
     }
     live.engine.hazards.release(slot);
     done
 }
 
+/// Locks the pages of a managed range as they are touched, and those that are there. False where the map has no room.
+fn lock_on_fault(live: &Live, first: PageNo, count: u32) -> bool {
+    let done = live.engine.set_locked(first, count, true, true);
+    if done {
+        live.add_locked(count as i64, true);
+    }
+    done
+}
+
+/// Unlocks a mapping, or a part of one. False where the map has no room.
+fn unlock(live: &Live, vma: &Vma) -> bool {
+    let done = live.engine.set_locked(vma.first, vma.count, false, false);
+    if done {
+        live.add_locked(-(vma.count as i64), vma.on_fault);
+    }
+    done
+}
+
 /// `mlock`, `mlock2`, `munlock`.
 pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags: usize) -> isize {
+    const MLOCK_ONFAULT: usize = 1;
     let start = addr & !(PAGE_BYTES - 1);
     let Some(end) = addr.checked_add(len).and_then(|e| e.checked_next_multiple_of(PAGE_BYTES)) else { return EINVAL };
-    if nr == nr::MLOCK2 && flags & !1 != 0 {
+    if nr == nr::MLOCK2 && flags & !MLOCK_ONFAULT != 0 {
         return EINVAL;
     }
     if start == end {
@@ -654,15 +741,23 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
                 return pass(nr, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0]);
             }
             if nr == nr::MUNLOCK {
-                if vma.locked {
-                    live.engine.set_locked(vma.first, vma.count, false);
-                    live.add_locked(-(vma.count as i64));
+                if vma.locked && !unlock(live, &vma) {
+                    return ENOMEM;
+                }
+            } else if flags & MLOCK_ONFAULT != 0 {
+                if !vma.locked && !lock_on_fault(live, vma.first, vma.count) {
+                    return ENOMEM;
                 }
             } else if vma.prot == Prot::NONE {
                 // Nothing can be brought in for a program that may not read it.
                 return ENOMEM;
-            } else if !vma.locked && !lock_range(live, cx, vma.first, vma.count) {
-                return ENOMEM;
+            } else if !vma.locked || vma.on_fault {
+                if !lock_range(live, cx, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+                if vma.locked {
+                    live.add_locked(-(vma.count as i64), true);
+                }
             }
             0
         });
@@ -684,11 +779,10 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     let all = (live.arena_end() - ARENA) / PAGE_BYTES;
     let _call = live.engine.begin_call();
     if nr == nr::MUNLOCKALL {
-        live.set_lock_future(false);
+        live.set_lock_future(false, false);
         let _ = each(live, PageNo(0), all as u32, |vma| {
             if vma.locked && !vma.foreign {
-                live.engine.set_locked(vma.first, vma.count, false);
-                live.add_locked(-(vma.count as i64));
+                unlock(live, &vma);
             }
             0
         });
@@ -702,7 +796,14 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     }
     if flags & CURRENT != 0 {
         let outcome = each(live, PageNo(0), all as u32, |vma| {
-            if !vma.foreign && !vma.locked && vma.prot != Prot::NONE {
+            if vma.foreign || vma.locked {
+                return 0;
+            }
+            if flags & ONFAULT != 0 {
+                if !live.may_lock(vma.count) || !lock_on_fault(live, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+            } else if vma.prot != Prot::NONE {
                 if !live.may_lock(vma.count) || !lock_range(live, cx, vma.first, vma.count) {
                     return ENOMEM;
                 }
@@ -713,7 +814,7 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
             return error;
         }
     }
-    live.set_lock_future(flags & FUTURE != 0);
+    live.set_lock_future(flags & FUTURE != 0, flags & ONFAULT != 0);
     0
 }
 

@@ -22,6 +22,8 @@ unsafe extern "C" {
 
 const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
+/// What every block is aligned to.
+const MIN_ALIGN: usize = 16;
 
 fn checked(at: *mut c_void) -> *mut c_void {
     if at.is_null() {
@@ -55,12 +57,17 @@ pub unsafe extern "C" fn free(at: *mut c_void) {
     unsafe { mi::mi_free(at) }
 }
 
-/// `realloc(3)`.
+/// `realloc(3)`. As in glibc, nothing is left of a block that shrinks to no bytes.
 ///
 /// # Safety
 /// As `realloc(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(at: *mut c_void, bytes: usize) -> *mut c_void {
+    if bytes == 0 && !at.is_null() {
+        // SAFETY: the caller vouches.
+        unsafe { free(at) };
+        return core::ptr::null_mut();
+    }
     // SAFETY: the caller vouches.
     checked(unsafe { mi::mi_realloc(at, bytes) })
 }
@@ -84,16 +91,16 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     memalign(align, bytes)
 }
 
-/// `memalign(3)`.
+/// `memalign(3)`. As in glibc, the alignment is rounded up to a power of two.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    if !align.is_power_of_two() {
+    let Some(align) = align.checked_next_power_of_two() else {
         // SAFETY: the C library gives each thread its errno.
         unsafe { *__errno_location() = EINVAL };
         return core::ptr::null_mut();
-    }
+    };
     // SAFETY: a power of two.
-    checked(unsafe { mi::mi_malloc_aligned(bytes, align) })
+    checked(unsafe { mi::mi_malloc_aligned(bytes, align.max(MIN_ALIGN)) })
 }
 
 /// `posix_memalign(3)`.
@@ -146,4 +153,131 @@ pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     // SAFETY: may be called at any time.
     unsafe { mi::mi_collect(true) };
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ffi::{c_int, c_void};
+    use core::hint::black_box;
+
+    const EINVAL: c_int = super::EINVAL;
+    const ENOMEM: c_int = super::ENOMEM;
+
+    // The compiler knows functions of these names, and reasons about calls of them that it sees.
+    fn malloc(bytes: usize) -> *mut c_void {
+        black_box(super::malloc as extern "C" fn(_) -> _)(bytes)
+    }
+    fn memalign(align: usize, bytes: usize) -> *mut c_void {
+        black_box(super::memalign as extern "C" fn(_, _) -> _)(align, bytes)
+    }
+    fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+        black_box(super::aligned_alloc as extern "C" fn(_, _) -> _)(align, bytes)
+    }
+    fn valloc(bytes: usize) -> *mut c_void {
+        black_box(super::valloc as extern "C" fn(_) -> _)(bytes)
+    }
+    fn pvalloc(bytes: usize) -> *mut c_void {
+        black_box(super::pvalloc as extern "C" fn(_) -> _)(bytes)
+    }
+    unsafe fn free(at: *mut c_void) {
+        // SAFETY: the caller vouches.
+        unsafe { black_box(super::free as unsafe extern "C" fn(_))(at) };
+    }
+    unsafe fn realloc(at: *mut c_void, bytes: usize) -> *mut c_void {
+        // SAFETY: the caller vouches.
+        unsafe { black_box(super::realloc as unsafe extern "C" fn(_, _) -> _)(at, bytes) }
+    }
+    unsafe fn reallocarray(at: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
+        // SAFETY: the caller vouches.
+        unsafe { black_box(super::reallocarray as unsafe extern "C" fn(_, _, _) -> _)(at, count, bytes) }
+    }
+    unsafe fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+        // SAFETY: the caller vouches.
+        unsafe { black_box(super::posix_memalign as unsafe extern "C" fn(_, _, _) -> _)(out, align, bytes) }
+    }
+    unsafe fn malloc_usable_size(at: *mut c_void) -> usize {
+        // SAFETY: the caller vouches.
+        unsafe { black_box(super::malloc_usable_size as unsafe extern "C" fn(_) -> _)(at) }
+    }
+
+    fn errno() -> c_int {
+        // SAFETY: the C library gives each thread its errno.
+        unsafe { *super::__errno_location() }
+    }
+    fn clear_errno() {
+        // SAFETY: as above.
+        unsafe { *super::__errno_location() = 0 };
+    }
+    /// A block that can be written as a whole; frees it.
+    fn check(at: *mut c_void, align: usize, bytes: usize) {
+        assert!(!at.is_null());
+        assert_eq!(at as usize % align, 0, "aligned to {align}");
+        // SAFETY: a block of that size, freed once.
+        unsafe {
+            assert!(malloc_usable_size(at) >= bytes);
+            at.cast::<u8>().write_bytes(0xa5, bytes);
+            free(at);
+        }
+    }
+
+    #[test]
+    fn alignments_are_rounded_up() {
+        for (asked, given) in [(0, 16), (1, 16), (8, 16), (17, 32), (24, 32), (48, 64), (4095, 4096), (65537, 131072)] {
+            for bytes in [0, 1, 24, 96, 5000, 300_000] {
+                check(memalign(asked, bytes), given, bytes);
+                check(aligned_alloc(asked, bytes), given, bytes);
+            }
+        }
+        clear_errno();
+        assert!(memalign(usize::MAX / 2 + 2, 1).is_null());
+        assert_eq!(errno(), EINVAL);
+    }
+
+    #[test]
+    fn posix_memalign_wants_powers_of_two_of_pointers() {
+        let mut at = core::ptr::null_mut();
+        for align in [0, 1, 4, 12, 24, 48] {
+            // SAFETY: `at` is writable.
+            assert_eq!(unsafe { posix_memalign(&mut at, align, 100) }, EINVAL, "{align}");
+            assert!(at.is_null(), "untouched on an error");
+        }
+        for align in [8, 16, 64, 4096, 1 << 20] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { posix_memalign(&mut at, align, 100) }, 0);
+            check(at, align, 100);
+        }
+    }
+
+    #[test]
+    fn whole_pages() {
+        check(valloc(1), 4096, 1);
+        check(valloc(0), 4096, 0);
+        check(pvalloc(1), 4096, 4096);
+        check(pvalloc(4097), 4096, 8192);
+        clear_errno();
+        assert!(pvalloc(usize::MAX - 10).is_null());
+        assert_eq!(errno(), ENOMEM);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_block_without_bytes() {
+        clear_errno();
+        // SAFETY: blocks of this allocator, freed once.
+        unsafe {
+            assert!(realloc(malloc(10), 0).is_null());
+            assert!(reallocarray(malloc(10), 0, 8).is_null());
+            assert_eq!(errno(), 0);
+            // Without a block it is `malloc(0)`, which gives one.
+            check(realloc(core::ptr::null_mut(), 0), 16, 0);
+            let at = malloc(100);
+            at.cast::<u8>().write_bytes(7, 100);
+            let at = realloc(at, 100_000);
+            assert!((0..100).all(|i| *at.cast::<u8>().add(i) == 7));
+            // A failure leaves the block as it is.
+            assert!(reallocarray(at, usize::MAX / 2, 4).is_null());
+            assert_eq!(errno(), ENOMEM);
+            check(at, 16, 100_000);
+            assert_eq!(malloc_usable_size(core::ptr::null_mut()), 0);
+        }
+    }
 }

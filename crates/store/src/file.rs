@@ -388,12 +388,18 @@ impl FileTier {
         }
     }
 
+    /// Closes the directory: children forked from now on have no file to write to.
+    pub fn leave_directory(&self) {
+        Self::close(&self.directory_fd);
+    }
+
     /// Opens a new file for this process, while it has one thread. False where that fails.
     fn open_own<I: FileIo>(&self, io: &I) -> bool {
         Self::close(&self.spare_fd);
         let opened = self.try_open_own(io);
         self.open_error.store(opened.err().map_or(0, |e| e.0), Relaxed);
-        if let Some(fd) = Self::fd_of(&self.directory_fd)
+        // Of a file that children may read anyway.
+        if let Some(fd) = self.own().and_then(|own| self.volumes[own].fd())
             && let Ok(spare) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
         {
             self.spare_fd.store(spare as i32 + 1, Release);
@@ -496,6 +502,20 @@ impl FileTier {
         if self.open_in_place(id, key, nonce, buf) { Ok(()) } else { Err(StoreError::Corrupt) }
     }
 
+    /// Reads from a segment's file; `None` where this process does not have it any more.
+    fn pread<I: FileIo>(&self, io: &I, segment: u32, buf: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        if self.own() == Some(volume_of(segment)) {
+            // Not through the descriptor that children inherit: its flags are theirs to change, too.
+            return self.write_fd().map(|fd| io.pread(fd, buf, offset));
+        }
+        let volume = self.volume(segment);
+        let done = volume.reading(|fd| io.pread(fd, buf, offset));
+        if volume.state.load(SeqCst) == CLOSING {
+            self.close_idle();
+        }
+        done
+    }
+
     /// Reads bytes of a segment from its buffer or the file.
     fn read_raw<I: FileIo>(
         &self,
@@ -522,7 +542,7 @@ impl FileTier {
         let at = number_of(segment) as u64 * SEGMENT_BYTES as u64 + at as u64;
         let (mut done, mut tries) = (0, 0);
         while done < buf.len() {
-            match self.volume(segment).reading(|fd| io.pread(fd, &mut buf[done..], at + done as u64)) {
+            match self.pread(io, segment, &mut buf[done..], at + done as u64) {
                 Some(Ok(n)) if n > 0 => done += n.min(buf.len() - done),
                 Some(Err(Errno::EINTR)) => {}
                 None => return Err(StoreError::Io),
@@ -546,7 +566,7 @@ impl FileTier {
         let at = number_of(segment) as u64 * SEGMENT_BYTES as u64;
         let mut done = 0;
         while done < bytes.len() {
-            match self.volume(segment).reading(|fd| io.pread(fd, &mut bytes[done..], at + done as u64)) {
+            match self.pread(io, segment, &mut bytes[done..], at + done as u64) {
                 Some(Ok(0)) => break,
                 Some(Ok(n)) => done += n.min(bytes.len() - done),
                 Some(Err(Errno::EINTR)) => {}
@@ -619,8 +639,11 @@ impl FileTier {
                     } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
                         buffers[i].state = BufferState::Opening;
                         Step::Open(i)
-                    } else {
+                    } else if buffers.iter().any(|b| b.state == BufferState::Writing) {
                         Step::Wait
+                    } else {
+                        // All are kept for reading.
+                        return Err(Refusal::Failed);
                     }
                 }
             };

@@ -312,7 +312,6 @@ impl<I: FileIo> Tiers<I> {
             };
             if tier.kind == TierKind::File {
                 this.file_tier = Some(i);
-                this.make_file(config, tier, regions)?;
                 continue;
             }
             this.last_ram = Some(i);
@@ -334,6 +333,10 @@ impl<I: FileIo> Tiers<I> {
                     Err(_) => bytes /= 2,
                 }
             }
+        }
+        // Last, as it opens descriptors: nothing fails after that.
+        if let Some(tier) = config.tiers.iter().find(|t| t.kind == TierKind::File) {
+            this.make_file(config, tier, regions)?;
         }
         this.regions = regions.0;
         Ok(this)
@@ -402,6 +405,14 @@ impl<I: FileIo> Tiers<I> {
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         self.file_tier.iter().flat_map(|_| self.file.descriptors())
+    }
+
+    /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
+    /// is about to change its root directory so as to be confined to it: a descriptor of a directory would lead out.
+    pub fn leave_directory(&self) {
+        if self.file_tier.is_some() {
+            self.file.leave_directory();
+        }
     }
 
     /// The descriptor that writes this process's file.
@@ -984,6 +995,36 @@ impl<I: FileIo> Tiers<I> {
         add(&self.stats.corruptions, 1);
         StoreError::Corrupt
     }
+
+    /// Frees a slot. With `wipe`, its object is overwritten first, if no other slot shares it.
+    fn free_slot(&self, slot: SlotId, wipe: bool) {
+        if !self.in_range(slot, 1) {
+            return;
+        }
+        let mut shard = self.lock(slot.0);
+        let record = self.record(&shard, slot.0);
+        let Some(tier) = record.tier() else { return };
+        self.set_record(&shard, slot.0, Record::default());
+        if Some(tier) == self.file_tier {
+            drop(shard);
+            self.count_file_bytes(record.offset(), 0, record.share_bytes());
+            self.file.release_slots(&self.io, record.segment(), 1);
+            return;
+        }
+        let (pool, object) = (&self.pools[tier], record.object());
+        let mut header = pool.header(object);
+        header.live &= !(1 << (slot.0 - header.slot));
+        if header.live != 0 {
+            pool.set_header(object, header);
+            return;
+        }
+        if wipe {
+            pool.wipe(object, header);
+        }
+        let span = pool.remove(&mut shard.pools[tier], object);
+        drop(shard);
+        self.release(tier, span);
+    }
 }
 
 impl<I: FileIo> Store for Tiers<I> {
@@ -1025,29 +1066,11 @@ impl<I: FileIo> Store for Tiers<I> {
     }
 
     fn free(&self, slot: SlotId) {
-        if !self.in_range(slot, 1) {
-            return;
-        }
-        let mut shard = self.lock(slot.0);
-        let record = self.record(&shard, slot.0);
-        let Some(tier) = record.tier() else { return };
-        self.set_record(&shard, slot.0, Record::default());
-        if Some(tier) == self.file_tier {
-            drop(shard);
-            self.count_file_bytes(record.offset(), 0, record.share_bytes());
-            self.file.release_slots(&self.io, record.segment(), 1);
-            return;
-        }
-        let (pool, object) = (&self.pools[tier], record.object());
-        let mut header = pool.header(object);
-        header.live &= !(1 << (slot.0 - header.slot));
-        if header.live != 0 {
-            pool.set_header(object, header);
-            return;
-        }
-        let span = pool.remove(&mut shard.pools[tier], object);
-        drop(shard);
-        self.release(tier, span);
+        self.free_slot(slot, false);
+    }
+
+    fn wipe(&self, slot: SlotId) {
+        self.free_slot(slot, true);
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -394,6 +394,12 @@ impl Pool {
         }
     }
 
+    /// Overwrites the payload of an object that is about to be removed.
+    pub fn wipe(&self, object: Object, header: Header) {
+        // SAFETY: as in `payload`, and the object's last slot is being freed.
+        unsafe { core::ptr::write_bytes(self.at(object).add(HEADER_BYTES), 0, header.len as usize) };
+    }
+
     /// Stores an object. `NoRoom` where that would need memory beyond a limit.
     pub fn insert(
         &self,

@@ -1123,3 +1123,73 @@ proptest! {
         prop_assert_eq!(store.stats().corruptions.load(Relaxed), 0);
     }
 }
+
+#[test]
+fn a_hostile_child_at_work_changes_no_page() {
+    let mut bed = Bed::new(&[(TierKind::File, 40 * SEGMENT_BYTES as u64)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 200);
+    let ticket = store.fork_prepare();
+    store.fork_parent(ticket, 1);
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let scribble = || {
+            let (table, words) = store.file.shared_table().expect("the file is shared");
+            let (family, family_words) = store.file.shared_family();
+            let mut state = 1u64;
+            while !stop.load(SeqCst) {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (at, value) = (state >> 40, [0, u64::MAX, state, 1][state as usize >> 20 & 3]);
+                let (to, len) = if at % 5 == 0 { (family, family_words) } else { (table, words.min(400)) };
+                // SAFETY: within the table, which is made of atomics and stays mapped until the threads are joined.
+                unsafe { &*(to as *const AtomicU64).add(at as usize % len) }.store(value, Relaxed);
+            }
+        };
+        scope.spawn(scribble);
+        let mut held: BTreeMap<u32, u64> = (0..200).map(|slot| (slot, slot as u64 * 4 + 2)).collect();
+        let mut state = 7u64;
+        for round in 0..20_000u64 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let slot = (state >> 33) as u32 % 1000;
+            if let Some(seed) = held.remove(&slot) {
+                assert!(read_of(store, worker, slot) == Ok(page(seed)), "slot {slot} differs");
+                store.free(SlotId(slot));
+            } else if store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
+                held.insert(slot, round * 4 + 3);
+            }
+            if round % 500 == 0 {
+                let ticket = store.fork_prepare();
+                store.fork_parent(ticket, if round % 1000 == 0 { -1 } else { 1 });
+            }
+        }
+        drop(stopping);
+        assert!(held.into_iter().all(|(slot, seed)| read_of(store, worker, slot) == Ok(page(seed))));
+    });
+    assert_eq!(store.stats().corruptions.load(Relaxed), 0);
+}
+
+#[test]
+fn without_the_directory_children_have_no_file() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 100);
+    assert_eq!(store.descriptors().count(), 4);
+    store.leave_directory();
+    assert_eq!(store.descriptors().count(), 3);
+    let child = fork_store(&bed, || {
+        let right = (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        let full = store.put_page(SlotId(200), &page(2), worker) == Err(StoreError::Full);
+        !(right && full && store.file_error() == Some(Errno::ENOENT)) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert_eq!(store.put_page(SlotId(200), &page(2), worker), Ok(()));
+}

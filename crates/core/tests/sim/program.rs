@@ -339,10 +339,13 @@ impl World {
         };
         verify_all(&mut program);
         self.quiet_check();
-        for page in 0..self.setup.pages {
-            if self.model.locked[page].swap(false, Relaxed) {
-                engine.set_locked(PageNo(page as u32), 1, false);
-            }
+        self.model.locked.iter().for_each(|locked| locked.store(false, Relaxed));
+        let (mut page, end) = (0, self.setup.pages as u32);
+        while let Some(vma) = engine.next_in(page, end) {
+            // Whole mappings need no room in the map.
+            assert!(engine.set_locked(vma.first, vma.count, false, false));
+            engine.end_private(vma.first, vma.count);
+            page = vma.end();
         }
         if self.config.slots >= self.setup.pages * 2 {
             engine.set_limit_pages(0);
@@ -751,14 +754,35 @@ impl<'a> Program<'a> {
         }
         let Some((first, count)) = self.run_of(5, |s, p| s.prot(p) != 0) else { return };
         let (page, n) = (PageNo(first as u32), count as u32);
+        let way = self.rng.below(3);
+        if way > 0 {
+            // What is not there yet is locked when it is touched.
+            self.tell(if way == 1 { "lock on fault" } else { "keep private" }, first, count);
+            let call = self.engine.begin_call();
+            self.cx.worker = Worker::default();
+            let done = match way {
+                1 => self.engine.set_locked(page, n, true, true),
+                _ => self.engine.keep_private(page, n, &mut self.cx) == Fault::Done,
+            };
+            drop(call);
+            for page in first..first + count {
+                self.verify(page as u32);
+                if done && self.engine.machine.is_mapped(page as u32) {
+                    self.model().locked[page].store(true, Relaxed);
+                }
+            }
+            return;
+        }
         let Some(hazard) = self.engine.hazards.acquire(self.me as u32 + 1) else { return };
         self.engine.hazards.publish(hazard, page, n);
         if self.pin(first, count) == count {
             self.tell("lock", first, count);
             let call = self.engine.begin_call();
-            self.engine.set_locked(page, n, true);
+            let done = self.engine.set_locked(page, n, true, false);
             drop(call);
-            (first..first + count).for_each(|p| self.model().locked[p].store(true, Relaxed));
+            if done {
+                (first..first + count).for_each(|p| self.model().locked[p].store(true, Relaxed));
+            }
         }
         self.engine.hazards.release(hazard);
     }
@@ -767,7 +791,8 @@ impl<'a> Program<'a> {
         let Some((first, count)) = self.run_of(10, |_, _| true) else { return };
         (first..first + count).for_each(|p| self.model().locked[p].store(false, Relaxed));
         let call = self.engine.begin_call();
-        self.engine.set_locked(PageNo(first as u32), count as u32, false);
+        self.engine.set_locked(PageNo(first as u32), count as u32, false, false);
+        self.engine.end_private(PageNo(first as u32), count as u32);
         drop(call);
     }
 
