@@ -130,7 +130,8 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     } else {
         match live.engine.gap(count, alignment(count)) {
             Some(first) => first,
-            None => return ENOMEM,
+            // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
+            None => return pass(nr::MMAP, [0, len, prot, flags, fd, offset]),
         }
     };
     finish_mmap(live, cx, first, count, prot, flags)

@@ -9,7 +9,7 @@ use crate::signals::OURS;
 use crate::threads::{self, Thread};
 use crate::{budget, deliver, exec, foreign, fork, memory, parts, rights, rlimits, signals};
 use outswap_core::engine::Fault;
-use outswap_sys::signal::{KernelSigaction, Siginfo, Stack, Ucontext, bit};
+use outswap_sys::signal::{KernelSigaction, Siginfo, Stack, Ucontext, bit, without_sigxfsz};
 use outswap_sys::{Errno, nr, os};
 
 /// The longest transfer that the kernel makes in one call; it cuts longer ones.
@@ -283,11 +283,11 @@ fn sigaction(live: &'static Live, [signal, new, old, size, ..]: [usize; 6]) -> i
     };
     match deliver::change(live, signal as i32, action.as_ref(), !live.is_own_process()) {
         Err(e) => -(e.0 as isize),
-        // SAFETY: plain old data of that size.
-        Ok(before) if old != 0 => match write::<BYTES>(live, old, unsafe { core::mem::transmute(before) }) {
-            true => 0,
-            false => EFAULT,
-        },
+        Ok(before) if old != 0 => {
+            // SAFETY: plain old data of that size.
+            let bytes = unsafe { core::mem::transmute::<KernelSigaction, [u8; BYTES]>(before) };
+            if write(live, old, bytes) { 0 } else { EFAULT }
+        }
         Ok(_) => 0,
     }
 }
@@ -326,19 +326,20 @@ fn sigaltstack(live: &'static Live, [new, old, ..]: [usize; 6], uc: &mut Ucontex
     let stack = match new {
         0 => None,
         at => match read::<BYTES>(live, at) {
-            // SAFETY: plain old data of that size.
-            Some(bytes) => Some(unsafe { core::mem::transmute::<[u8; BYTES], Stack>(bytes) }),
+            Some(bytes) => Some(Stack { sp: word(&bytes, 0), flags: word(&bytes, 8) as i32, size: word(&bytes, 16) }),
             None => return EFAULT,
         },
     };
     let Some(thread) = threads::current(live, uc) else { return -(Errno::ENOMEM.0 as isize) };
     match threads::change_stack(thread, stack.as_ref(), uc.gregs.rsp as usize) {
         Err(e) => -(e.0 as isize),
-        // SAFETY: plain old data of that size.
-        Ok(before) if old != 0 => match write::<BYTES>(live, old, unsafe { core::mem::transmute(before) }) {
-            true => 0,
-            false => EFAULT,
-        },
+        Ok(before) if old != 0 => {
+            let mut bytes = [0u8; BYTES];
+            bytes[..8].copy_from_slice(&before.sp.to_le_bytes());
+            bytes[8..12].copy_from_slice(&before.flags.to_le_bytes());
+            bytes[16..].copy_from_slice(&before.size.to_le_bytes());
+            if write(live, old, bytes) { 0 } else { EFAULT }
+        }
         Ok(_) => 0,
     }
 }
@@ -457,7 +458,7 @@ fn is_stream(fd: usize) -> bool {
 fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
     let [fd, buf, len, offset, _, flags] = args;
     let one = match nr {
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset)),
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset), false),
         nr::READV => (nr::READ, false),
         nr::WRITEV => (nr::WRITE, false),
         nr::PREADV => (nr::PREAD64, true),
@@ -478,7 +479,7 @@ fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
     for i in 0..len {
         let Some(iov) = read::<16>(live, buf + i * 16) else { return if done > 0 { done as isize } else { EFAULT } };
         let (base, len) = (word(&iov, 0), word(&iov, 8).min(MAX_RW_COUNT - done));
-        let value = piece(live, one.0, fd, base, len, one.1.then_some(offset + done));
+        let value = piece(live, one.0, fd, base, len, one.1.then_some(offset + done), done > 0);
         if value < 0 {
             return if done > 0 { done as isize } else { value };
         }
@@ -490,7 +491,16 @@ fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
     done as isize
 }
 
-fn piece(live: &'static Live, nr: usize, fd: usize, buf: usize, len: usize, offset: Option<usize>) -> isize {
+/// One buffer of [`pieces`]; `goes_on`: others came before it.
+fn piece(
+    live: &'static Live,
+    nr: usize,
+    fd: usize,
+    buf: usize,
+    len: usize,
+    offset: Option<usize>,
+    goes_on: bool,
+) -> isize {
     let window = assist::window_bytes(live);
     let mut done = 0;
     while done < len {
@@ -509,7 +519,10 @@ fn piece(live: &'static Live, nr: usize, fd: usize, buf: usize, len: usize, offs
         // The file may be slow: nobody must wait for this thread meanwhile.
         live.contexts.assert_outside();
         // SAFETY: the program's own call, on a part of its buffer.
-        let value = unsafe { gate::call(nr, fd, at, part, offset.map_or(0, |o| o + done), 0, 0) };
+        let call = || unsafe { gate::call(nr, fd, at, part, offset.map_or(0, |o| o + done), 0, 0) };
+        // The kernel cuts a write at the limit of file size, and raises a signal only where nothing of it fits.
+        let is_cut = |value: &isize| *value == -(Errno::EFBIG.0 as isize);
+        let value = if goes_on || done > 0 { without_sigxfsz(call, is_cut) } else { call() };
         live.engine.hazards.release(slot);
         match value {
             n if n < 0 => return if done > 0 { done as isize } else { n },

@@ -7,8 +7,6 @@ const O_EXCL: usize = 0o200;
 const O_DIRECTORY: usize = 0o200000;
 const O_PATH: usize = 0o10000000;
 const EISDIR: Errno = Errno(21);
-const EFBIG: Errno = Errno(27);
-const SIGXFSZ: i32 = 25;
 
 /// A new file without a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,22 +58,8 @@ impl FileIo for LiveIo {
         os::pread(fd, buf, offset)
     }
 
-    /// Writes. A write beyond `RLIMIT_FSIZE` raises SIGXFSZ in this thread, which has it blocked: it is taken back, or it
-    /// would kill the program later for something that the program did not do.
     fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
-        const BIT: u64 = outswap_sys::signal::bit(SIGXFSZ);
-        let mut pending = 0u64;
-        // SAFETY: `pending` lives through the call.
-        unsafe { outswap_sys::syscall2(nr::RT_SIGPENDING, &raw mut pending as usize, size_of::<u64>()) };
-        let done = os::pwrite(fd, buf, offset);
-        // One that was there before is the program's own, and ours has merged with it.
-        if done == Err(EFBIG) && pending & BIT == 0 {
-            let (set, now) = (BIT, [0i64; 2]);
-            let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
-            // SAFETY: the set and the timeout live through the call, and no information is asked for.
-            unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
-        }
-        done
+        outswap_sys::signal::without_sigxfsz(|| os::pwrite(fd, buf, offset), |done| *done == Err(Errno::EFBIG))
     }
 
     fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()> {

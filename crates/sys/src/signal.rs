@@ -67,6 +67,24 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
+/// Makes a write, and takes the signal back that it raises beyond `RLIMIT_FSIZE` (`SIGXFSZ`), which the calling thread has blocked:
+/// it would kill a program later for something that the program did not do.
+pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T) -> bool) -> T {
+    const SIGXFSZ: i32 = 25;
+    let mut pending = 0u64;
+    // SAFETY: `pending` lives through the call.
+    unsafe { syscall2(nr::RT_SIGPENDING, &raw mut pending as usize, size_of::<u64>()) };
+    let done = write();
+    // One that was there before is the program's own, and ours has merged with it.
+    if is_too_big(&done) && pending & bit(SIGXFSZ) == 0 {
+        let (set, now) = (bit(SIGXFSZ), [0i64; 2]);
+        let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
+        // SAFETY: the set and the timeout live through the call, and no information is asked for.
+        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
+    }
+    done
+}
+
 /// `SS_ONSTACK`.
 pub const SS_ONSTACK: i32 = 1;
 /// `SS_DISABLE`.
