@@ -137,6 +137,8 @@ const INACTIVE_SHARE: usize = 8;
 /// Steps of reclaim without success after which the limit is exceeded: alone, and while other threads are at it.
 const IDLE_STEPS: u32 = 4;
 const IDLE_STEPS_WITH_WORK: u32 = 40;
+/// Pages that come in without an attempt to make room after one that failed.
+const REST_PAGES: u32 = 16;
 /// Visits of reclaim that pass a block by after the machine refused all that was wanted of it: at first, and at most. Each
 /// refusal on end makes them four times as many.
 const REST_VISITS: u32 = 8;
@@ -147,6 +149,8 @@ const REFUSALS_MAX: u32 = 32;
 const REFUSALS_RESTING_MAX: u32 = 4;
 /// The visits in [`Block::rest`].
 const REST: u32 = 0xffff;
+/// Refusals of the machine after which a page is not moved; from half of them on it is evicted first.
+const MOVE_TRIES: u32 = 64;
 /// Attempts to bring in a page that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
 /// Pages of one region bit: 2 MiB.
@@ -176,6 +180,8 @@ pub struct Engine<M, S> {
     used_regions: AtomicU64,
     retain_max: AtomicI64,
     limit: AtomicU64,
+    /// Pages that are still to come in before room is made again.
+    rest: AtomicU32,
     /// Blocks that the latest streams are about to enter.
     left_block: [AtomicU32; LEFT_BLOCKS],
     config: Config,
@@ -213,6 +219,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
             used_regions: AtomicU64::new(0),
             retain_max: AtomicI64::new(i64::MAX),
             limit: AtomicU64::new(u64::MAX >> 1),
+            rest: AtomicU32::new(0),
             left_block: [const { AtomicU32::new(0) }; LEFT_BLOCKS],
             config,
         })
@@ -499,10 +506,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         match error {
             Some(PutError::Gone) => Some(Fault::NotMapped),
             Some(PutError::NoMemory) => Some(Fault::NoMemory),
-            Some(PutError::Again) | None => {
-                self.machine.pause(1);
-                None
-            }
+            // Who tries again waits longer each time.
+            Some(PutError::Again) | None => None,
         }
     }
 
@@ -666,6 +671,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
     pub fn make_room(&self, pages: usize, cx: &mut Context<S::Worker>) -> bool {
         let mut idle = 0;
         if self.used_pages() + pages as u64 > self.limit_pages() {
+            // Where nothing could be evicted just now, the next faults need not find that out again: a full store is slow.
+            let rest = self.rest.load(Relaxed);
+            if rest > 0 {
+                self.rest.store(rest.saturating_sub(pages as u32), Relaxed);
+                return false;
+            }
             self.machine.count(Event::DirectReclaims, 1);
         }
         while self.used_pages() + pages as u64 > self.limit_pages() {
@@ -676,6 +687,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     // What other threads are writing out is about to be free.
                     let patience = if self.windows_at_work() > 0 { IDLE_STEPS_WITH_WORK } else { IDLE_STEPS };
                     if idle > patience {
+                        self.rest.store(REST_PAGES, Relaxed);
                         self.machine.count(Event::OverLimit, 1);
                         return false;
                     }
@@ -1080,7 +1092,10 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     // ------------------------------------------------------------ memory calls
 
-    /// Serialises the calls that change the address map. Faults do not take it.
+    /// Serialises the calls that change the address map.
+    ///
+    /// Who owns a page (Busy) never takes this lock before the page is given up: faults, reclaim and write-out do not take it at
+    /// all. So pages may be waited for while it is held, as long as their owners live.
     pub fn begin_call(&self) -> Guard<'_, ()> {
         self.call.lock(self.pause())
     }
@@ -1296,13 +1311,15 @@ impl<M: Machine, S: Store> Engine<M, S> {
     }
 
     /// Moves the content of a range to another, free of pages, that does not overlap it. The access of both is the caller's
-    /// business; both must be readable and writable while pages move.
-    pub fn move_pages(&self, from: PageNo, to: PageNo, count: u32, cx: &mut Context<S::Worker>) {
-        let mut spins = 0;
+    /// business; both must be readable and writable while pages move. Returns how many pages from the start were moved; fewer
+    /// than `count` only where the machine refuses one again and again.
+    pub fn move_pages(&self, from: PageNo, to: PageNo, count: u32, cx: &mut Context<S::Worker>) -> u32 {
+        let mut done = count;
         self.touched(from, count, |first, n| {
             let mut i = first.0 - from.0;
             let end = i + n;
-            while i < end {
+            let (mut spins, mut refusals) = (0, 0);
+            while i < end && done == count {
                 let (src, dst) = (PageNo(from.0 + i), PageNo(to.0 + i));
                 let word = self.word(src);
                 let moved = match word.state() {
@@ -1310,25 +1327,37 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     State::Busy => false,
                     // Its frame belongs to the old place's window: bring it back first.
                     State::Cached => {
-                        self.fault(src, cx);
+                        refusals += (self.fault(src, cx) != Fault::Done) as u32;
                         false
                     }
-                    State::Resident | State::Swapped => self.move_page(src, word, dst),
+                    State::Resident | State::Swapped => {
+                        let moved = self.move_page(src, word, dst);
+                        refusals += (moved == Some(false)) as u32;
+                        moved == Some(true)
+                    }
                 };
                 if moved {
                     i += 1;
-                    spins = 0;
-                } else {
-                    self.machine.pause(spins);
-                    spins += 1;
+                    (spins, refusals) = (0, 0);
+                    continue;
                 }
+                if refusals >= MOVE_TRIES {
+                    done = i;
+                } else if refusals > MOVE_TRIES / 2 {
+                    // What lies in a store moves without the machine.
+                    self.page_out(src, 1, true, cx);
+                }
+                self.machine.pause(spins);
+                spins += 1;
             }
         });
+        done
     }
 
-    fn move_page(&self, src: PageNo, word: Word, dst: PageNo) -> bool {
+    /// Moves one page; `Some(false)` where the machine refuses, `None` where another thread was faster.
+    fn move_page(&self, src: PageNo, word: Word, dst: PageNo) -> Option<bool> {
         if !self.claim(src, word) {
-            return false;
+            return None;
         }
         let target = self.word(dst);
         let empty = matches!(target.state(), State::Untouched | State::Zero);
@@ -1339,7 +1368,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 // Brought in along with a neighbour; the program knows nothing of the new place yet.
                 self.discard_run(dst, 1);
             }
-            return false;
+            return None;
         }
         self.mark_region(dst);
         let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
@@ -1348,7 +1377,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
         self.settle(src, left);
         // Also where it stays: reclaim may have passed by while the page was owned.
         self.enqueue(if moved { dst.block() } else { src.block() });
-        moved
+        Some(moved)
     }
 
     /// Brings a range in and keeps it in until the hazard slot that the caller published it in is released. Pages that
