@@ -460,7 +460,7 @@ fn random_families(tiers: &[TierConfig], seeds: std::ops::Range<u64>) {
                     .for_each(|slot| bed.check(slot, model[slot as usize])),
                 14 => drop(bed.store.shrink(1 << 18, bed.worker)),
                 _ if depth < DEPTH && children.len() < 3 && forks.fetch_add(1, Relaxed) < FORKS => {
-                    let (mut its, killed) = (*state ^ 0x5555, next(state) % 3 == 0);
+                    let (mut its, killed) = (*state ^ 0x5555, next(state).is_multiple_of(3));
                     let child = bed.fork(|bed| {
                         let deeper = depth + 1 + next(&mut its) % 6;
                         live(bed, &mut its, model, deeper, forks);
@@ -468,7 +468,7 @@ fn random_families(tiers: &[TierConfig], seeds: std::ops::Range<u64>) {
                             let _ = os::kill(os::getpid(), 9);
                         }
                     });
-                    if next(state) % 2 == 0 {
+                    if next(state).is_multiple_of(2) {
                         assert_eq!(wait(child), if killed { 9 } else { 0 });
                     } else {
                         children.push((child, killed));
