@@ -99,6 +99,19 @@ impl<'a> Pins<'a> {
         }
     }
 
+    /// How much of a buffer there is: in managed memory, up to the first page that is not mapped or has no access.
+    fn reachable(&self, addr: usize, len: usize) -> usize {
+        let end = addr.saturating_add(len);
+        let mut at = addr;
+        while at < end && in_arena(at) {
+            match self.live.engine.find(page_of(at)) {
+                Some(vma) if vma.prot.0 != 0 => at = crate::machine::address(PageNo(vma.end())),
+                _ => return at - addr,
+            }
+        }
+        len
+    }
+
     /// Reads from the program's memory, wherever it is, without faulting.
     fn read<T: Copy + Default>(&mut self, cx: &mut Cx, addr: usize) -> Option<T> {
         let mut value = [T::default()];
@@ -218,7 +231,7 @@ impl<'a> Pins<'a> {
                     // One element at least goes out whole, however long: the call would do nothing otherwise.
                     if usable == 0 && count > 0 {
                         if let Some(iov) = self.read::<Iovec>(cx, at) {
-                            self.pin(cx, iov.base, iov.len)?;
+                            self.pin(cx, iov.base, self.reachable(iov.base, iov.len))?;
                         }
                     }
                     if call.transfer && usable < count {
