@@ -11,7 +11,7 @@
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 
-enum { HEAP = 40 << 20 };
+enum { HEAP = 20 << 20 };
 static char *area;
 static volatile int stop;
 
