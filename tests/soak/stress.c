@@ -28,6 +28,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #ifndef MADV_COLD
@@ -759,10 +760,11 @@ static void on_signal(int s) {
     }
 }
 static void on_fault(int s, siginfo_t *i, void *c) {
-    (void)c;
+    greg_t *r = ((ucontext_t *)c)->uc_mcontext.gregs;
     char *p = i->si_addr;
     if (!fault_from || p < fault_from || p >= fault_to)
-        bad("signal %d at %p, code %d, which nobody expects", s, (void *)p, i->si_code);
+        bad("signal %d at %p, code %d, which nobody expects: thread %d, instruction %p, stack %p", s, (void *)p, i->si_code,
+            (int)gettid(), (void *)r[REG_RIP], (void *)r[REG_RSP]);
     faults++;
     if (fault_jumps) siglongjmp(jump, 1);
     MUST(mprotect((void *)((uintptr_t)p & -PAGE), PAGE, PROT_READ | PROT_WRITE) == 0);
