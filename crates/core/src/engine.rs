@@ -147,6 +147,8 @@ const REFUSALS_MAX: u32 = 32;
 const REFUSALS_RESTING_MAX: u32 = 4;
 /// The visits in [`Block::rest`].
 const REST: u32 = 0xffff;
+/// Refusals of the machine after which a page is not moved; from half of them on it is evicted first.
+const MOVE_TRIES: u32 = 64;
 /// Attempts to bring in a page that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
 /// Pages of one region bit: 2 MiB.
@@ -499,10 +501,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         match error {
             Some(PutError::Gone) => Some(Fault::NotMapped),
             Some(PutError::NoMemory) => Some(Fault::NoMemory),
-            Some(PutError::Again) | None => {
-                self.machine.pause(1);
-                None
-            }
+            // Who tries again waits longer each time.
+            Some(PutError::Again) | None => None,
         }
     }
 
@@ -1080,7 +1080,10 @@ impl<M: Machine, S: Store> Engine<M, S> {
 
     // ------------------------------------------------------------ memory calls
 
-    /// Serialises the calls that change the address map. Faults do not take it.
+    /// Serialises the calls that change the address map.
+    ///
+    /// Who owns a page (Busy) never takes this lock before the page is given up: faults, reclaim and write-out do not take it at
+    /// all. So pages may be waited for while it is held, as long as their owners live.
     pub fn begin_call(&self) -> Guard<'_, ()> {
         self.call.lock(self.pause())
     }
@@ -1296,13 +1299,15 @@ impl<M: Machine, S: Store> Engine<M, S> {
     }
 
     /// Moves the content of a range to another, free of pages, that does not overlap it. The access of both is the caller's
-    /// business; both must be readable and writable while pages move.
-    pub fn move_pages(&self, from: PageNo, to: PageNo, count: u32, cx: &mut Context<S::Worker>) {
-        let mut spins = 0;
+    /// business; both must be readable and writable while pages move. Returns how many pages from the start were moved; fewer
+    /// than `count` only where the machine refuses one again and again.
+    pub fn move_pages(&self, from: PageNo, to: PageNo, count: u32, cx: &mut Context<S::Worker>) -> u32 {
+        let mut done = count;
         self.touched(from, count, |first, n| {
             let mut i = first.0 - from.0;
             let end = i + n;
-            while i < end {
+            let (mut spins, mut refusals) = (0, 0);
+            while i < end && done == count {
                 let (src, dst) = (PageNo(from.0 + i), PageNo(to.0 + i));
                 let word = self.word(src);
                 let moved = match word.state() {
@@ -1310,25 +1315,37 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     State::Busy => false,
                     // Its frame belongs to the old place's window: bring it back first.
                     State::Cached => {
-                        self.fault(src, cx);
+                        refusals += (self.fault(src, cx) != Fault::Done) as u32;
                         false
                     }
-                    State::Resident | State::Swapped => self.move_page(src, word, dst),
+                    State::Resident | State::Swapped => {
+                        let moved = self.move_page(src, word, dst);
+                        refusals += (moved == Some(false)) as u32;
+                        moved == Some(true)
+                    }
                 };
                 if moved {
                     i += 1;
-                    spins = 0;
-                } else {
-                    self.machine.pause(spins);
-                    spins += 1;
+                    (spins, refusals) = (0, 0);
+                    continue;
                 }
+                if refusals >= MOVE_TRIES {
+                    done = i;
+                } else if refusals > MOVE_TRIES / 2 {
+                    // What lies in a store moves without the machine.
+                    self.page_out(src, 1, true, cx);
+                }
+                self.machine.pause(spins);
+                spins += 1;
             }
         });
+        done
     }
 
-    fn move_page(&self, src: PageNo, word: Word, dst: PageNo) -> bool {
+    /// Moves one page; `Some(false)` where the machine refuses, `None` where another thread was faster.
+    fn move_page(&self, src: PageNo, word: Word, dst: PageNo) -> Option<bool> {
         if !self.claim(src, word) {
-            return false;
+            return None;
         }
         let target = self.word(dst);
         let empty = matches!(target.state(), State::Untouched | State::Zero);
@@ -1339,7 +1356,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                 // Brought in along with a neighbour; the program knows nothing of the new place yet.
                 self.discard_run(dst, 1);
             }
-            return false;
+            return None;
         }
         self.mark_region(dst);
         let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
@@ -1348,7 +1365,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
         self.settle(src, left);
         // Also where it stays: reclaim may have passed by while the page was owned.
         self.enqueue(if moved { dst.block() } else { src.block() });
-        moved
+        Some(moved)
     }
 
     /// Brings a range in and keeps it in until the hazard slot that the caller published it in is released. Pages that

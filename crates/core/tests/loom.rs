@@ -440,7 +440,7 @@ fn write_out_of_a_clean_page_against_touch() {
 /// Where `moves` takes the page to.
 const ELSEWHERE: PageNo = PageNo(12);
 fn moves(w: &World, cx: &mut Cx) {
-    w.engine.move_pages(PAGE, ELSEWHERE, 1, cx.get());
+    assert_eq!(w.engine.move_pages(PAGE, ELSEWHERE, 1, cx.get()), 1);
 }
 fn is_elsewhere(w: &World) {
     w.engine.check();

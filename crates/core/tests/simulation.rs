@@ -6,10 +6,10 @@
 
 mod sim;
 
-use outswap_core::engine::{Config, Engine, Fault};
+use outswap_core::engine::{Config, Context, Engine, Fault};
 use outswap_core::machine::Prot;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
-use sim::machine::{Chaos, Sabotage, SimEngine, SimMachine};
+use sim::machine::{Access, Chaos, Sabotage, SimEngine, SimMachine};
 use sim::program::{Arena, Options, Outcome, context, run_seed};
 use sim::store::{SimStore, Trouble};
 use std::ops::Range;
@@ -167,9 +167,9 @@ fn defects_are_noticed() {
 }
 
 /// An engine over `blocks` blocks, mapped as a whole, that works.
-fn plain_engine(arena: &Arena, blocks: usize) -> Box<SimEngine> {
+fn plain_engine(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimEngine> {
     let pages = blocks * BLOCK_PAGES;
-    let machine = SimMachine::new(1, pages, 8, 1, Chaos::default(), Sabotage::None);
+    let machine = SimMachine::new(1, pages, 8, 1, chaos, Sabotage::None);
     let store = SimStore::new(1, 2 * pages, Trouble::default(), Sabotage::None);
     let slots = 2 * pages;
     let config = Config { pages: pages as u32, slots, windows: 8, hazards: 1, mappings: 8, seed: 1, folios: false };
@@ -184,7 +184,7 @@ fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
     const STUBBORN: usize = 600;
     const BUSY: usize = 40;
     let arena = Arena::default();
-    let engine = plain_engine(&arena, STUBBORN + BUSY);
+    let engine = plain_engine(&arena, STUBBORN + BUSY, Chaos::default());
     let mut cx = context();
     let stubborn = STUBBORN * BLOCK_PAGES;
     engine.machine.refuse(0..stubborn);
@@ -196,7 +196,7 @@ fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
     for round in 0..4u8 {
         let before = engine.machine.takes.load(Relaxed);
         for page in stubborn..stubborn + BUSY * BLOCK_PAGES {
-            while engine.machine.access(page as u32, true, |content| content[0] += 1) != sim::machine::Access::Done {
+            while engine.machine.access(page as u32, true, |content| content[0] += 1) != Access::Done {
                 assert_eq!(engine.fault(PageNo(page as u32), &mut cx), Fault::Done);
                 faults += 1;
             }
@@ -219,7 +219,7 @@ fn reclaim_ends_where_everything_is_refused() {
     // Steps of reclaim without success, blocks refused in each, and runs of pages in a block.
     const TAKES_MAX: u64 = 5 * 36;
     let arena = Arena::default();
-    let engine = plain_engine(&arena, BLOCKS);
+    let engine = plain_engine(&arena, BLOCKS, Chaos::default());
     let mut cx = context();
     engine.machine.refuse(0..BLOCKS * BLOCK_PAGES);
     engine.set_limit_pages(10);
@@ -228,6 +228,38 @@ fn reclaim_ends_where_everything_is_refused() {
         assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done);
         let takes = engine.machine.takes.load(Relaxed) - takes;
         assert!(takes <= TAKES_MAX, "{takes} attempts in one fault");
+    }
+    engine.check();
+}
+
+#[test]
+fn a_move_ends_where_the_machine_refuses() {
+    const PAGES: u32 = 2 * BLOCK_PAGES as u32;
+    let arena = Arena::default();
+    let engine = plain_engine(&arena, 4, Chaos { transfer_refused_in: 1, ..Chaos::default() });
+    let mut cx = context();
+    let write = |page: u32, cx: &mut Context<_>| {
+        assert_eq!(engine.fault(PageNo(page), cx), Fault::Done);
+        assert_eq!(
+            engine.machine.access(page, true, |content| content[..4].copy_from_slice(&page.to_le_bytes())),
+            Access::Done
+        );
+    };
+    // What can be evicted moves all the same.
+    (0..10).for_each(|page| write(page, &mut cx));
+    assert_eq!(engine.move_pages(PageNo(0), PageNo(PAGES), 10, &mut cx), 10);
+    for page in 0..10u32 {
+        assert_eq!(engine.fault(PageNo(PAGES + page), &mut cx), Fault::Done);
+        engine.machine.access(PAGES + page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
+    }
+    // What cannot be stays where it is, and all after it.
+    (20..30).for_each(|page| write(page, &mut cx));
+    engine.machine.refuse(25..26);
+    assert_eq!(engine.move_pages(PageNo(20), PageNo(PAGES + 20), 10, &mut cx), 5);
+    assert_eq!(engine.move_pages(PageNo(PAGES + 20), PageNo(20), 5, &mut cx), 5);
+    for page in 20..30u32 {
+        assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done);
+        engine.machine.access(page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
     }
     engine.check();
 }

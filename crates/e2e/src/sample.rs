@@ -80,6 +80,13 @@ pub fn pss_anon_bytes(pid: i32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
+/// Whether two processes are one memory: one of them is a child of vfork, or of `clone(CLONE_VM)`.
+fn share_memory(a: i32, b: i32) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0 }
+}
+
 /// The tree below a process. A process stays in it when its parent ends.
 pub struct Tree {
     root: i32,
@@ -139,8 +146,10 @@ impl Sampler {
                 while !stop.load(Relaxed) {
                     let mut sample = Sample::default();
                     for pid in tree.update() {
+                        let is_counted = || stat(pid).is_some_and(|(parent, _)| share_memory(pid, parent));
                         if (with_root || pid != root)
                             && let Some(bytes) = pss_anon_bytes(pid)
+                            && !is_counted()
                         {
                             sample.anon_bytes += bytes;
                             sample.processes += 1;

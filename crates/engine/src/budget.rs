@@ -290,8 +290,8 @@ fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanaged: 
     room
 }
 
-/// The tightest of the rooms that all runs leave, after publishing in each what this process uses. Also whether other processes' use is
-/// what makes it as tight as it is.
+/// The tightest of the rooms that all runs leave, after publishing in each what this process uses. Also whether other
+/// processes' use is what makes it as tight as it is.
 fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> (Room, bool) {
     let mut tight = Room { pages_bytes: u64::MAX >> 1, pool_bytes: None };
     let mut shared = false;

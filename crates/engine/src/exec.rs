@@ -466,7 +466,7 @@ mod tests {
         let path = |name: &str| [dir.join(name).to_str().expect("UTF-8").as_bytes(), b"\0"].concat();
         const FIFO: usize = 0o010755;
         // SAFETY: a NUL-terminated path that lives through the call.
-        let made = unsafe { syscall3(nr::MKNOD, path("fifo").as_ptr() as usize, FIFO, 0) };
+        let made = unsafe { outswap_sys::syscall3(nr::MKNOD, path("fifo").as_ptr() as usize, FIFO, 0) };
         assert_eq!(made, 0);
         std::fs::write(dir.join("file"), b"#!/bin/sh\n").expect("writable");
         let mut head = [0u8; 64];

@@ -569,7 +569,21 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         live.engine.unmap(target, new);
         return ENOMEM;
     }
-    live.engine.move_pages(first, target, moved, cx);
+    let done = live.engine.move_pages(first, target, moved, cx);
+    if done < moved {
+        let back = live.engine.move_pages(target, first, done, cx);
+        assert!(back == done, "pages can go back to where they came from");
+        if vma.prot != Prot::READ_WRITE {
+            live.engine.protect(first, old, vma.prot);
+        }
+        if vma.on_fault {
+            lock_on_fault(live, first, old);
+        } else if vma.locked {
+            lock_range(live, cx, first, old);
+        }
+        live.engine.unmap(target, new);
+        return ENOMEM;
+    }
     if vma.prot != Prot::READ_WRITE {
         live.engine.protect(target, new, vma.prot);
     }

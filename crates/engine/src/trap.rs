@@ -283,8 +283,8 @@ fn sigaction(live: &'static Live, [signal, new, old, size, ..]: [usize; 6]) -> i
     };
     match deliver::change(live, signal as i32, action.as_ref(), !live.is_own_process()) {
         Err(e) => -(e.0 as isize),
-        // SAFETY: plain old data of that size.
         Ok(before) if old != 0 => {
+            // SAFETY: plain old data of that size.
             let bytes = unsafe { core::mem::transmute::<KernelSigaction, [u8; BYTES]>(before) };
             if write(live, old, bytes) { 0 } else { EFAULT }
         }

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_engine::layout::overlaps_arena;
 use outswap_engine::{gate, init, rlimits};
-use outswap_sys::{Errno, nr, os, signal};
+use outswap_sys::{Errno, nr, os};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
@@ -27,6 +27,7 @@ static INIT: extern "C" fn() = {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     use core::fmt::Write;
+    use outswap_sys::signal;
     struct Text {
         bytes: [u8; 200],
         len: usize,

@@ -92,21 +92,6 @@ pub(crate) struct Seal {
     pub key: u16,
 }
 
-/// Why nothing can be appended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// No segment is free: one that is emptied would help.
-    NoRoom,
-    /// Writing does not work now.
-    Failed,
-}
-
-impl From<Refusal> for StoreError {
-    fn from(_: Refusal) -> StoreError {
-        StoreError::Full
-    }
-}
-
 /// Never used.
 const UNUSED: u32 = 0;
 const EMPTY: u32 = 1;
@@ -592,7 +577,7 @@ impl FileTier {
         slots: u32,
         cleaning: bool,
         stats: &StoreStats,
-    ) -> core::result::Result<u64, Refusal> {
+    ) -> core::result::Result<u64, StoreError> {
         enum Step {
             Flush(usize),
             Open(usize),
@@ -600,8 +585,10 @@ impl FileTier {
         }
         let mut waits = 0;
         loop {
-            if self.own().is_none() {
-                return Err(Refusal::Failed);
+            // After a failure only the cleaner goes on, in another buffer: what it frees is what a full disk lacks.
+            let rests = self.rests(&self.retry_at_ns);
+            if self.own().is_none() || rests && !cleaning {
+                return Err(StoreError::Full);
             }
             let step = {
                 let mut buffers = self.buffers.lock();
@@ -610,7 +597,7 @@ impl FileTier {
                     let usage = self.usage(buffer.segment);
                     if usage.key() != key {
                         // Sealed before a fork: cannot be, as none happens meanwhile.
-                        return Err(Refusal::Failed);
+                        return Err(StoreError::Full);
                     }
                     let at = buffer.filled as usize;
                     if at + unit.len() <= SEGMENT_BYTES {
@@ -630,10 +617,8 @@ impl FileTier {
                 } else if buffers.iter().any(|b| b.state == BufferState::Opening) {
                     Step::Wait
                 } else {
-                    if self.rests(&self.retry_at_ns) {
-                        return Err(Refusal::Failed);
-                    }
-                    if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Stuck) {
+                    let stuck = buffers.iter().position(|b| b.state == BufferState::Stuck).filter(|_| !rests);
+                    if let Some(i) = stuck {
                         buffers[i].state = BufferState::Writing;
                         Step::Flush(i)
                     } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
@@ -642,19 +627,22 @@ impl FileTier {
                     } else if buffers.iter().any(|b| b.state == BufferState::Writing) {
                         Step::Wait
                     } else {
-                        // All are kept for reading.
-                        return Err(Refusal::Failed);
+                        // None is free, and none will be.
+                        return Err(StoreError::Full);
                     }
                 }
             };
             match step {
                 // Others write their segments, or open one: both end soon, unless the disk or a process hangs.
-                Step::Wait if waits == WAIT_SPINS => return Err(Refusal::Failed),
+                Step::Wait if waits == WAIT_SPINS => return Err(StoreError::Full),
                 Step::Wait => {
                     os::wait_a_little(waits);
                     waits += 1;
                 }
-                Step::Flush(i) => self.flush(io, i, stats)?,
+                Step::Flush(i) => match self.flush(io, i, stats) {
+                    Err(e) if !cleaning => return Err(e),
+                    _ => {}
+                },
                 Step::Open(i) => {
                     let segment = self.claim(io, cleaning, key);
                     let mut buffers = self.buffers.lock();
@@ -685,7 +673,7 @@ impl FileTier {
     }
 
     /// Writes what a buffer in state `Writing` holds. On failure the buffer keeps it.
-    fn flush<I: FileIo>(&self, io: &I, index: usize, stats: &StoreStats) -> core::result::Result<(), Refusal> {
+    fn flush<I: FileIo>(&self, io: &I, index: usize, stats: &StoreStats) -> core::result::Result<(), StoreError> {
         let Buffer { segment, filled, .. } = self.buffers.lock()[index];
         // Only the buffer's own mark is left: nobody will ever read it.
         let dead = self.usage(segment).live.load(Acquire) == 1;
@@ -694,7 +682,7 @@ impl FileTier {
         if !dead && write().is_err() && !(self.collect(io, true) && write().is_ok()) {
             self.buffers.lock()[index].state = BufferState::Stuck;
             self.failed(stats);
-            return Err(Refusal::Failed);
+            return Err(StoreError::Full);
         }
         self.retry_at_ns.store(0, Relaxed);
         self.buffers.lock()[index].state = BufferState::Free;
@@ -745,7 +733,7 @@ impl FileTier {
         counted && self.family().segments(reap) <= self.max_segments.saturating_sub(kept) as u64
     }
 
-    fn claim<I: FileIo>(&self, io: &I, cleaning: bool, key: u16) -> core::result::Result<u32, Refusal> {
+    fn claim<I: FileIo>(&self, io: &I, cleaning: bool, key: u16) -> core::result::Result<u32, StoreError> {
         // The last segment of a bounded file is for the cleaner, which needs room to make room.
         let kept = if !cleaning && self.bounded && self.max_segments >= 4 { 1 } else { 0 };
         let mut reap = false;
@@ -761,7 +749,7 @@ impl FileTier {
             self.in_use.fetch_sub(1, AcqRel);
             self.publish();
             if reap || self.rests(&self.reaped_at_ns) {
-                return Err(Refusal::NoRoom);
+                return Err(StoreError::Full);
             }
             reap = true;
             self.reaped_at_ns.store(os::monotonic_ns() + REAP_NS, Relaxed);
@@ -890,9 +878,13 @@ impl FileTier {
 
     /// Does so now and then, looking for dead processes.
     pub fn tend<I: FileIo>(&self, io: &I) {
-        if self.left.load(Acquire) > 0 && !self.rests(&self.reaped_at_ns) {
+        let shared = || self.own().is_some_and(|own| self.volumes[own].table().is_some());
+        if shared() && !self.rests(&self.reaped_at_ns) {
             self.reaped_at_ns.store(os::monotonic_ns() + REAP_NS, Relaxed);
-            self.collect(io, true);
+            if let Some(own) = self.own() {
+                self.volumes[own].reap();
+            }
+            self.collect(io, false);
         }
     }
 
@@ -936,7 +928,12 @@ impl FileTier {
     /// Whether the cleaner may look for work: not soon after it won nothing, unless much was freed since.
     pub fn may_clean(&self) -> bool {
         let freed = self.freed_slots.load(Relaxed).wrapping_sub(self.freed_at_rest.load(Relaxed));
-        !self.rests(&self.retry_at_ns) && (!self.rests(&self.clean_at_ns) || freed >= CLEAN_FREED_SLOTS)
+        !self.rests(&self.clean_at_ns) || freed >= CLEAN_FREED_SLOTS
+    }
+
+    /// The cleaner emptied a segment: what could not be written for want of room is tried again at once.
+    pub fn cleaned(&self) {
+        self.retry_at_ns.store(0, Relaxed);
     }
 
     /// The cleaner won nothing.

@@ -27,7 +27,7 @@ pub use compress::{Algorithm, CHUNK_BYTES, CHUNK_PAGES, Worker};
 use compress::{Codec, Compressor, UNIT_BYTES, decode};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 pub use file::SEGMENT_BYTES;
-use file::{FileTier, ForkedUse, Memory, Refusal, Seal, UNIT_HEADER_BYTES, UnitId};
+use file::{FileTier, ForkedUse, Memory, Seal, UNIT_HEADER_BYTES, UnitId};
 pub use io::{FileIo, LiveIo, NewFile};
 use lock::{Guard, SpinLock};
 use outswap_core::store::{Folio, Page, Store, StoreError};
@@ -628,8 +628,8 @@ impl<I: FileIo> Tiers<I> {
                 }
                 Ok(offset)
             }
-            Err(Refusal::NoRoom) if self.clean() => Ok(append()?),
-            Err(e) => Err(e.into()),
+            Err(_) if self.clean() => append(),
+            Err(e) => Err(e),
         }
     }
 
@@ -836,6 +836,8 @@ impl<I: FileIo> Tiers<I> {
         if !self.file.may_clean() {
             return false;
         }
+        // What only dead children shared can be cleaned, too.
+        self.file.tend(&self.io);
         // Held, or it could be freed and filled anew while its old content is being moved.
         let Some(segment) = self.file.sparsest().filter(|&segment| self.file.hold(&self.io, segment)) else {
             self.file.rest_cleaning();
@@ -844,7 +846,9 @@ impl<I: FileIo> Tiers<I> {
         self.clean_segment(segment, *buffer);
         let emptied = self.file.is_emptied(segment);
         self.file.release_slots(&self.io, segment, 1);
-        if !emptied {
+        if emptied {
+            self.file.cleaned();
+        } else {
             self.file.rest_cleaning();
         }
         emptied

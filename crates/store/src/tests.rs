@@ -49,6 +49,9 @@ struct Faults {
     no_random: AtomicBool,
     no_file: AtomicBool,
     size_limit: AtomicU64,
+    /// Segments that the disk has room for, 0 for enough, and which the file takes up.
+    disk: AtomicUsize,
+    on_disk: Mutex<std::collections::BTreeSet<u64>>,
     flip: AtomicBool,
     punched: AtomicUsize,
     swap: Mutex<Option<(u64, u64)>>,
@@ -84,11 +87,20 @@ impl FileIo for FaultIo {
         if take(&self.0.write_error) {
             return Err(Errno::ENOSPC);
         }
+        let disk = self.0.disk.load(SeqCst);
+        if disk != 0 {
+            let mut on_disk = self.0.on_disk.lock().expect("no test panics while it holds this");
+            if on_disk.insert(offset / SEGMENT_BYTES as u64) && on_disk.len() > disk {
+                on_disk.remove(&(offset / SEGMENT_BYTES as u64));
+                return Err(Errno::ENOSPC);
+            }
+        }
         let len = if self.0.short.load(SeqCst) { buf.len().min(5000) } else { buf.len() };
         os::pwrite(fd, &buf[..len], offset)
     }
     fn punch(&self, fd: i32, offset: u64, len: u64) -> outswap_sys::Result<()> {
         self.0.punched.fetch_add(1, SeqCst);
+        self.0.on_disk.lock().expect("no test panics while it holds this").remove(&(offset / SEGMENT_BYTES as u64));
         os::punch_hole(fd, offset, len)
     }
     fn create(&self, directory_fd: i32) -> outswap_sys::Result<NewFile> {
@@ -1192,4 +1204,32 @@ fn without_the_directory_children_have_no_file() {
     });
     assert_eq!(wait(child), 0);
     assert_eq!(store.put_page(SlotId(200), &page(2), worker), Ok(()));
+}
+
+#[test]
+fn a_full_disk_is_cleaned() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    bed.faults.disk.store(16, SeqCst);
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    let mut filled = 0;
+    while bed.store.put_page(SlotId(filled), &content(filled), worker).is_ok() {
+        filled += 1;
+    }
+    assert!(filled > 16 * 60);
+    // Two of three go, but none of a whole segment: room that only cleaning finds.
+    (0..filled).filter(|slot| slot % 3 != 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    let (mut more, mut refused) = (0, 0);
+    while more < 400 && refused < 100 {
+        if bed.store.put_page(SlotId(5000 + more), &content(5000 + more), worker).is_ok() {
+            more += 1;
+        } else {
+            refused += 1;
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    assert_eq!(more, 400, "{refused} refusals");
+    for slot in (0..filled).step_by(3).chain(5000..5400) {
+        assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+    }
 }

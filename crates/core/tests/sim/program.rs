@@ -731,7 +731,8 @@ impl<'a> Program<'a> {
             if self.engine.map(to, n, Prot::READ_WRITE, false) {
                 self.tell("move from", first, count);
                 self.tell("move to", to.0 as usize, count);
-                self.engine.move_pages(from, to, n, &mut self.cx);
+                let moved = self.engine.move_pages(from, to, n, &mut self.cx);
+                assert_eq!(moved, n, "the machine does not refuse for ever");
                 self.own(to.0 as usize, count);
                 for i in 0..count {
                     let content = self.forget(first + i);
