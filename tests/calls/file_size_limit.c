@@ -1,31 +1,35 @@
 /* A limit of file size that a program gives itself stands for its own files, and for no others. */
 #include "common.h"
 
-/* Most of it can be made small, where a file has no room for it. */
-enum { LIMIT = 1 << 20, HEAP = 40 << 20, NOISE = 6 << 20 };
+enum { LIMIT = 1 << 20, HEAP = 48 << 20, NOISE = 8 << 20 };
 static volatile sig_atomic_t seen;
 static void handler(int s) { seen += s == SIGXFSZ; }
 
-static void work(char *p, int seed) {
+/* So much that does not compress that the swap file is written to, past the limit, and so much that does that all of it has
+ * room without that file. */
+static void write_all_of(char *p, int seed) {
     noise(p, NOISE, seed);
-    for (size_t i = NOISE; i < HEAP; i += PAGE) *(size_t *)(p + i) = i + seed;
-    check_noise(p, NOISE, seed);
-    for (size_t i = NOISE; i < HEAP; i += PAGE) EQ(*(volatile size_t *)(p + i), i + seed);
+    for (size_t i = NOISE; i < HEAP; i += 8) *(uint64_t *)(p + i) = i / PAGE + seed;
 }
+static void check_all_of(const char *p, int seed) {
+    check_noise((char *)p, NOISE, seed);
+    for (size_t i = NOISE; i < HEAP; i += 8) EQ(*(uint64_t *)(p + i), i / PAGE + seed);
+}
+
 static void limited(int way) {
     struct rlimit r = {LIMIT, LIMIT};
     OK(setrlimit(RLIMIT_FSIZE, &r));
     if (way == 1) signal(SIGXFSZ, SIG_IGN);
     if (way == 2) signal(SIGXFSZ, handler);
     char *p = fresh(HEAP / PAGE);
-    work(p, way);
+    write_all_of(p, way), check_all_of(p, way);
     EQ(seen, 0);
     int fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
     CHECK(fd >= 0);
     EQ(pwrite(fd, p, 2 * LIMIT, 0), LIMIT);
     EQ(pwrite(fd, p, 100, LIMIT - 50), 50);
-    expect_exit(CHILD({ work(p, 9); }), 0);
-    check_noise(p, NOISE, way);
+    expect_exit(CHILD({ write_all_of(p, 9), check_all_of(p, 9); }), 0);
+    check_all_of(p, way);
     if (way == 3) {
         struct rlimit none = {0, 0};
         setrlimit(RLIMIT_CORE, &none);

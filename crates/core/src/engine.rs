@@ -137,6 +137,8 @@ const INACTIVE_SHARE: usize = 8;
 /// Steps of reclaim without success after which the limit is exceeded: alone, and while other threads are at it.
 const IDLE_STEPS: u32 = 4;
 const IDLE_STEPS_WITH_WORK: u32 = 40;
+/// Pages that come in without an attempt to make room after one that failed.
+const REST_PAGES: u32 = 16;
 /// Visits of reclaim that pass a block by after the machine refused all that was wanted of it: at first, and at most. Each
 /// refusal on end makes them four times as many.
 const REST_VISITS: u32 = 8;
@@ -178,6 +180,8 @@ pub struct Engine<M, S> {
     used_regions: AtomicU64,
     retain_max: AtomicI64,
     limit: AtomicU64,
+    /// Pages that are still to come in before room is made again.
+    rest: AtomicU32,
     /// Blocks that the latest streams are about to enter.
     left_block: [AtomicU32; LEFT_BLOCKS],
     config: Config,
@@ -215,6 +219,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
             used_regions: AtomicU64::new(0),
             retain_max: AtomicI64::new(i64::MAX),
             limit: AtomicU64::new(u64::MAX >> 1),
+            rest: AtomicU32::new(0),
             left_block: [const { AtomicU32::new(0) }; LEFT_BLOCKS],
             config,
         })
@@ -666,6 +671,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
     pub fn make_room(&self, pages: usize, cx: &mut Context<S::Worker>) -> bool {
         let mut idle = 0;
         if self.used_pages() + pages as u64 > self.limit_pages() {
+            // Where nothing could be evicted just now, the next faults need not find that out again: a full store is slow.
+            let rest = self.rest.load(Relaxed);
+            if rest > 0 {
+                self.rest.store(rest.saturating_sub(pages as u32), Relaxed);
+                return false;
+            }
             self.machine.count(Event::DirectReclaims, 1);
         }
         while self.used_pages() + pages as u64 > self.limit_pages() {
@@ -676,6 +687,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     // What other threads are writing out is about to be free.
                     let patience = if self.windows_at_work() > 0 { IDLE_STEPS_WITH_WORK } else { IDLE_STEPS };
                     if idle > patience {
+                        self.rest.store(REST_PAGES, Relaxed);
                         self.machine.count(Event::OverLimit, 1);
                         return false;
                     }

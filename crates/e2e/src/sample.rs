@@ -80,11 +80,17 @@ pub fn pss_anon_bytes(pid: i32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// Whether two processes are one memory: one of them is a child of vfork, or of `clone(CLONE_VM)`.
-fn share_memory(a: i32, b: i32) -> bool {
+/// Whether a process is to be counted: not one that has ended by now, nor one whose memory is its parent's (a child of vfork, or
+/// of `clone(CLONE_VM)`).
+fn has_memory_of_its_own(pid: i32) -> bool {
     const KCMP_VM: libc::c_int = 1;
+    let Some((parent, _)) = stat(pid) else { return false };
     // SAFETY: takes numbers only.
-    unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0 }
+    match unsafe { libc::syscall(libc::SYS_kcmp, pid, parent, KCMP_VM, 0, 0) } {
+        0 => false,
+        order if order > 0 => true,
+        _ => std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH),
+    }
 }
 
 /// The tree below a process. A process stays in it when its parent ends.
@@ -146,10 +152,9 @@ impl Sampler {
                 while !stop.load(Relaxed) {
                     let mut sample = Sample::default();
                     for pid in tree.update() {
-                        let is_counted = || stat(pid).is_some_and(|(parent, _)| share_memory(pid, parent));
                         if (with_root || pid != root)
                             && let Some(bytes) = pss_anon_bytes(pid)
-                            && !is_counted()
+                            && has_memory_of_its_own(pid)
                         {
                             sample.anon_bytes += bytes;
                             sample.processes += 1;

@@ -329,6 +329,26 @@ fn a_run_inside_a_run_keeps_to_both_limits() {
 }
 
 #[test]
+fn what_ended_processes_held_does_not_weigh_on_later_ones() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    // One after the other, each with two thirds of the limit.
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do {} -S -c 'x=b\"ab\"*(12<<20)' || exit 1; done",
+        outswap_e2e::workloads::python()
+    );
+    let setup = Setup::new().option("--stats", &file.to_string_lossy());
+    setup.managed(48 * MIB, "sh").args(["-c", &script]).run().succeeded();
+    let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+    let n = |path: &str| number(&stats, path);
+    assert!(n("/processes/managed") >= 13 && n("/memory/tree_peak_bytes") > 24 * MIB, "{stats:#}");
+    assert_eq!((n("/stores/memory/pages_out"), n("/problems/over_budget")), (0, 0), "{stats:#}");
+}
+
+#[test]
 fn programs_that_are_left_alone_keep_their_own_libraries() {
     let mut setup = Setup::new();
     setup.options.push("--no-follow".into());

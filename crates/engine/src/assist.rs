@@ -192,7 +192,7 @@ impl<'a> Pins<'a> {
                 Arg::No => {}
                 Arg::Buf(k) => {
                     let len = &mut args[k as usize];
-                    if (*len as isize) < 0 {
+                    if is_refused(at, *len) {
                         // The kernel refuses this length; cut, it would not.
                         continue;
                     }
@@ -264,10 +264,16 @@ pub fn free_dead(live: &Live) {
     }
 }
 
-/// Whether the kernel accepts an element of a vector: a length that is not negative, and addresses of the program's half, which
-/// has 56 bits at most.
+/// Whether the kernel accepts an element of a vector: a length that is not negative. One that is too large counts as the largest
+/// that a call moves.
 fn is_allowed(iov: &Iovec) -> bool {
-    (iov.len as isize) >= 0 && iov.base.checked_add(iov.len).is_some_and(|end| end <= 1 << 56)
+    (iov.len as isize) >= 0
+}
+
+/// Whether the kernel refuses a buffer: its length is negative, or it ends beyond what a process can have.
+fn is_refused(addr: usize, len: usize) -> bool {
+    const TASK_SIZE: usize = (1 << 47) - PAGE_BYTES;
+    (len as isize) < 0 || in_arena(addr) && addr.saturating_add(len) > TASK_SIZE
 }
 
 fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {

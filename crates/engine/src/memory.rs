@@ -78,11 +78,18 @@ fn alignment(count: u32) -> u32 {
     }
 }
 
+/// What mimalloc reserves in advance (`arena_reserve`). Under a limit that would leave the program too little of it; refused, the
+/// allocator maps what it needs.
+const ALLOCATOR_RESERVE_BYTES: usize = 1 << 30;
+
 /// Whether the program's limits allow a new mapping. One over others adds only what was not mapped there; outside of the managed
 /// range that is not known before, and counts from then on.
 fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
     if !rlimits::is_limited() {
         return true;
+    }
+    if flags & MAP_NORESERVE != 0 && len == ALLOCATOR_RESERVE_BYTES {
+        return false;
     }
     let Some(count) = pages(len) else { return true };
     let private_data = flags & MAP_TYPE == MAP_PRIVATE && prot & PROT_WRITE != 0;
