@@ -108,7 +108,7 @@ fn stand_in(action: &KernelSigaction) -> KernelSigaction {
         handler: on_signal as *const () as usize,
         flags: action.flags & PASSED_ON | SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
         restorer: plain_restorer(),
-        mask: !OURS,
+        mask: u64::MAX,
     }
 }
 
@@ -288,7 +288,7 @@ fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
             let state = unsafe { &*gate::state(slot) };
             if state.done_bytes > 0 {
                 g.rax = state.done_bytes as u64;
-            } else if again == nr::RESTART_SYSCALL as u64 {
+            } else if again == nr::RESTART_SYSCALL as u64 || state.waits_with.is_some() {
                 g.rax = EINTR;
             } else {
                 g.rax = state.nr as u64;
@@ -377,6 +377,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
 /// A signal of ours that was sent comes again when the handler that it interrupted returns: until then it is blocked.
 fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
     uc.sigmask |= bit(signal);
+    set_mask(u64::MAX);
     let (pid, tid, info) = (os::getpid() as usize, os::gettid() as usize, info as *const Siginfo as usize);
     // SAFETY: the kernel's own siginfo, sent to this very thread.
     unsafe { outswap_sys::syscall4(nr::RT_TGSIGQUEUEINFO, pid, tid, signal as usize, info) };
@@ -438,8 +439,10 @@ fn enter_handler(
     // SAFETY: the kernel's siginfo has that many bytes.
     frame.info = unsafe { *(info as *const Siginfo).cast() };
     // A missing page of the program's raises our signals in the copy.
+    set_mask(!OURS);
     let copied =
         copy_out(fp, uc.fpstate, bytes) && copy_out(at, &raw const frame as usize, core::mem::size_of::<Frame>());
+    set_mask(u64::MAX);
     if !copied {
         return false;
     }

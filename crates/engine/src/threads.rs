@@ -103,8 +103,8 @@ impl Thread {
         self.pretended.store(mask & OURS, Relaxed);
         self.let_come(mask);
     }
-    /// Lets those of the signals that wait come that are not in `mask`. Says whether there are any.
-    pub fn let_come(&self, mask: u64) -> bool {
+    /// Lets those of the signals that wait come that are not in `mask`.
+    pub fn let_come(&self, mask: u64) {
         let free = self.waiting.load(Relaxed) & !mask;
         if free != 0 {
             self.waiting.fetch_and(!free, Relaxed);
@@ -112,7 +112,6 @@ impl Thread {
                 let _ = os::tgkill(os::getpid(), os::gettid(), signal);
             }
         }
-        free != 0
     }
     /// Keeps a signal that was sent while it is blocked.
     pub fn hold(&self, signal: i32) {

@@ -153,12 +153,10 @@ pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucont
     if let Outcome::Run(slot, _) = outcome
         // SAFETY: the slot is this call's.
         && let Some(mask) = unsafe { (*gate::state(slot)).waits_with }
-        && threads::current(live, uc).is_some_and(|thread| thread.let_come(mask))
+        && let Some(thread) = threads::current(live, uc)
     {
-        // A signal that waits is one that the call waits for.
-        live.engine.hazards.release(slot);
-        uc.gregs.rax = -(Errno::EINTR.0 as i64) as u64;
-        return;
+        // A signal that is held back may be what the call waits for.
+        thread.let_come(mask);
     }
     match outcome {
         Outcome::Done(value) => uc.gregs.rax = value as u64,
