@@ -334,7 +334,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     let pretended = call_mask.map_or_else(|| thread.map_or(0, Thread::pretended), |mask| mask & OURS);
     if ours && pretended & bit(signal) != 0 {
         if let (true, Some(thread)) = (sent, thread) {
-            return thread.hold(signal);
+            return thread.hold(signal, info);
         }
         // A fault at a blocked signal is death.
         return fall(signal);

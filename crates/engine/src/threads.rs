@@ -8,8 +8,8 @@ use crate::gate::Start;
 use crate::live::Live;
 use crate::signals::OURS;
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Stack, Ucontext, bit, sigaltstack};
-use outswap_sys::{Errno, PAGE_BYTES, Result, os};
+use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, Ucontext, bit, sigaltstack};
+use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
 /// Threads that can have a stack at the same time. Others are served on whatever stack they are on.
 const THREADS: usize = 4096;
@@ -47,6 +47,9 @@ static TABLE: AtomicUsize = AtomicUsize::new(0);
 static STACKS: AtomicUsize = AtomicUsize::new(0);
 /// No place at or above this was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Signals of ours that were sent to the process while all threads believed to have them blocked.
+static WAITING: AtomicU64 = AtomicU64::new(0);
 
 /// Reserves table and stacks, and gives the calling thread its own.
 pub fn reserve() -> Result<()> {
@@ -105,17 +108,38 @@ impl Thread {
     }
     /// Lets those of the signals that wait come that are not in `mask`.
     pub fn let_come(&self, mask: u64) {
-        let free = self.waiting.load(Relaxed) & !mask;
-        if free != 0 {
-            self.waiting.fetch_and(!free, Relaxed);
-            for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
-                let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+        let mut free = 0;
+        for waiting in [&self.waiting, &WAITING] {
+            if waiting.load(Relaxed) & !mask != 0 {
+                free |= waiting.fetch_and(mask, Relaxed) & !mask;
             }
         }
+        for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
+            let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+        }
     }
-    /// Keeps a signal that was sent while it is blocked.
-    pub fn hold(&self, signal: i32) {
-        self.waiting.fetch_or(bit(signal), Relaxed);
+    /// Keeps a signal that was sent while the thread believes to have it blocked. One that was sent to the whole process goes to a
+    /// thread that does not, or waits for the first that unblocks it.
+    pub fn hold(&self, signal: i32, info: &Siginfo) {
+        const SI_TKILL: i32 = -6;
+        if info.code == SI_TKILL {
+            self.waiting.fetch_or(bit(signal), Relaxed);
+            return;
+        }
+        let takes = |t: &&Thread| t.tid.load(Acquire) > 0 && t.pretended() & bit(signal) == 0;
+        let sent = all()[..USED.load(Acquire)].iter().filter(takes).any(|thread| {
+            let (pid, tid) = (os::getpid(), thread.tid.load(Acquire));
+            // What a process sends with a code that only the kernel may use, the kernel does not let be passed on as it is.
+            let queued = info.code < 0 && {
+                let info = info as *const Siginfo as usize;
+                // SAFETY: the kernel's own siginfo.
+                unsafe { syscall4(nr::RT_TGSIGQUEUEINFO, pid as usize, tid as usize, signal as usize, info) == 0 }
+            };
+            queued || os::tgkill(pid, tid, signal).is_ok()
+        });
+        if !sent {
+            WAITING.fetch_or(bit(signal), Relaxed);
+        }
     }
 
     /// Makes a free place that of a thread about to start, which is of the process or shares its memory.
