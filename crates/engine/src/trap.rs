@@ -50,7 +50,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::EXIT => end_thread(live, args[0], uc),
         nr::EXIT_GROUP => {
             if live.is_own_process() {
-                budget::leave(live);
+                live.contexts.with(|_| budget::leave(live));
             }
             os::exit_group(args[0] as i32)
         }
