@@ -339,6 +339,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
         }
         let mut spins = 0;
         let mut again = 0u32;
+        let mut alone = false;
         loop {
             let word = self.word(page);
             let outcome = match word.state() {
@@ -351,14 +352,16 @@ impl<M: Machine, S: Store> Engine<M, S> {
                     spins += 1;
                     None
                 }
-                State::Untouched | State::Zero => self.first_touch(page, word, cx),
+                State::Untouched | State::Zero => self.first_touch(page, word, alone, cx),
                 State::Cached => self.hit(page, word, cx),
-                State::Swapped => self.swap_in(page, word, cx),
+                State::Swapped => self.swap_in(page, word, alone, cx),
             };
             match outcome {
-                // The map changes before the machine does: pages that lie in one mapping here may lie in two there. The next
-                // attempt is for one page.
-                Some(Fault::NotMapped) if again < GONE_TRIES && self.find(page).is_some_and(|v| !v.foreign) => {}
+                // Pages that lie in one mapping here may lie in two of the machine's, which installs nothing across a border;
+                // and the map changes before the machine does. From now on it is asked for this page alone.
+                Some(Fault::NotMapped) if again < GONE_TRIES && self.find(page).is_some_and(|v| !v.foreign) => {
+                    alone = true;
+                }
                 Some(outcome) => return outcome,
                 None => {}
             }
@@ -396,9 +399,12 @@ impl<M: Machine, S: Store> Engine<M, S> {
         pages
     }
 
-    /// The range of pages that a fault on `page` should bring in: `page` itself, what the stream detector adds after it,
-    /// and what the machine's grain adds around it, within the page's mapping.
-    fn fault_range(&self, page: PageNo) -> (PageNo, usize) {
+    /// The range of pages that a fault on `page` should bring in: `page` itself and, unless it is wanted alone, what the stream
+    /// detector adds after it, and what the machine's grain adds around it, within the page's mapping.
+    fn fault_range(&self, page: PageNo, alone: bool) -> (PageNo, usize) {
+        if alone {
+            return (page, 1);
+        }
         let pages = self.stream(page);
         let grain = self.machine.grain() as u32;
         if pages == 1 && grain == 1 {
@@ -443,8 +449,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         Some((PageNo(start), (end - start) as usize))
     }
 
-    fn first_touch(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
-        let range = self.fault_range(page);
+    fn first_touch(&self, page: PageNo, seen: Word, alone: bool, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        let range = self.fault_range(page, alone);
         self.make_room(range.1, cx);
         let fresh = |w: Word| matches!(w.state(), State::Untouched | State::Zero);
         let (first, count) = self.claim_run(page, seen, range, &mut cx.saved, fresh)?;
@@ -548,8 +554,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         None
     }
 
-    fn swap_in(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<Fault> {
-        let (outcome, pages) = self.bring_in(page, seen, cx)?;
+    fn swap_in(&self, page: PageNo, seen: Word, alone: bool, cx: &mut Context<S::Worker>) -> Option<Fault> {
+        let (outcome, pages) = self.bring_in(page, seen, alone, cx)?;
         if outcome == Fault::Done {
             self.machine.count(if pages > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
             let run = self.blocks[page.block().0 as usize].stream.load(Relaxed) >> 8;
@@ -568,17 +574,17 @@ impl<M: Machine, S: Store> Engine<M, S> {
             if word.state() != State::Swapped {
                 return;
             }
-            match self.bring_in(next, word, cx) {
+            match self.bring_in(next, word, false, cx) {
                 Some((Fault::Done, FOLIO_PAGES)) => next = next.plus(FOLIO_PAGES),
                 _ => return,
             }
         }
     }
 
-    /// Brings a swapped page in, with the neighbours that its access pattern asks for. How it ended, and how many pages were
+    /// Brings a swapped page in, with the neighbours that its access pattern asks for unless it is wanted alone. How it ended, and how many pages were
     /// claimed for it.
-    fn bring_in(&self, page: PageNo, seen: Word, cx: &mut Context<S::Worker>) -> Option<(Fault, usize)> {
-        let mut range = self.fault_range(page);
+    fn bring_in(&self, page: PageNo, seen: Word, alone: bool, cx: &mut Context<S::Worker>) -> Option<(Fault, usize)> {
+        let mut range = self.fault_range(page, alone);
         self.make_room(range.1, cx);
         loop {
             let swapped = |w: Word| w.state() == State::Swapped;

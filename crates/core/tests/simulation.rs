@@ -7,7 +7,7 @@
 mod sim;
 
 use outswap_core::engine::{Config, Context, Engine, Fault};
-use outswap_core::machine::Prot;
+use outswap_core::machine::{Event, Prot};
 use outswap_core::units::{BLOCK_PAGES, PageNo};
 use sim::machine::{Access, Chaos, Sabotage, SimEngine, SimMachine};
 use sim::program::{Arena, Options, Outcome, context, run_seed};
@@ -168,11 +168,15 @@ fn defects_are_noticed() {
 
 /// An engine over `blocks` blocks, mapped as a whole, that works.
 fn plain_engine(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimEngine> {
+    engine_with(arena, blocks, chaos, false)
+}
+
+fn engine_with(arena: &Arena, blocks: usize, chaos: Chaos, folios: bool) -> Box<SimEngine> {
     let pages = blocks * BLOCK_PAGES;
     let machine = SimMachine::new(1, pages, 8, 1, chaos, Sabotage::None);
     let store = SimStore::new(1, 2 * pages, Trouble::default(), Sabotage::None);
     let slots = 2 * pages;
-    let config = Config { pages: pages as u32, slots, windows: 8, hazards: 1, mappings: 8, seed: 1, folios: false };
+    let config = Config { pages: pages as u32, slots, windows: 8, hazards: 1, mappings: 8, seed: 1, folios };
     let engine = Box::new(Engine::new(machine, store, arena, config).expect("tables fit"));
     engine.machine.attach(&engine);
     assert!(engine.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
@@ -262,4 +266,35 @@ fn a_move_ends_where_the_machine_refuses() {
         engine.machine.access(page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
     }
     engine.check();
+}
+
+#[test]
+fn streams_pass_the_borders_of_the_machines_own_mappings() {
+    const BLOCKS: usize = 12;
+    const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
+    // Also within what a stream that enters a block would bring in at once.
+    for border in [1, 2, 3, 7, 15, 16, 17, 63] {
+        let arena = Arena::default();
+        let engine = engine_with(&arena, BLOCKS, Chaos::default(), true);
+        let mut cx = context();
+        (0..BLOCKS).for_each(|block| engine.machine.set_border(block * BLOCK_PAGES + border));
+        engine.set_limit_pages(2 * BLOCK_PAGES as u64);
+        for round in 0..2u8 {
+            for page in 0..PAGES {
+                while engine
+                    .machine
+                    .access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
+                    != Access::Done
+                {
+                    assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done, "border {border}, round {round}");
+                }
+            }
+            for page in 0..PAGES {
+                assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done, "border {border}, page {page} read");
+                engine.machine.access(page, false, |content| assert_eq!(content[..4], (page + 1).to_le_bytes()));
+            }
+        }
+        assert!(engine.machine.events[Event::FoliosIn as usize].load(Relaxed) > 0, "streams are followed elsewhere");
+        engine.check();
+    }
 }

@@ -4,6 +4,7 @@ use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 const RAM_BYTES: u64 = 32 * MIB;
@@ -90,6 +91,24 @@ fn the_users_own_preload_is_kept() {
             let shell = name == "/dash " && marks.iter().any(|m| m.contains("sh "));
             assert!(shell || marks.iter().any(|m| m.contains(name)), "{options:?}: not loaded in {name}: {marks:?}");
         }
+    }
+}
+
+#[test]
+fn programs_that_may_be_executed_but_not_read_are_managed() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    let heap = dir.join("heap");
+    fs::copy(program("heap"), &heap).expect("writable");
+    fs::set_permissions(&heap, fs::Permissions::from_mode(0o111)).expect("ours");
+    let heap = heap.to_string_lossy();
+    for source in ["move", "copy", "mprotect"] {
+        let script = format!("{} --nobody {heap} 80; exit $?", program("launch"));
+        let args = ["--ram", "32M", "--fault-source", source, "--", "sh", "-c", &script];
+        all_is_well(run(&[], &args).run()).within(RAM_BYTES);
     }
 }
 
@@ -215,6 +234,19 @@ fn a_fork_after_giving_up_rights() {
         let setup = Setup::new().option("--fault-source", source);
         setup.managed(RAM_BYTES, program("dropped")).timeout_s(60).run().same_as(&plain).within(RAM_BYTES);
     }
+}
+
+#[test]
+fn a_process_that_cannot_have_a_swap_file_says_so() {
+    if plain_mode() || !setup::is_root() {
+        return;
+    }
+    let dir = Tmp::new();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("ours");
+    let args = ["--ram", "32M", "--swap", "compressed,file", "--swap-dir", &dir.path().to_string_lossy(), "--"];
+    let end = all_is_well(run(&[], &[&args[..], &[&program("dropped")]].concat()).run());
+    let lines = end.errors().lines().filter(|l| l.contains("cannot make a swap file")).count();
+    assert_eq!(lines, 1, "{}", end.describe());
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub struct Chaos {
     pub no_memory_in: u32,
     pub transfer_refused_in: u32,
     pub protect_refused_in: u32,
+    /// Pages at which another of the machine's own mappings starts: nothing is installed across such a border.
+    pub border_in: u32,
 }
 
 struct Mapping {
@@ -56,6 +58,8 @@ struct Mapping {
     foreign: Vec<bool>,
     /// Pages that can never be taken.
     stubborn: Vec<bool>,
+    /// Pages at which one of the machine's own mappings starts.
+    borders: Vec<bool>,
 }
 
 pub struct SimMachine {
@@ -87,6 +91,7 @@ impl SimMachine {
         // SAFETY: the size is not zero.
         let frames = unsafe { alloc_zeroed(layout(frame_count)) };
         assert!(!frames.is_null());
+        let mut borders = Rng(seed ^ 0xb0_4de4);
         SimMachine {
             mapping: Mutex::new(Mapping {
                 rng: Rng(seed),
@@ -98,6 +103,7 @@ impl SimMachine {
                 filled: vec![false; frame_count],
                 foreign: vec![false; pages],
                 stubborn: vec![false; pages],
+                borders: (0..pages).map(|_| borders.once_in(chaos.border_in)).collect(),
             }),
             frames: AtomicPtr::new(frames),
             frame_count,
@@ -173,6 +179,15 @@ impl SimMachine {
     /// Pages of this range can never be taken.
     pub fn refuse(&self, pages: std::ops::Range<usize>) {
         self.lock().stubborn[pages].fill(true);
+    }
+    /// Another of the machine's own mappings starts at this page.
+    pub fn set_border(&self, page: usize) {
+        self.lock().borders[page] = true;
+    }
+    /// Whether pages lie in more than one of the machine's own mappings.
+    fn has_border(&self, first: PageNo, count: usize) -> bool {
+        let first = first.0 as usize;
+        self.lock().borders[first + 1..first + count].contains(&true)
     }
     /// From now on nothing goes wrong.
     pub fn calm(&self) {
@@ -290,6 +305,9 @@ impl Machine for SimMachine {
     }
 
     fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+        if self.has_border(first, src.len() / PAGE_BYTES) {
+            return (0, Some(PutError::Gone));
+        }
         for (i, content) in src.chunks_exact(PAGE_BYTES).enumerate() {
             if let Some(error) = self.put_one(first.plus(i), Some(content)) {
                 return (i, Some(error));
@@ -300,6 +318,9 @@ impl Machine for SimMachine {
     }
 
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        if self.has_border(first, count) {
+            return (0, Some(PutError::Gone));
+        }
         for i in 0..count {
             if let Some(error) = self.put_one(first.plus(i), None) {
                 return (i, Some(error));

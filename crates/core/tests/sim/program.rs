@@ -178,6 +178,7 @@ impl World {
                 no_memory_in: if no_memory { 20 } else { 0 },
                 transfer_refused_in: if chaotic { 5 } else { 0 },
                 protect_refused_in: if chaotic { 10 } else { 0 },
+                border_in: if chaotic { rng.pick(&[0, 7, 40]) } else { 0 },
             },
             no_memory,
             calm: slots >= pages * 2 && windows >= 6 && !troubled && !broken && !chaotic && !no_memory,
