@@ -37,6 +37,8 @@ pub const MSGHDR_BYTES: usize = core::mem::size_of::<Msghdr>();
 const MMSGHDR_BYTES: usize = 64;
 /// The kernel's `UIO_MAXIOV`.
 pub const IOV_MAX: usize = 1024;
+/// The most that one call moves.
+const MAX_RW_COUNT: usize = 0x7fff_f000;
 /// Longest string that any call takes (an argument of exec).
 const STRING_MAX_BYTES: usize = 128 * 1024;
 
@@ -99,6 +101,19 @@ impl<'a> Pins<'a> {
         }
     }
 
+    /// How much of a buffer there is: in managed memory, up to the first page that is not mapped or has no access.
+    fn reachable(&self, addr: usize, len: usize) -> usize {
+        let end = addr.saturating_add(len);
+        let mut at = addr;
+        while at < end && in_arena(at) {
+            match self.live.engine.find(page_of(at)) {
+                Some(vma) if vma.prot.0 != 0 => at = crate::machine::address(PageNo(vma.end())),
+                _ => return at - addr,
+            }
+        }
+        len
+    }
+
     /// Reads from the program's memory, wherever it is, without faulting.
     fn read<T: Copy + Default>(&mut self, cx: &mut Cx, addr: usize) -> Option<T> {
         let mut value = [T::default()];
@@ -139,7 +154,8 @@ impl<'a> Pins<'a> {
         self.pin(cx, addr, count * 16)?;
         for i in 0..count {
             match self.read::<Iovec>(cx, addr.wrapping_add(i * 16)) {
-                Some(iov) if is_allowed(&iov) => {}
+                // One alone counts as the largest that a call moves where it is too large; of several it is refused.
+                Some(iov) if is_allowed(&iov) && (count == 1 || !is_refused(iov.base, iov.len)) => {}
                 _ => return Ok(count),
             }
         }
@@ -192,7 +208,10 @@ impl<'a> Pins<'a> {
                 Arg::No => {}
                 Arg::Buf(k) => {
                     let len = &mut args[k as usize];
-                    if is_refused(at, *len) {
+                    if matches!(call.nr, nr::SENDTO | nr::RECVFROM) {
+                        // Sockets take any length for the largest.
+                        *len = (*len).min(MAX_RW_COUNT);
+                    } else if is_refused(at, *len) {
                         // The kernel refuses this length; cut, it would not.
                         continue;
                     }
@@ -200,7 +219,7 @@ impl<'a> Pins<'a> {
                     if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
                         *len = (*len).min(self.window_bytes);
                     }
-                    let len = *len;
+                    let len = self.reachable(at, *len);
                     self.pin(cx, at, len)?;
                 }
                 Arg::Message(k) => self.pin(cx, at, args[k as usize].saturating_add(8))?,
@@ -218,7 +237,7 @@ impl<'a> Pins<'a> {
                     // One element at least goes out whole, however long: the call would do nothing otherwise.
                     if usable == 0 && count > 0 {
                         if let Some(iov) = self.read::<Iovec>(cx, at) {
-                            self.pin(cx, iov.base, iov.len)?;
+                            self.pin(cx, iov.base, self.reachable(iov.base, iov.len))?;
                         }
                     }
                     if call.transfer && usable < count {
@@ -293,6 +312,34 @@ pub fn peek(addr: usize, buf: &mut [u8]) -> bool {
     transfer(nr::PROCESS_VM_READV, addr, buf.as_mut_ptr(), buf.len())
 }
 
+/// Writes the program's memory without faulting. What is managed must be resident.
+pub fn poke(addr: usize, buf: &[u8]) -> bool {
+    transfer(nr::PROCESS_VM_WRITEV, addr, buf.as_ptr().cast_mut(), buf.len())
+}
+
+/// Calls `f` with base and length of each of an array of `struct iovec`, until it says no. False where it did, or where the array
+/// cannot be read.
+pub fn each_iovec(live: &Live, cx: &mut Cx, vec: usize, count: usize, mut f: impl FnMut(usize, usize) -> bool) -> bool {
+    const BATCH: usize = 64;
+    let mut batch = [0u8; BATCH * 16];
+    let mut at = 0;
+    while at < count {
+        let n = BATCH.min(count - at);
+        let bytes = &mut batch[..n * 16];
+        if !copy_in(live, cx, vec + at * 16, bytes) {
+            return false;
+        }
+        for iov in bytes.chunks_exact(16) {
+            let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
+            if !f(word(0), word(8)) {
+                return false;
+            }
+        }
+        at += n;
+    }
+    true
+}
+
 /// Reads the program's memory, bringing in what is not resident. False where it is not readable.
 pub fn copy_in(live: &Live, cx: &mut Cx, addr: usize, buf: &mut [u8]) -> bool {
     let mut pins = Pins::new(live);
@@ -310,8 +357,7 @@ pub fn copy_in_u32(live: &Live, cx: &mut Cx, addr: usize) -> Option<u32> {
 /// Writes the program's memory, bringing in what is not resident. False where it is not writable.
 pub fn copy_out(live: &Live, cx: &mut Cx, addr: usize, buf: &[u8]) -> bool {
     let mut pins = Pins::new(live);
-    let ok = pins.pin(cx, addr, buf.len()).is_ok()
-        && transfer(nr::PROCESS_VM_WRITEV, addr, buf.as_ptr().cast_mut(), buf.len());
+    let ok = pins.pin(cx, addr, buf.len()).is_ok() && poke(addr, buf);
     pins.release();
     ok
 }

@@ -146,8 +146,13 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
     if flags & CLONE_THREAD == 0 && live.is_own_process() {
         ANY.store(true, SeqCst);
-        if !reclaim::ensure(live) {
-            return fail(uc);
+        let mut spins = 0;
+        while !reclaim::ensure(live) {
+            if !reclaim::is_held_off() {
+                return fail(uc);
+            }
+            os::wait_a_little(spins);
+            spins += 1;
         }
     }
     live.with(move |cx| {
@@ -174,6 +179,8 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let thread = if flags & CLONE_VFORK == 0 { threads::take(live) } else { None };
     if let Some(thread) = thread {
         thread.inherit(parent);
+        // SAFETY: the place is this call's. Where a sharer's start is used, its own is not waited for.
+        unsafe { (*thread.start.get()).parent_done.store(1, Release) };
     }
     if let Some(sharer) = sharer {
         if flags & CLONE_VFORK != 0 {

@@ -37,9 +37,11 @@ pub fn run(slot: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) 
 }
 
 fn enter(slot: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
+    // The program keeps its registers over a call: where the kernel gets others, they are put back.
+    let comes_back = part != Part::Whole || args != arguments(g);
     g.rax = nr as u64;
     set_arguments(g, args);
-    g.rip = gate::stub(slot, part) as u64;
+    g.rip = gate::stub(slot, comes_back) as u64;
 }
 
 /// Puts arguments and place back as they were when the program made the call.

@@ -15,8 +15,10 @@ use outswap_sys::{Errno, PAGE_BYTES, Result, os};
 const THREADS: usize = 4096;
 /// Bytes of a stack: two signal frames with all of the processor's state (12 KiB each), and the handlers.
 const STACK_BYTES: usize = 64 * 1024;
-/// A page without access below each.
-const STRIDE: usize = PAGE_BYTES + STACK_BYTES;
+/// Bytes of the stack on which a thread returns from the program's handlers: a frame, and the code that copies it there.
+const RETURN_BYTES: usize = 32 * 1024;
+/// A page without access below both.
+const STRIDE: usize = PAGE_BYTES + RETURN_BYTES + STACK_BYTES;
 /// In place of a thread id: taken, but not running yet.
 const RESERVED: i32 = -1;
 /// The smallest stack that the kernel accepts.
@@ -63,13 +65,16 @@ fn all() -> &'static [Thread] {
 }
 
 impl Thread {
-    /// The thread's place in the table.
-    pub fn index(&self) -> usize {
+    fn index(&self) -> usize {
         (self as *const Thread as usize - TABLE.load(Acquire)) / core::mem::size_of::<Thread>()
     }
     /// The alternate stack that the kernel is told of.
     pub fn kernel_stack(&self) -> Stack {
-        Stack { sp: STACKS.load(Acquire) + self.index() * STRIDE + PAGE_BYTES, flags: 0, size: STACK_BYTES }
+        Stack { sp: self.return_stack() + RETURN_BYTES, flags: 0, size: STACK_BYTES }
+    }
+    /// Lowest address of the stack on which the thread returns from handlers of the program's.
+    pub fn return_stack(&self) -> usize {
+        STACKS.load(Acquire) + self.index() * STRIDE + PAGE_BYTES
     }
     /// The alternate stack as the program knows it.
     pub fn stack(&self) -> Stack {
@@ -96,15 +101,18 @@ impl Thread {
     /// Sets [`Thread::pretended`]; signals that were sent while blocked come now.
     pub fn set_pretended(&self, mask: u64) {
         self.pretended.store(mask & OURS, Relaxed);
+        self.let_come(mask);
+    }
+    /// Lets those of the signals that wait come that are not in `mask`. Says whether there are any.
+    pub fn let_come(&self, mask: u64) -> bool {
         let free = self.waiting.load(Relaxed) & !mask;
         if free != 0 {
             self.waiting.fetch_and(!free, Relaxed);
-            for signal in 1..=64 {
-                if free & bit(signal) != 0 {
-                    let _ = os::tgkill(os::getpid(), os::gettid(), signal);
-                }
+            for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
+                let _ = os::tgkill(os::getpid(), os::gettid(), signal);
             }
         }
+        free != 0
     }
     /// Keeps a signal that was sent while it is blocked.
     pub fn hold(&self, signal: i32) {
@@ -151,7 +159,7 @@ pub fn take(live: &Live) -> Option<&'static Thread> {
     if taken.index() >= USED.load(Acquire) {
         USED.fetch_max(taken.index() + 1, AcqRel);
         // SAFETY: the page below a stack that nobody uses yet. Without room for another mapping there is no guard.
-        let _ = unsafe { os::mprotect(taken.kernel_stack().sp - PAGE_BYTES, PAGE_BYTES, os::PROT_NONE) };
+        let _ = unsafe { os::mprotect(taken.return_stack() - PAGE_BYTES, PAGE_BYTES, os::PROT_NONE) };
     }
     taken.clear();
     Some(taken)
@@ -170,6 +178,15 @@ pub fn take_own(live: &Live) -> Result<()> {
     unsafe { sigaltstack(Some(&thread.kernel_stack()), None)? };
     thread.tid.store(os::gettid(), Release);
     Ok(())
+}
+
+/// The thread that calls, as the kernel knows it by its alternate stack: with that, the place of the stacks. `None` where it has
+/// none of ours.
+pub fn own_stacks() -> Option<&'static Thread> {
+    let mut stack = Stack::default();
+    // SAFETY: only reads.
+    unsafe { sigaltstack(None, Some(&mut stack)) }.ok()?;
+    by_stack(stack.sp).filter(|_| stack.flags & SS_DISABLE == 0)
 }
 
 fn by_stack(sp: usize) -> Option<&'static Thread> {
@@ -203,11 +220,6 @@ pub fn current(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread> {
     // Returning from the handler sets it, unless that handler runs on the old one.
     uc.stack = thread.kernel_stack();
     Some(thread)
-}
-
-/// The thread of a place.
-pub fn at(index: usize) -> Option<&'static Thread> {
-    all().get(index)
 }
 
 /// Whether an address lies in one of our stacks.
