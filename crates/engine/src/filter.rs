@@ -11,8 +11,8 @@
 //! Both run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
 //! comes from last. The kernel sees that a call is allowed by its number alone, and does not run the filters for it at all.
 use crate::calls::{self, CALLS, Pointers};
-use crate::{gate, rights};
 use crate::layout::{ARENA, ARENA_MAX_BYTES};
+use crate::{gate, rights};
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
 #[repr(C)]
