@@ -14,8 +14,6 @@ use outswap_sys::{Errno, nr, os};
 
 /// The longest transfer that the kernel makes in one call; it cuts longer ones.
 const MAX_RW_COUNT: usize = 0x7fff_f000;
-/// End of the address space of programs.
-const TASK_SIZE: usize = 0x7fff_ffff_f000;
 const EFAULT: isize = -(Errno::EFAULT.0 as isize);
 const EINVAL: isize = -(Errno::EINVAL.0 as isize);
 const EBADF: isize = -(Errno::EBADF.0 as isize);
