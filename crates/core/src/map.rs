@@ -52,7 +52,7 @@ impl Vma {
 pub enum MapError {
     /// No gap is large enough, or the map holds as many mappings as it can.
     NoRoom,
-    /// Part of the range is not mapped.
+    /// Part of the range is not mapped, or is no managed address space.
     Hole,
 }
 
@@ -71,10 +71,6 @@ pub struct Map {
 
 /// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped.
 const ROAM_PAGES: u64 = 1 << 18;
-
-fn first_after(first: PageNo, count: u32) -> u32 {
-    first.0 + count
-}
 
 impl Map {
     /// Reserves a map of a range of `pages` pages with at most `capacity` mappings.
@@ -156,9 +152,15 @@ impl Map {
         Some(vma)
     }
 
+    /// The number of the first page after a range, where all of it is managed address space.
+    fn end_of(&self, first: PageNo, count: u32) -> Option<u32> {
+        first.0.checked_add(count).filter(|end| *end <= self.pages)
+    }
+
     /// Whether every page of the range is mapped.
     pub fn covered(&self, first: PageNo, count: u32) -> bool {
-        let (mut page, end) = (first.0, first.0 + count);
+        let Some(end) = self.end_of(first, count) else { return false };
+        let mut page = first.0;
         while page < end {
             match self.next_in(page, end) {
                 Some(vma) if vma.first.0 == page => page = vma.end(),
@@ -170,7 +172,7 @@ impl Map {
 
     /// Whether no page of the range is mapped.
     pub fn is_free(&self, first: PageNo, count: u32) -> bool {
-        first.0 as u64 + count as u64 <= self.pages as u64 && self.next_in(first.0, first.0 + count).is_none()
+        self.end_of(first, count).is_some_and(|end| self.next_in(first.0, end).is_none())
     }
 
     /// A gap of `count` pages that starts at a multiple of `align` pages.
@@ -184,7 +186,7 @@ impl Map {
             Some(first) if first.0 as u64 + count as u64 <= reach => first,
             _ => self.gap_from(0, count, align)?,
         };
-        self.cursor = first_after(found, count);
+        self.cursor = found.0 + count;
         Some(found)
     }
 
@@ -253,14 +255,15 @@ impl Map {
 
     /// Removes whatever is mapped in a range.
     pub fn remove(&mut self, first: PageNo, count: u32) -> Result<(), MapError> {
+        let end = self.end_of(first, count).ok_or(MapError::Hole)?;
         if !self.has_room(self.cuts(first, count)) {
             return Err(MapError::NoRoom);
         }
         self.split(first.0);
-        self.split(first.0 + count);
+        self.split(end);
         let from = self.lower(first.0);
         let mut to = from;
-        while to < self.len && self.get(to).first.0 < first.0 + count {
+        while to < self.len && self.get(to).first.0 < end {
             self.mapped -= self.get(to).count;
             self.data -= self.get(to).data();
             to += 1;

@@ -42,9 +42,9 @@ impl PageNo {
     pub fn folio(self) -> PageNo {
         PageNo(self.0 & !(FOLIO_PAGES as u32 - 1))
     }
-    /// The page `n` further on.
+    /// The page `n` further on. Numbers end at the largest, which is no page of any range.
     pub fn plus(self, n: usize) -> PageNo {
-        PageNo(self.0 + n as u32)
+        PageNo((self.0 as usize).saturating_add(n).min(u32::MAX as usize) as u32)
     }
 }
 

@@ -217,7 +217,14 @@ fn check_map(map: &mut Map, model: &[Option<Kind>]) {
         assert_eq!(map.next_in(first, first + count), cut);
         assert_eq!(map.next_in(first, first), None, "an empty range holds nothing");
     }
-    assert!(!map.is_free(PageNo(PAGES - 1), 2), "nothing is free beyond the end");
+    for (first, count) in
+        [(PAGES - 1, 2), (PAGES, 1), (3, u32::MAX), (3, u32::MAX - 2), (u32::MAX, 1), (PAGES, u32::MAX)]
+    {
+        assert!(!map.is_free(PageNo(first), count), "nothing is free beyond the end");
+        assert!(!map.covered(PageNo(first), count), "nothing is mapped beyond the end");
+        assert_eq!(map.remove(PageNo(first), count), Err(MapError::Hole));
+        assert_eq!(map.update(PageNo(first), count, |v| v.prot = Prot(7)), Err(MapError::Hole));
+    }
     for (count, align) in [(1, 1), (5, 1), (3, 16), (16, 16), (40, 1), (96, 1), (97, 1)] {
         let fits = |first: u32| {
             first + count <= PAGES && model[first as usize..(first + count) as usize].iter().all(Option::is_none)

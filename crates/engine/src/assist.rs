@@ -291,7 +291,6 @@ fn is_allowed(iov: &Iovec) -> bool {
 
 /// Whether the kernel refuses a buffer: its length is negative, or it ends beyond what a process can have.
 fn is_refused(addr: usize, len: usize) -> bool {
-    const TASK_SIZE: usize = (1 << 47) - PAGE_BYTES;
     (len as isize) < 0 || in_arena(addr) && addr.saturating_add(len) > TASK_SIZE
 }
 

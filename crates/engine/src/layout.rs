@@ -13,6 +13,8 @@
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::PAGE_BYTES;
 
+/// Where the memory that a process usually has ends.
+pub const TASK_SIZE: usize = (1 << 47) - PAGE_BYTES;
 /// Start of the managed range.
 pub const ARENA: usize = 0x2000_0000_0000;
 /// Largest managed range, and the range that the filter recognises: 4 TiB.

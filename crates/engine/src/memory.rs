@@ -35,6 +35,16 @@ fn pages(bytes: usize) -> Option<u32> {
     u32::try_from(bytes.checked_add(PAGE_BYTES - 1)? / PAGE_BYTES).ok()
 }
 
+/// A length in whole pages as the kernel rounds it: beyond the largest it wraps to none.
+fn whole_pages(bytes: usize) -> usize {
+    bytes.wrapping_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
+}
+
+/// Whether a process can have all of a range. What goes beyond is refused before anything of it is touched.
+fn in_user_space(addr: usize, len: usize) -> bool {
+    addr <= TASK_SIZE && len <= TASK_SIZE - addr
+}
+
 impl Live {
     fn arena_end(&self) -> usize {
         ARENA + self.engine.machine.arena_bytes.load(core::sync::atomic::Ordering::Relaxed)
@@ -91,7 +101,7 @@ fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
     if flags & MAP_NORESERVE != 0 && len == ALLOCATOR_RESERVE_BYTES {
         return false;
     }
-    let Some(count) = pages(len) else { return true };
+    let Some(count) = pages(len) else { return false };
     let private_data = flags & MAP_TYPE == MAP_PRIVATE && prot & PROT_WRITE != 0;
     let mut new = [count as u64, if private_data { count as u64 } else { 0 }];
     if flags & MAP_FIXED != 0 {
@@ -128,7 +138,8 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     if fixed || !wanted(prot, flags) || prot & PROT_EXEC != 0 || len == 0 {
         return pass(nr::MMAP, args);
     }
-    let Some(count) = pages(len) else { return ENOMEM };
+    // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
+    let Some(count) = pages(len) else { return pass(nr::MMAP, [0, len, prot, flags, fd, offset]) };
     let _call = live.engine.begin_call();
     // A hint is a wish: it is followed where it can be.
     let hinted = addr.is_multiple_of(PAGE_BYTES) && live.managed(addr, count as usize * PAGE_BYTES) && addr != 0;
@@ -137,7 +148,6 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     } else {
         match live.engine.gap(count, alignment(count)) {
             Some(first) => first,
-            // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
             None => return pass(nr::MMAP, [0, len, prot, flags, fd, offset]),
         }
     };
@@ -230,24 +240,29 @@ fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
 
 /// `munmap`.
 pub fn munmap(live: &Live, addr: usize, len: usize) -> isize {
-    if !addr.is_multiple_of(PAGE_BYTES) || len == 0 || addr.checked_add(len).is_none() {
+    if !overlaps_arena(addr, len) {
         return pass(nr::MUNMAP, [addr, len, 0, 0, 0, 0]);
     }
-    let len = len.next_multiple_of(PAGE_BYTES);
-    let [before, inside, after] = split(live, addr, len);
+    if !addr.is_multiple_of(PAGE_BYTES) || len == 0 || !in_user_space(addr, len) {
+        return EINVAL;
+    }
+    let [before, inside, after] = split(live, addr, whole_pages(len));
+    // First what may fail.
+    for (addr, len) in [before, after] {
+        if len > 0 {
+            let result = pass(nr::MUNMAP, [addr, len, 0, 0, 0, 0]);
+            if result < 0 {
+                return result;
+            }
+        }
+    }
     if inside.1 > 0 {
         let _call = live.engine.begin_call();
         if !unmap(live, page_of(inside.0), (inside.1 / PAGE_BYTES) as u32) {
             return ENOMEM;
         }
     }
-    let mut result = 0;
-    for (addr, len) in [before, after] {
-        if len > 0 {
-            result = result.min(pass(nr::MUNMAP, [addr, len, 0, 0, 0, 0]));
-        }
-    }
-    result
+    0
 }
 
 /// Calls `f` for each mapping in a managed range; returns whether there was no hole.
@@ -488,8 +503,15 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     {
         return EINVAL;
     }
-    let Some(old) = pages(old_len) else { return EINVAL };
+    // What wraps to no length is one; what is too long lies in no mapping, or fits nowhere.
+    if whole_pages(new_len) == 0 || new_len > TASK_SIZE {
+        return EINVAL;
+    }
+    let Some(old) = pages(whole_pages(old_len)) else { return EFAULT };
     let Some(new) = pages(new_len) else { return ENOMEM };
+    if flags & MREMAP_FIXED != 0 && !in_user_space(new_addr, new_len) {
+        return EINVAL;
+    }
     if flags & MREMAP_DONTUNMAP != 0 && old != new {
         return EINVAL;
     }
@@ -518,7 +540,7 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     if old == 0 {
         return EINVAL;
     }
-    if first.0 + old > vma.end() {
+    if old > vma.end() - first.0 {
         return EFAULT;
     }
     let growth = if flags & MREMAP_DONTUNMAP != 0 { new } else { new.saturating_sub(old) };
@@ -660,12 +682,12 @@ fn move_out(live: &Live, cx: &mut Cx, first: PageNo, old: u32, new: u32, vma: Vm
 /// `mremap` of something that the kernel manages, put over managed memory.
 fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     let [addr, old_len, new_len, flags, new_addr, _] = args;
-    let (Some(old), Some(new)) = (pages(old_len), pages(new_len)) else { return EINVAL };
+    let (Some(old), Some(new)) = (pages(whole_pages(old_len)), pages(new_len)) else { return EINVAL };
     if flags & MREMAP_FIXED != 0 && overlaps_arena(new_addr, new_len) {
         return EINVAL;
     }
     let first = page_of(addr);
-    if old > 0 && first.0 + old > vma.end() {
+    if old > vma.end() - first.0 {
         return EFAULT;
     }
     // Growing in place would run into managed memory.
@@ -733,7 +755,7 @@ fn unlock(live: &Live, vma: &Vma) -> bool {
 pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags: usize) -> isize {
     const MLOCK_ONFAULT: usize = 1;
     let start = addr & !(PAGE_BYTES - 1);
-    let Some(end) = addr.checked_add(len).and_then(|e| e.checked_next_multiple_of(PAGE_BYTES)) else { return EINVAL };
+    let Some(end) = start.checked_add(whole_pages(len.wrapping_add(addr - start))) else { return EINVAL };
     if nr == nr::MLOCK2 && flags & !MLOCK_ONFAULT != 0 {
         return EINVAL;
     }
@@ -757,7 +779,13 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
         if nr != nr::MUNLOCK && !live.may_lock(count) {
             return if live.lock_limit_bytes() == 0 { EPERM } else { ENOMEM };
         }
+        let mut next = first;
         let outcome = each(live, first, count, |vma| {
+            // Nothing behind a hole is locked.
+            if vma.first != next {
+                return ENOMEM;
+            }
+            next = PageNo(vma.end());
             if vma.foreign {
                 return pass(nr, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0]);
             }
@@ -844,9 +872,10 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
     if !addr.is_multiple_of(PAGE_BYTES) {
         return EINVAL;
     }
-    let Some(len) = len.checked_next_multiple_of(PAGE_BYTES).filter(|l| addr.checked_add(*l).is_some()) else {
+    if !in_user_space(addr, len) {
         return ENOMEM;
-    };
+    }
+    let len = whole_pages(len);
     let (start, mut at) = (addr, 0);
     while at < len {
         // In steps, so that what is found fits a buffer.
@@ -886,7 +915,10 @@ pub fn msync(live: &Live, addr: usize, len: usize, flags: usize) -> isize {
     if !addr.is_multiple_of(PAGE_BYTES) || flags & !7 != 0 || flags & 5 == 5 {
         return EINVAL;
     }
-    let Some(len) = len.checked_next_multiple_of(PAGE_BYTES) else { return ENOMEM };
+    let len = whole_pages(len);
+    if addr.checked_add(len).is_none() {
+        return ENOMEM;
+    }
     let mut result = 0;
     for (i, (addr, len)) in split(live, addr, len).into_iter().enumerate() {
         if len == 0 {
@@ -971,6 +1003,12 @@ fn shmat(live: &Live, id: usize, addr: usize, flags: usize) -> isize {
     if flags & SHM_REMAP == 0 && !live.engine.is_free(first, count) {
         return EINVAL;
     }
+    // Tried out elsewhere first, so that an error changes nothing.
+    let probe = pass(nr::SHMAT, [id, 0, flags & !(SHM_REMAP | SHM_RND), 0, 0, 0]);
+    if probe < 0 && probe > -4096 {
+        return probe;
+    }
+    pass(nr::SHMDT, [probe as usize, 0, 0, 0, 0, 0]);
     if !unmap(live, first, count) {
         return ENOMEM;
     }
@@ -986,13 +1024,19 @@ fn shmat(live: &Live, id: usize, addr: usize, flags: usize) -> isize {
 /// `shmdt` of a segment in the managed range.
 fn shmdt(live: &Live, addr: usize) -> isize {
     let _call = live.engine.begin_call();
-    let Some(vma) = live.engine.find(page_of(addr)).filter(|v| v.foreign && address(v.first) == addr) else {
+    let inside = live.managed(addr, 1) && addr.is_multiple_of(PAGE_BYTES);
+    let Some(vma) = inside.then(|| live.engine.find(page_of(addr))).flatten().filter(|v| v.foreign) else {
         return EINVAL;
     };
     let result = pass(nr::SHMDT, [addr, 0, 0, 0, 0, 0]);
     if result == 0 {
-        live.restore(vma.first, vma.count);
-        live.engine.unmap(vma.first, vma.count);
+        // What the map has as one mapping may be several segments: as far as the kernel has nothing now.
+        let first = page_of(addr);
+        let mut flag = 0u8;
+        let is_gone = |page: &PageNo| pass(nr::MINCORE, [address(*page), PAGE_BYTES, &raw mut flag as usize, 0, 0, 0]) == ENOMEM;
+        let count = (first.0..vma.end()).map(PageNo).take_while(is_gone).count() as u32;
+        live.restore(first, count);
+        live.engine.unmap(first, count);
     }
     result
 }

@@ -14,8 +14,6 @@ use outswap_sys::{Errno, nr, os};
 
 /// The longest transfer that the kernel makes in one call; it cuts longer ones.
 const MAX_RW_COUNT: usize = 0x7fff_f000;
-/// End of the address space of programs.
-const TASK_SIZE: usize = 0x7fff_ffff_f000;
 /// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
 /// MSG_ERRQUEUE.
 const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
