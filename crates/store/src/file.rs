@@ -494,7 +494,15 @@ impl FileTier {
             return self.write_fd().map(|fd| io.pread(fd, buf, offset));
         }
         let volume = self.volume(segment);
-        let done = volume.reading(|fd| io.pread(fd, buf, offset));
+        let done = volume.reading(|fd| match io.pread(fd, buf, offset) {
+            Err(Errno::EINVAL) => {
+                // Flags belong to all who inherited the descriptor: one of them has set O_DIRECT.
+                const F_SETFL: usize = 4;
+                let _ = os::fcntl(fd, F_SETFL, 0);
+                io.pread(fd, buf, offset)
+            }
+            done => done,
+        });
         if volume.state.load(SeqCst) == CLOSING {
             self.close_idle();
         }

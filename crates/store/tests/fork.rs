@@ -5,7 +5,7 @@ use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tier
 use outswap_store::{FileIo, LiveIo, MAX_USERS, MAX_VOLUMES};
 use outswap_sys::signal::{bit, set_mask};
 use outswap_sys::{Errno, nr, os, syscall0, syscall1, syscall2, syscall4};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
 
@@ -260,8 +260,12 @@ fn ancestors_files_are_only_read() {
             assert_eq!(access(fd), os::O_RDONLY, "descriptor {fd}");
             assert!(os::pwrite(fd, b"overwritten", 0).is_err() && os::punch_hole(fd, 0, 1 << 20).is_err());
             assert!(os::ftruncate(fd, 0).is_err());
+            // Harms nobody who reads through the same.
+            let _ = os::fcntl(fd, F_SETFL, O_DIRECT);
         }
     }
+    const F_SETFL: usize = 4;
+    const O_DIRECT: usize = 0o40000;
     let others = open_descriptors();
     let mut bed = Bed::new(&[file(0)]);
     check_rights(&mut bed, &others, 0);
@@ -424,6 +428,78 @@ fn a_file_needs_no_descriptor_or_path_at_the_fork() {
     let _ = inside || std::fs::remove_dir(&empty).is_ok();
 }
 
+/// A family of processes that put, free, read, fork, end and are killed at random: each sees its own pages.
+fn random_families(tiers: &[TierConfig], seeds: std::ops::Range<u64>) {
+    const SLOTS: u32 = 1500;
+    const DEPTH: u32 = 20;
+    const FORKS: u32 = 40;
+    fn next(state: &mut u64) -> u32 {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*state >> 33) as u32
+    }
+    fn live(bed: &mut Bed, state: &mut u64, model: &mut [u32], depth: u32, forks: &AtomicU32) {
+        let mut children: Vec<(i32, bool)> = Vec::new();
+        for _ in 0..40 {
+            // A run of slots: segments must become empty now and then.
+            let (first, count) = (next(state) % SLOTS, 1 + next(state) % 100);
+            let slots = first..(first + count).min(SLOTS);
+            match next(state) % 16 {
+                0..7 => {
+                    for slot in slots.filter(|&slot| model[slot as usize] == 0).collect::<Vec<_>>() {
+                        let seed = next(state) | 1;
+                        if bed.try_put(slot, seed).is_ok() {
+                            model[slot as usize] = seed;
+                        }
+                    }
+                }
+                7..11 => {
+                    for slot in slots {
+                        if std::mem::take(&mut model[slot as usize]) != 0 {
+                            bed.free(slot);
+                        }
+                    }
+                }
+                11..14 => slots
+                    .filter(|&slot| model[slot as usize] != 0)
+                    .for_each(|slot| bed.check(slot, model[slot as usize])),
+                14 => drop(bed.store.shrink(1 << 18, bed.worker)),
+                _ if depth < DEPTH && children.len() < 3 && forks.fetch_add(1, Relaxed) < FORKS => {
+                    let (mut its, killed) = (*state ^ 0x5555, next(state).is_multiple_of(3));
+                    let child = bed.fork(|bed| {
+                        let deeper = depth + 1 + next(&mut its) % 6;
+                        live(bed, &mut its, model, deeper, forks);
+                        if killed {
+                            let _ = os::kill(os::getpid(), 9);
+                        }
+                    });
+                    if next(state).is_multiple_of(2) {
+                        assert_eq!(wait(child), if killed { 9 } else { 0 });
+                    } else {
+                        children.push((child, killed));
+                    }
+                }
+                _ => {}
+            }
+        }
+        (0..SLOTS).filter(|&slot| model[slot as usize] != 0).for_each(|slot| bed.check(slot, model[slot as usize]));
+        for (child, killed) in children {
+            assert_eq!(wait(child), if killed { 9 } else { 0 }, "a child of process {}", os::getpid());
+        }
+        (0..SLOTS).filter(|&slot| model[slot as usize] != 0).for_each(|slot| bed.check(slot, model[slot as usize]));
+        assert_eq!(bed.store.stats().corruptions.load(Relaxed), 0);
+    }
+    for seed in seeds {
+        println!("fork: family {seed}");
+        let flags = os::MAP_SHARED | os::MAP_ANONYMOUS;
+        // SAFETY: no address given, so nothing is replaced.
+        let at =
+            unsafe { os::mmap(0, PAGE_BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0) }.expect("a shared page");
+        // SAFETY: fresh shared memory, zero is a valid value, never unmapped.
+        let forks = unsafe { &*(at as *const AtomicU32) };
+        live(&mut Bed::new(tiers), &mut { seed }, &mut [0; SLOTS as usize], 0, forks);
+    }
+}
+
 fn pending() -> u64 {
     let mut set = 0u64;
     // SAFETY: `set` lives through the call.
@@ -478,7 +554,7 @@ fn little_address_space_is_enough() {
 fn main() {
     let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 15] = [
+    let scenarios: [Scenario; 18] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -492,6 +568,9 @@ fn main() {
         ("chains of forks that keep nothing have no end", &chains_of_forks_that_keep_nothing_have_no_end),
         ("what a dead parent left counts", &what_a_dead_parent_left_counts),
         ("a file needs no descriptor or path at the fork", &a_file_needs_no_descriptor_or_path_at_the_fork),
+        ("random families over a file", &|| random_families(&[file(0)], 0..4)),
+        ("random families over a small file", &|| random_families(&[file(30)], 4..8)),
+        ("random families over two tiers", &|| random_families(&[lz4(500_000), file(0)], 8..12)),
         ("a limit of file size kills nobody", &a_limit_of_file_size_kills_nobody),
         ("little address space is enough", &little_address_space_is_enough),
     ];
