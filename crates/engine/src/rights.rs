@@ -71,6 +71,9 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         return;
     };
     reclaim::hold_off(live);
+    if live.is_own_process() && live.engine.store.is_writing_shared() {
+        live.contexts.alone(|_| live.engine.store.give_up_writing());
+    }
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };

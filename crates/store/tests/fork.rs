@@ -293,6 +293,58 @@ fn ancestors_files_are_only_read() {
     (0..500).for_each(|slot| bed.check(slot, slot));
 }
 
+/// Who gave up writing to what its children read cannot change it; both go on, in files of their own.
+fn what_children_read_is_given_up() {
+    const F_GETFL: usize = 3;
+    let writable = |bed: &Bed| bed.store.descriptors().filter(|&fd| access(fd) != os::O_RDONLY).collect::<Vec<_>>();
+    let mut bed = Bed::new(&[file(0)]);
+    (0..700).for_each(|slot| bed.put(slot, slot));
+    let before = bed.store.file_descriptor().expect("a file");
+    bed.store.give_up_writing();
+    assert_eq!(bed.store.file_descriptor(), Some(before), "nobody else reads it");
+    for round in 0..40 {
+        let gate = Gate::new();
+        let first = round % 7 * 100;
+        let child = bed.fork(|bed| {
+            bed.store.give_up_writing();
+            gate.pass();
+            (0..700).for_each(|slot| bed.check(slot, slot));
+            (2000..2200).for_each(|slot| bed.put(slot, slot));
+            let grandchild = bed.fork(|bed| {
+                (0..700).chain(2000..2200).for_each(|slot| bed.check(slot, slot));
+            });
+            bed.store.give_up_writing();
+            (2000..2200).for_each(|slot| bed.check(slot, slot));
+            assert_eq!(wait(grandchild), 0);
+        });
+        assert!(bed.store.is_writing_shared());
+        let old = os::fstat(bed.store.file_descriptor().expect("a file")).expect("open").inode;
+        bed.store.give_up_writing();
+        assert!(!bed.store.is_writing_shared());
+        let now = writable(&bed);
+        assert!(now.len() == 1 && os::fstat(now[0]).expect("open").inode != old, "{now:?}");
+        // Each round the same pages leave the oldest file, so that it is closed in the end.
+        for slot in first..first + 100 {
+            bed.check(slot, slot);
+            bed.free(slot);
+            bed.put(slot, slot);
+        }
+        gate.open();
+        assert_eq!(wait(child), 0);
+        (0..700).for_each(|slot| bed.check(slot, slot));
+        assert!(bed.store.descriptors().count() <= 4 + 8 && os::fcntl(now[0], F_GETFL, 0).is_ok());
+    }
+    assert_eq!(bed.store.stats().corruptions.load(Relaxed), 0);
+    // Without a directory there is no new file: then nothing is written at all, and everything is still there.
+    let child = bed.fork(|bed| (0..700).for_each(|slot| bed.check(slot, slot)));
+    bed.store.leave_directory();
+    bed.store.give_up_writing();
+    assert!(writable(&bed).is_empty() && bed.store.file_error() == Some(Errno::ENOENT));
+    assert_eq!(bed.try_put(3000, 1), Err(StoreError::Full));
+    assert_eq!(wait(child), 0);
+    (0..700).for_each(|slot| bed.check(slot, slot));
+}
+
 /// Beyond the children that a file's table has room for, what is shared stays; what each writes itself is freed as ever.
 fn with_many_sharers_own_segments_are_freed() {
     fn rewrite(bed: &mut Bed) -> u64 {
@@ -462,6 +514,7 @@ fn random_families(tiers: &[TierConfig], seeds: std::ops::Range<u64>) {
                 11..14 => slots
                     .filter(|&slot| model[slot as usize] != 0)
                     .for_each(|slot| bed.check(slot, model[slot as usize])),
+                14 if next(state).is_multiple_of(4) => bed.store.give_up_writing(),
                 14 => drop(bed.store.shrink(1 << 18, bed.worker)),
                 _ if depth < DEPTH && children.len() < 3 && forks.fetch_add(1, Relaxed) < FORKS => {
                     let (mut its, killed) = (*state ^ 0x5555, next(state).is_multiple_of(3));
@@ -554,7 +607,7 @@ fn little_address_space_is_enough() {
 fn main() {
     let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 18] = [
+    let scenarios: [Scenario; 19] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -563,6 +616,7 @@ fn main() {
         ("the limit is the tree's", &the_limit_is_the_trees),
         ("entries are used again", &entries_are_used_again),
         ("ancestors' files are only read", &ancestors_files_are_only_read),
+        ("what children read is given up", &what_children_read_is_given_up),
         ("with many sharers own segments are freed", &with_many_sharers_own_segments_are_freed),
         ("long chains of forks keep all data", &long_chains_of_forks_keep_all_data),
         ("chains of forks that keep nothing have no end", &chains_of_forks_that_keep_nothing_have_no_end),
