@@ -279,6 +279,19 @@ fn no_address_is_known_before() {
     assert!(both.is_empty(), "writable and executable: {both:?}");
 }
 
+#[test]
+fn pages_on_their_way_out_are_in_no_core_dump() {
+    if plain_mode() {
+        return;
+    }
+    let end = run(&[], &["--ram", "32M", "--", "cat", "/proc/self/smaps"]).run().exited(0);
+    let text = end.text();
+    // The one mapping of 4 GiB: the staging windows.
+    let after = text.split("Size:            4194304 kB").nth(1).expect("staging windows are mapped");
+    let flags = after.lines().find(|l| l.starts_with("VmFlags:")).expect("each mapping has them");
+    assert!(flags.split_ascii_whitespace().any(|f| f == "dd"), "{flags}");
+}
+
 // The limit.
 
 fn number(stats: &Value, path: &str) -> u64 {

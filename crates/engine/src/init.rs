@@ -221,8 +221,11 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     machine.arena_bytes.store(arena_bytes, Relaxed);
     open_source(control, &machine, min_fd)?;
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
-    // SAFETY: an advice that drops nothing.
-    let _ = unsafe { os::madvise(stage, stage_bytes, os::MADV_NOHUGEPAGE) };
+    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
+    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
+    }
     machine.stage.store(stage, Relaxed);
     let record = fork::take_record(control, os::getpid());
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
