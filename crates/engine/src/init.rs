@@ -95,11 +95,9 @@ pub fn place(control: &Control) -> Place {
 /// Finds the control block through the environment as the kernel keeps it (the C library may not have its own yet), and those
 /// of the runs around it.
 fn open_control() -> Option<&'static Control> {
-    let fd = os::open(b"/proc/self/environ\0", os::O_RDONLY | os::O_CLOEXEC, 0).ok()?;
     let mut value = [0u8; PLACE_BYTES];
-    let len = find_variable(|buf| os::read(fd, buf).unwrap_or(0), &mut value);
-    let _ = os::close(fd);
-    let place = Place::parse(&value[..len?])?;
+    let len = variable(control::ENV.as_bytes(), &mut value)?;
+    let place = Place::parse(&value[..len])?;
     let own = place.open()?;
     CONTROL_FD.store(inherit(&own, place.fd)?, Relaxed);
 
@@ -151,10 +149,17 @@ fn close_both(opened: &Opened) {
     }
 }
 
-/// Looks for the control variable in a block of `NAME=VALUE\0`, of which `read` gives one piece after another, and none at the
-/// end. Returns the length of the value.
-fn find_variable(mut read: impl FnMut(&mut [u8]) -> usize, value: &mut [u8; PLACE_BYTES]) -> Option<usize> {
-    let key = control::ENV.as_bytes();
+/// Reads a variable of the environment that this process was started with. Returns the length of the value.
+pub fn variable(key: &[u8], value: &mut [u8]) -> Option<usize> {
+    let fd = os::open(b"/proc/self/environ\0", os::O_RDONLY | os::O_CLOEXEC, 0).ok()?;
+    let len = find_variable(key, |buf| os::read(fd, buf).unwrap_or(0), value);
+    let _ = os::close(fd);
+    len
+}
+
+/// Looks for a variable in a block of `NAME=VALUE\0`, of which `read` gives one piece after another, and none at the end. Returns
+/// the length of the value.
+fn find_variable(key: &[u8], mut read: impl FnMut(&mut [u8]) -> usize, value: &mut [u8]) -> Option<usize> {
     let mut buf = [0u8; 4096];
     // How much of `NAME=` has matched; `None` after a mismatch, until the next variable.
     let mut matched = Some(0);
@@ -354,7 +359,7 @@ mod tests {
             n
         };
         let mut value = [0; PLACE_BYTES];
-        find_variable(read, &mut value).map(|len| value[..len].to_vec())
+        find_variable(control::ENV.as_bytes(), read, &mut value).map(|len| value[..len].to_vec())
     }
 
     #[test]

@@ -1033,7 +1033,8 @@ fn shmdt(live: &Live, addr: usize) -> isize {
         // What the map has as one mapping may be several segments: as far as the kernel has nothing now.
         let first = page_of(addr);
         let mut flag = 0u8;
-        let is_gone = |page: &PageNo| pass(nr::MINCORE, [address(*page), PAGE_BYTES, &raw mut flag as usize, 0, 0, 0]) == ENOMEM;
+        let is_gone =
+            |page: &PageNo| pass(nr::MINCORE, [address(*page), PAGE_BYTES, &raw mut flag as usize, 0, 0, 0]) == ENOMEM;
         let count = (first.0..vma.end()).map(PageNo).take_while(is_gone).count() as u32;
         live.restore(first, count);
         live.engine.unmap(first, count);
