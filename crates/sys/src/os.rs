@@ -268,6 +268,15 @@ pub fn geteuid() -> u32 {
     unsafe { syscall0(nr::GETEUID) as u32 }
 }
 
+/// Whether this process has taken on the user or group of a program, so that it is not only its user's.
+pub fn has_mixed_ids() -> bool {
+    let differ = |one, other| {
+        // SAFETY: reads numbers of this process.
+        unsafe { syscall0(one) != syscall0(other) }
+    };
+    differ(nr::GETUID, nr::GETEUID) || differ(nr::GETGID, nr::GETEGID)
+}
+
 /// `ADDR_NO_RANDOMIZE`: the kernel chooses the same addresses each time.
 pub const ADDR_NO_RANDOMIZE: usize = 0x0004_0000;
 
