@@ -286,8 +286,8 @@ impl FileTier {
             self.family().set(process, os::getpid());
             self.process.store(process as u32 + 1, Relaxed);
         }
-        match io::open_directory(&path[..=text.len()]) {
-            Ok(fd) => self.directory_fd.store(io::raise(fd, min_fd) + 1, Release),
+        match io::open_directory(&path[..=text.len()]).and_then(|fd| io::raise(fd, min_fd)) {
+            Ok(fd) => self.directory_fd.store(fd + 1, Release),
             Err(e) => {
                 self.open_error.store(e.0, Relaxed);
                 return Ok(());
@@ -364,6 +364,12 @@ impl FileTier {
         Self::fd_of(&self.write_fd)
     }
 
+    /// The same, if it is of that file still: what the program has under the number is not to be written to.
+    fn own_write_fd(&self) -> Option<i32> {
+        let own = &self.volumes[self.own()?];
+        self.write_fd().filter(|&fd| own.is_of(fd))
+    }
+
     /// Why there is no file to write, if that is so.
     pub fn open_error(&self) -> Option<Errno> {
         self.own().is_none().then(|| Errno(self.open_error.load(Relaxed)))
@@ -401,6 +407,9 @@ impl FileTier {
 
     /// Has a new file, or none, instead of the one that was written.
     fn begin_own<I: FileIo>(&self, io: &I) -> bool {
+        if self.own_write_fd().is_none() {
+            self.write_fd.store(0, Release);
+        }
         Self::close(&self.write_fd);
         self.own.store(0, Release);
         self.shared.store(false, Release);
@@ -424,8 +433,9 @@ impl FileTier {
         // Of a file that children may read anyway.
         if let Some(fd) = self.own().and_then(|own| self.volumes[own].fd())
             && let Ok(spare) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
+            && let Ok(spare) = io::raise(spare as i32, self.min_fd)
         {
-            self.spare_fd.store(spare as i32 + 1, Release);
+            self.spare_fd.store(spare + 1, Release);
         }
         opened.is_ok()
     }
@@ -435,10 +445,20 @@ impl FileTier {
         let index = self.volumes.iter().position(|v| v.state.load(SeqCst) == FREE).ok_or(Errno::EMFILE)?;
         self.clear_usage(index);
         let NewFile { write_fd, read_fd } = io.create(directory)?;
-        self.write_fd.store(io::raise(write_fd, self.min_fd) + 1, Release);
+        let write_fd = io::raise(write_fd, self.min_fd);
+        let read_fd = io::raise(read_fd, self.min_fd);
+        let (write_fd, read_fd) = match (write_fd, read_fd) {
+            (Ok(write_fd), Ok(read_fd)) => (write_fd, read_fd),
+            (one, other) => {
+                let _ = one.map(os::close);
+                let _ = other.map(os::close);
+                return Err(Errno::EMFILE);
+            }
+        };
+        self.write_fd.store(write_fd + 1, Release);
         let family = self.process().and_then(|process| self.family().take_file(process));
         let volume = &self.volumes[index];
-        volume.begin(io::raise(read_fd, self.min_fd), family);
+        volume.begin(read_fd, family);
         volume.user.store(FOR_EVER as u32, Relaxed);
         for count in [&self.in_use, &self.empty, &self.left, &self.left_seen, &self.scan] {
             count.store(0, Relaxed);
@@ -533,7 +553,7 @@ impl FileTier {
         }
         let volume = self.volume(segment);
         let done = volume.reading(|fd| match io.pread(fd, buf, offset) {
-            Err(Errno::EINVAL) => {
+            Err(Errno::EINVAL) if volume.is_of(fd) => {
                 // Flags belong to all who inherited the descriptor: one of them has set O_DIRECT.
                 const F_SETFL: usize = 4;
                 let _ = os::fcntl(fd, F_SETFL, 0);
@@ -741,7 +761,7 @@ impl FileTier {
         if self.own() != Some(volume_of(segment)) {
             return Err(Errno::EBADF);
         }
-        let fd = self.write_fd().ok_or(Errno::EBADF)?;
+        let fd = self.own_write_fd().ok_or(Errno::EBADF)?;
         // SAFETY: what is filled does not change, and the buffer is not given up before this returns.
         let bytes = unsafe { core::slice::from_raw_parts(self.buffer(index) as *const u8, len) };
         let offset = number_of(segment) as u64 * SEGMENT_BYTES as u64;
@@ -889,7 +909,7 @@ impl FileTier {
             usage.bits.store(bits, Release);
             return false;
         }
-        if let Some(fd) = self.write_fd() {
+        if let Some(fd) = self.own_write_fd() {
             // Where the file system cannot do it, the blocks are overwritten by the next use.
             let _ = io.punch(fd, number_of(segment) as u64 * SEGMENT_BYTES as u64, SEGMENT_BYTES as u64);
         }

@@ -28,7 +28,7 @@ use compress::{Codec, Compressor, UNIT_BYTES, decode};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 pub use file::SEGMENT_BYTES;
 use file::{FileTier, ForkedUse, Memory, Seal, UNIT_HEADER_BYTES, UnitId};
-pub use io::{FileIo, LiveIo, NewFile};
+pub use io::{DESCRIPTORS, FileIo, LiveIo, NewFile};
 use lock::{Guard, SpinLock};
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};

@@ -112,6 +112,8 @@ pub(crate) struct Volume {
     pub state: AtomicU32,
     /// Descriptor for reading + 1; 0 for none.
     fd: AtomicI32,
+    /// Device and inode of the file, by which it is known from what a program put in the place of a descriptor.
+    identity: [AtomicU64; 2],
     table: AtomicUsize,
     /// This process's number in the table.
     pub user: AtomicU32,
@@ -127,6 +129,9 @@ pub(crate) struct Volume {
 impl Volume {
     /// Begins with a newly opened file.
     pub fn begin(&self, fd: i32, family: Option<usize>) {
+        let status = os::fstat(fd).unwrap_or_default();
+        self.identity[0].store(status.device, Release);
+        self.identity[1].store(status.inode, Release);
         self.fd.store(fd + 1, Release);
         self.table.store(0, Release);
         self.bound.store(0, Release);
@@ -157,6 +162,16 @@ impl Volume {
     pub fn fd(&self) -> Option<i32> {
         let fd = self.fd.load(Acquire);
         (fd != 0).then_some(fd - 1)
+    }
+
+    /// Whether a descriptor is of this file still. Where the numbers that the engine guards are not to be had, a program can
+    /// close one of ours and have another file under its number.
+    pub fn is_of(&self, fd: i32) -> bool {
+        let [device, inode] = &self.identity;
+        // The file has no name; another that was given its inode has one, unless it was made like ours.
+        os::fstat(fd).is_ok_and(|status| {
+            (status.device, status.inode, status.links) == (device.load(Acquire), inode.load(Acquire), 0)
+        })
     }
 
     /// Calls `read` with the descriptor, which is not closed meanwhile; `None` where the file is not there any more.
@@ -247,7 +262,9 @@ impl Volume {
         }
         if let Some(fd) = self.fd() {
             // Closed before it is forgotten: until then the engine keeps the program from using the number.
-            let _ = os::close(fd);
+            if self.is_of(fd) {
+                let _ = os::close(fd);
+            }
             self.fd.store(0, Release);
         }
         let user = self.user.load(Relaxed) as usize;

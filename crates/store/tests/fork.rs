@@ -345,6 +345,58 @@ fn what_children_read_is_given_up() {
     (0..700).for_each(|slot| bed.check(slot, slot));
 }
 
+/// What the program puts under the number of a descriptor that it closed is not written to, cut or closed by the store.
+fn another_file_under_our_number_is_left_alone() {
+    let mut bed = Bed::new(&[file(0)]);
+    (0..600).for_each(|slot| bed.put(slot, slot));
+    let text = vec![b'V'; 1 << 20];
+    let name = std::env::temp_dir().join(format!(".outswap-test-{}", os::getpid()));
+    std::fs::write(&name, &text).expect("room");
+    let path = [name.as_os_str().as_encoded_bytes(), b"\0"].concat();
+    let low = os::open(&path, os::O_RDWR, 0).expect("just made");
+    let is_file = |fd: &i32| os::fstat(*fd).expect("open").is_regular();
+    for fd in bed.store.descriptors().filter(is_file).collect::<Vec<_>>() {
+        // SAFETY: takes no pointers.
+        assert_eq!(unsafe { syscall2(nr::DUP2, low as usize, fd as usize) }, fd as isize);
+    }
+    let unharmed = || std::fs::read(&name).expect("ours") == text;
+    // Dead segments are not punched, full ones not written.
+    (0..600).for_each(|slot| bed.free(slot));
+    (600..1000).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+    bed.store.shrink(1 << 20, bed.worker);
+    assert!(unharmed());
+    // Nor by a child, or after the file was given up.
+    let child = bed.fork(|bed| (0..600).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default()));
+    assert_eq!(wait(child), 0);
+    bed.store.give_up_writing();
+    (1000..1600).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+    assert!(unharmed());
+    std::fs::remove_file(&name).expect("ours");
+}
+
+/// The store's numbers are those that the engine guards, or none: however many files a chain of forks needs.
+fn numbers_are_in_the_guarded_range() {
+    fn descend(bed: &mut Bed, depth: u32) {
+        let range = 200..200 + outswap_store::DESCRIPTORS;
+        assert!(bed.store.descriptors().all(|fd| range.contains(&fd)));
+        (depth * 100..depth * 100 + 80).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+        if depth < 20 {
+            let child = bed.fork(|bed| descend(bed, depth + 1));
+            assert_eq!(wait(child), 0);
+        }
+    }
+    let mut bed = Bed::new(&[file(0)]);
+    descend(&mut bed, 0);
+    // The program has all the numbers that are free there.
+    while os::fcntl(0, os::F_DUPFD, 200).expect("below the limit") < 200 + outswap_store::DESCRIPTORS as usize {}
+    let child = bed.fork(|bed| descend(bed, 0));
+    assert_eq!(wait(child), 0);
+    let directory = std::env::temp_dir().into_os_string().into_encoded_bytes();
+    let config = Config { tiers: &[file(0)], slots: 1 << 16, directory: &directory, min_fd: 200 };
+    let store = Tiers::init(&config).expect("memory for a store");
+    assert_eq!((store.descriptors().count(), store.file_error()), (0, Some(Errno::EMFILE)));
+}
+
 /// Beyond the children that a file's table has room for, what is shared stays; what each writes itself is freed as ever.
 fn with_many_sharers_own_segments_are_freed() {
     fn rewrite(bed: &mut Bed) -> u64 {
@@ -607,7 +659,7 @@ fn little_address_space_is_enough() {
 fn main() {
     let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 19] = [
+    let scenarios: [Scenario; 21] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -617,6 +669,8 @@ fn main() {
         ("entries are used again", &entries_are_used_again),
         ("ancestors' files are only read", &ancestors_files_are_only_read),
         ("what children read is given up", &what_children_read_is_given_up),
+        ("another file under our number is left alone", &another_file_under_our_number_is_left_alone),
+        ("numbers are in the guarded range", &numbers_are_in_the_guarded_range),
         ("with many sharers own segments are freed", &with_many_sharers_own_segments_are_freed),
         ("long chains of forks keep all data", &long_chains_of_forks_keep_all_data),
         ("chains of forks that keep nothing have no end", &chains_of_forks_that_keep_nothing_have_no_end),
