@@ -179,6 +179,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     let domain = code::randomize();
     if live.is_own_process() {
         budget::begin_exec(live);
+        live.contexts.with(|_| live.engine.store.begin_exec());
     }
     let changed = match nr {
         nr::EXECVE => {
@@ -201,7 +202,10 @@ pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
     code::restore(domain);
     rlimits::take_back(live);
     if live.is_own_process() {
-        live.contexts.with(|_| budget::exec_failed(live));
+        live.contexts.with(|_| {
+            live.engine.store.exec_failed();
+            budget::exec_failed(live)
+        });
     }
     OWNERS[buffer].store(0, Release);
 }

@@ -183,6 +183,9 @@ pub(crate) struct FileTier {
     pid: AtomicI32,
     /// Its number in the family + 1; 0 for none.
     process: AtomicU32,
+    /// Its pid namespace, see [`Family`].
+    space: AtomicU32,
+    execs: SpinLock<Execs>,
     buffers: SpinLock<[Buffer; BUFFERS]>,
     buffers_used: AtomicU32,
     retry_at_ns: AtomicU64,
@@ -199,6 +202,13 @@ pub(crate) struct FileTier {
     clean_at_ns: AtomicU64,
     freed_slots: AtomicU64,
     freed_at_rest: AtomicU64,
+}
+
+/// Threads that are about to execute a program, and what the first one took out of the family.
+struct Execs {
+    count: u32,
+    /// Numbers of the files there + 1.
+    files: [u32; MAX_VOLUMES],
 }
 
 /// Zeroed memory for a file tier.
@@ -282,7 +292,7 @@ impl FileTier {
             result.is_ok()
         });
         result?;
-        if let Some(process) = self.family().reserve(core::iter::empty()) {
+        if let Some(process) = self.family().reserve(0, core::iter::empty()) {
             self.family().set(process, os::getpid());
             self.process.store(process as u32 + 1, Relaxed);
         }
@@ -456,7 +466,7 @@ impl FileTier {
             }
         };
         self.write_fd.store(write_fd + 1, Release);
-        let family = self.process().and_then(|process| self.family().take_file(process));
+        let family = self.process().and_then(|process| self.family().take_file(process, self.space.load(Relaxed)));
         let volume = &self.volumes[index];
         volume.begin(read_fd, family);
         volume.user.store(FOR_EVER as u32, Relaxed);
@@ -796,7 +806,9 @@ impl FileTier {
         }
         // Who is not counted gets nothing.
         let counted = self.own().is_some_and(|own| self.volumes[own].family.load(Relaxed) != 0);
-        counted && self.family().segments(reap) <= self.max_segments.saturating_sub(kept) as u64
+        counted
+            && self.family().segments(reap.then(|| self.space.load(Relaxed)))
+                <= self.max_segments.saturating_sub(kept) as u64
     }
 
     fn claim<I: FileIo>(&self, io: &I, cleaning: bool, key: u16) -> core::result::Result<u32, StoreError> {
@@ -929,7 +941,7 @@ impl FileTier {
         }
         let volume = &self.volumes[own];
         if reap {
-            volume.reap();
+            volume.reap(false);
         }
         if let Some(table) = volume.table() {
             self.left_seen.store(table.left.load(Acquire), Relaxed);
@@ -948,7 +960,7 @@ impl FileTier {
         if shared() && !self.rests(&self.reaped_at_ns) {
             self.reaped_at_ns.store(os::monotonic_ns() + REAP_NS, Relaxed);
             if let Some(own) = self.own() {
-                self.volumes[own].reap();
+                self.volumes[own].reap(false);
             }
             self.collect(io, false);
         }
@@ -1089,7 +1101,7 @@ impl FileTier {
         add(&stats.pinned_forks, forked.pinned as u64);
         let files = self.volumes.iter().zip(forked.users).filter(|(_, user)| *user != NO_USER);
         let files = files.filter_map(|(volume, _)| (volume.family.load(Relaxed) as usize).checked_sub(1));
-        forked.process = self.family().reserve(files).map_or(0, |process| process as u32 + 1);
+        forked.process = self.family().reserve(self.space.load(Relaxed), files).map_or(0, |process| process as u32 + 1);
         forked
     }
 
@@ -1105,7 +1117,10 @@ impl FileTier {
         }
         let reserve = |table: &Table| {
             table.users.reserve().or_else(|| {
-                volume.reap();
+                // Others do not know all segments of the file.
+                if own {
+                    volume.reap(true);
+                }
                 table.users.reserve()
             })
         };
@@ -1160,12 +1175,19 @@ impl FileTier {
         for until in [&self.retry_at_ns, &self.reaped_at_ns, &self.clean_at_ns] {
             until.store(0, Relaxed);
         }
+        *self.execs.lock() = Execs { count: 0, files: [0; MAX_VOLUMES] };
         self.process.store(forked.process, Relaxed);
-        if let Some(process) = self.process() {
-            self.family().set(process, pid);
+        if pids_unknown {
+            // The first of a pid namespace is known by the number that its parent has of it. Without a number for all of them
+            // nobody judges.
+            self.space.store(if forked.process == 0 { u32::MAX } else { forked.process }, Relaxed);
+        } else if let Some(process) = self.process()
+            && !self.family().claim(process, parent_pid, pid)
+        {
+            self.process.store(0, Relaxed);
         }
         for (volume, user) in self.volumes.iter().zip(forked.users) {
-            volume.begin_child(user as usize, pid, pids_unknown);
+            volume.begin_child(user as usize, parent_pid, pid, pids_unknown);
         }
         add(&stats.forks_without_file, !self.begin_own(io) as u64);
     }
@@ -1208,6 +1230,56 @@ impl FileTier {
                 self.buffers.lock()[index].state = BufferState::Free;
                 self.release_slots(io, buffer.segment, 1);
             }
+        }
+    }
+
+    /// Before this process executes a program, which ends its share in all files. While it does, nothing new is written.
+    pub fn begin_exec(&self) {
+        let mut execs = self.execs.lock();
+        execs.count += 1;
+        if execs.count > 1 || os::getpid() != self.pid.load(Relaxed) {
+            return;
+        }
+        self.volumes.iter().for_each(|volume| volume.begin_exec(os::getpid()));
+        for (file, volume) in execs.files.iter_mut().zip(&self.volumes) {
+            *file = volume.family.swap(0, AcqRel);
+        }
+        if let Some(process) = self.process() {
+            self.process.store(0, Relaxed);
+            self.family().forget(process);
+        }
+    }
+
+    /// After such an attempt failed; the last one's ends what the first began.
+    pub fn exec_failed(&self) {
+        let mut execs = self.execs.lock();
+        // A fork in between has forgotten all.
+        let last = execs.count == 1;
+        execs.count = execs.count.saturating_sub(1);
+        if !last || os::getpid() != self.pid.load(Relaxed) {
+            return;
+        }
+        self.volumes.iter().for_each(|volume| volume.exec_failed(os::getpid()));
+        let space = self.space.load(Relaxed);
+        let held = |(index, &file): (usize, &u32)| {
+            let other = self.own() != Some(index) && self.volumes[index].state.load(SeqCst) != FREE;
+            (file as usize).checked_sub(1).filter(|_| other)
+        };
+        let Some(process) = self.family().reserve(space, execs.files.iter().enumerate().filter_map(held)) else {
+            return;
+        };
+        self.family().set(process, os::getpid());
+        self.process.store(process as u32 + 1, Relaxed);
+        for (index, file) in execs.files.iter().enumerate() {
+            if let Some(file) = held((index, file)) {
+                self.volumes[index].family.store(file as u32 + 1, Release);
+            }
+        }
+        if let Some(own) = self.own() {
+            // Somebody else may have its number by now.
+            let file = self.family().take_file(process, space);
+            self.volumes[own].family.store(file.map_or(0, |file| file as u32 + 1), Release);
+            self.publish();
         }
     }
 

@@ -173,6 +173,42 @@ fn is_same(a: i32, b: i32) -> bool {
     identity(a).is_some_and(|of_a| identity(b) == Some(of_a))
 }
 
+/// `struct flock`.
+#[repr(C)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    bytes: i64,
+    pid: i32,
+}
+
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+/// Locks lie behind all that a file may hold.
+const LOCKS_AT: i64 = 1 << 41;
+
+/// Asks for or about a lock of one byte, which stands for a user of the file. It belongs to the process (its table of
+/// descriptors), is not inherited by a forked child, and ends with the descriptor.
+fn flock(fd: i32, command: usize, kind: i16, user: usize) -> Option<i16> {
+    let mut lock = Flock { kind, whence: 0, start: LOCKS_AT + user as i64, bytes: 1, pid: 0 };
+    let done = os::fcntl(fd, command, &raw mut lock as usize);
+    done.is_ok().then_some(lock.kind)
+}
+
+/// Locks or unlocks a user's byte. False where that cannot be.
+pub(crate) fn lock(fd: i32, user: usize, locked: bool) -> bool {
+    const F_SETLK: usize = 6;
+    flock(fd, F_SETLK, if locked { F_RDLCK } else { F_UNLCK }, user).is_some()
+}
+
+/// Whether it is certain that no other process has locked a user's byte.
+pub(crate) fn is_unlocked(fd: i32, user: usize) -> bool {
+    const F_GETLK: usize = 5;
+    flock(fd, F_GETLK, F_WRLCK, user) == Some(F_UNLCK)
+}
+
 /// A name that nobody has guessed, with a NUL byte.
 fn random_name() -> Result<[u8; 26]> {
     let mut random = [0u8; 8];

@@ -500,6 +500,21 @@ impl<I: FileIo> Tiers<I> {
         }
     }
 
+    /// Before the process executes a program: what it shares with others is theirs as soon as it has. While it tries, a file
+    /// with a limit is full. For the process itself, not for one that it vforked.
+    pub fn begin_exec(&self) {
+        if self.file_tier.is_some() {
+            self.file.begin_exec();
+        }
+    }
+
+    /// After an exec that [`Tiers::begin_exec`] announced has failed.
+    pub fn exec_failed(&self) {
+        if self.file_tier.is_some() {
+            self.file.exec_failed();
+        }
+    }
+
     /// At exit: gives up this process's part of the files of others. The store must not be used afterwards.
     pub fn release_process(&self) {
         if self.file_tier.is_some() {
