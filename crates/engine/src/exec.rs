@@ -200,6 +200,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     let domain = code::randomize();
     if live.is_own_process() {
         budget::begin_exec(live);
+        live.contexts.with(|_| live.engine.store.begin_exec());
     }
     let changed = match nr {
         nr::EXECVE => [path, argv, envp, 0, 0, 0],
@@ -216,7 +217,10 @@ pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
     code::restore(domain);
     rlimits::take_back(live);
     if live.is_own_process() {
-        live.contexts.with(|_| budget::exec_failed(live));
+        live.contexts.with(|_| {
+            live.engine.store.exec_failed();
+            budget::exec_failed(live)
+        });
     }
     OWNERS[buffer].store(0, Release);
 }

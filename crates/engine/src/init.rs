@@ -28,6 +28,9 @@ const WINDOWS: usize = 1 << 14;
 const MAPPINGS: usize = 1 << 18;
 /// Descriptors that the engine keeps: the control block's two are inherited, the others follow them.
 const FDS: i32 = 64;
+/// What the store's numbers come after: the fault source's two.
+const SOURCE_FDS: i32 = 2;
+const _: () = assert!(SOURCE_FDS + outswap_store::DESCRIPTORS <= FDS);
 
 /// Why a process cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -361,7 +364,8 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
     }
     let dir = &control.config.swap_dir;
     let dir = &dir[..dir.iter().position(|b| *b == 0).unwrap_or(dir.len())];
-    let config = outswap_store::Config { tiers: &tiers[..n], slots: slots as u32, directory: dir, min_fd: min_fd + 2 };
+    let config =
+        outswap_store::Config { tiers: &tiers[..n], slots: slots as u32, directory: dir, min_fd: min_fd + SOURCE_FDS };
     Tiers::init(&config).map_err(|_| SetupError::NoMemory)
 }
 

@@ -193,12 +193,14 @@ pub const F_SEAL_GROW: usize = 4;
 pub const F_SEAL_WRITE: usize = 8;
 
 /// What a file says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileStatus {
     /// Device that it is on.
     pub device: u64,
     /// Its number there.
     pub inode: u64,
+    /// Names that it has.
+    pub links: u64,
     /// Kind and access rights, as `st_mode`.
     pub mode: u32,
     /// Its owner.
@@ -213,6 +215,7 @@ impl FileStatus {
         FileStatus {
             device: stat[0],
             inode: stat[1],
+            links: stat[2],
             mode: stat[3] as u32,
             uid: (stat[3] >> 32) as u32,
             size_bytes: stat[6],
