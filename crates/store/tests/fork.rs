@@ -496,8 +496,8 @@ fn a_namespace_does_not_forget_who_is_outside() {
     bed.store.fork_parent(ticket, pid);
     assert_eq!(wait(pid), 0);
     // Its room is free again.
-    (700..1200).for_each(|slot| bed.put(slot, slot));
-    (0..1200).for_each(|slot| bed.check(slot, slot));
+    (700..800).for_each(|slot| bed.put(slot, slot));
+    (0..800).for_each(|slot| bed.check(slot, slot));
 }
 
 /// Beyond the children that a file's table has room for, what is shared stays; what each writes itself is freed as ever.
