@@ -15,6 +15,7 @@ need curl curl
 need make make
 need redis-server redis-server
 if [[ ${1:-demo} == test ]]; then
+    need g++ g++
     need memcached memcached
     need stress-ng stress-ng
     need sqlite3 sqlite3

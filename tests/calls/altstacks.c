@@ -21,6 +21,15 @@ static void inside(void) {
     stack_t other = {.ss_sp = area, .ss_size = 64 << 10};
     expect_errno(sigaltstack(&other, NULL), EPERM);
 }
+/* Not asked to run on a stack of its own: it runs on the one that is in use. */
+static void nested(int s) {
+    char here[1000], *p = here;
+    memset(here, s, sizeof here);
+    __asm__ volatile("" : : "r"(p) : "memory");
+    CHECK(p > bottom && p < bottom + size);
+    inside();
+    ran++;
+}
 static __attribute__((noinline)) void handler(int s, siginfo_t *i, void *c) {
     (void)i, (void)c;
     CHECK(s == SIGUSR1 || s == SIGSEGV);
@@ -40,6 +49,9 @@ static __attribute__((noinline)) void handler(int s, siginfo_t *i, void *c) {
         OK(sigprocmask(SIG_BLOCK, NULL, &set)), EQ(sigismember(&set, s), 1);
         sigemptyset(&set), sigaddset(&set, SIGUSR2);
         OK(sigprocmask(SIG_BLOCK, &set, NULL)), OK(sigprocmask(SIG_UNBLOCK, &set, NULL));
+        if (size < 64 << 10) break;
+        for (int k = 0; k < 3; k++) evict(bottom, size), OK(raise(SIGUSR2));
+        ran -= 3;
         break;
     case 4: {
         pid_t pid = fork();
@@ -109,6 +121,63 @@ static void with_stack(size_t bytes, int managed) {
     OK(sigaltstack(NULL, &now)), EQ(now.ss_flags, SS_DISABLE);
     OK(munmap(p, room));
 }
+static void first_of_two(int s) {
+    CHECK(s == SIGUSR1);
+    inside();
+    ran++;
+}
+/* Two that come at the same moment: the second is handled before the first handler's first instruction. */
+static void at_once(int managed) {
+    char *p = managed ? fresh(32)
+                      : mmap(NULL, 32 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    CHECK(p != MAP_FAILED);
+    size = 32 * PAGE, bottom = p;
+    stack_t s = {.ss_sp = bottom, .ss_size = size}, none = {.ss_flags = SS_DISABLE};
+    OK(sigaltstack(&s, NULL));
+    struct sigaction a = {.sa_handler = first_of_two, .sa_flags = SA_ONSTACK}, old;
+    OK(sigaction(SIGUSR1, &a, &old));
+    sigset_t two;
+    sigemptyset(&two), sigaddset(&two, SIGUSR1), sigaddset(&two, SIGUSR2);
+    for (int i = 0; i < 200; i++) {
+        OK(pthread_sigmask(SIG_BLOCK, &two, NULL));
+        OK(raise(SIGUSR1)), OK(raise(SIGUSR2));
+        if (i % 2) evict(p, 32 * PAGE);
+        if (i % 4 == 0) OK(madvise(p, 32 * PAGE, MADV_DONTNEED));
+        int before = ran;
+        OK(pthread_sigmask(SIG_UNBLOCK, &two, NULL));
+        EQ(ran, before + 2);
+    }
+    OK(sigaction(SIGUSR1, &old, NULL)), OK(sigaltstack(&none, NULL)), OK(munmap(p, 32 * PAGE));
+}
+/* Timers of both kinds, one with SA_ONSTACK, while all of it comes and goes. */
+static volatile sig_atomic_t handled;
+static void on_timer(int s) {
+    volatile char here[3000];
+    here[0] = s;
+    for (int i = 0; i < 3; i++) {
+        size_t at = (size_t)(handled * 37 + i) % 64 * PAGE + 5;
+        CHECK(((volatile unsigned char *)area)[at] == byte_at(1, at));
+    }
+    CHECK(here[0] == (char)s);
+    handled++;
+}
+static void storm(void) {
+    char *p = heap(64 << 10);
+    stack_t s = {.ss_sp = p, .ss_size = 64 << 10}, none = {.ss_flags = SS_DISABLE};
+    OK(sigaltstack(&s, NULL));
+    struct sigaction a = {.sa_handler = on_timer, .sa_flags = SA_RESTART | SA_ONSTACK};
+    OK(sigaction(SIGALRM, &a, NULL));
+    a.sa_flags = SA_RESTART, OK(sigaction(SIGPROF, &a, NULL));
+    a.sa_flags = 0, OK(sigaction(SIGVTALRM, &a, NULL));
+    struct itimerval often = {{0, 400}, {0, 400}}, off = {{0, 0}, {0, 0}};
+    handled = 0;
+    OK(setitimer(ITIMER_REAL, &often, NULL)), OK(setitimer(ITIMER_PROF, &often, NULL));
+    OK(setitimer(ITIMER_VIRTUAL, &often, NULL));
+    while (handled < 1500) evict(p, 64 << 10), evict(area, 64 * PAGE), check(area, 16 * PAGE, 1);
+    OK(setitimer(ITIMER_REAL, &off, NULL)), OK(setitimer(ITIMER_PROF, &off, NULL));
+    OK(setitimer(ITIMER_VIRTUAL, &off, NULL));
+    OK(sigaltstack(&none, NULL)), free(p);
+}
 /* One that is far too small for any handler: calls and faults work all the same. */
 static void smallest(size_t bytes, int managed) {
     char *p = managed ? fresh(8)
@@ -128,7 +197,7 @@ static void *all(void *arg) {
     for (int managed = 0; managed < 2; managed++) {
         with_stack(least + 3072, managed), with_stack(8192 > least + 3072 ? 8192 : least + 4096, managed);
         with_stack(64 << 10, managed);
-        smallest(least, managed);
+        smallest(least, managed), at_once(managed);
     }
     return arg;
 }
@@ -142,7 +211,9 @@ int main(void) {
     fill(area + 100 * PAGE, 300 * PAGE, 101);
     struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     OK(sigaction(SIGUSR1, &a, NULL)), OK(sigaction(SIGSEGV, &a, NULL));
-    all(NULL);
+    a = (struct sigaction){.sa_handler = nested};
+    OK(sigaction(SIGUSR2, &a, NULL));
+    all(NULL), storm();
     pthread_t t;
     OK(pthread_create(&t, NULL, all, NULL)), OK(pthread_join(t, NULL));
     puts("ok");

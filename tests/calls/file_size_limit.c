@@ -1,20 +1,13 @@
 /* A limit of file size that a program gives itself stands for its own files, and for no others. */
 #include "common.h"
 
-enum { LIMIT = 1 << 20, HEAP = 48 << 20, NOISE = 8 << 20 };
+enum { LIMIT = 1 << 20, HEAP = 8 << 20 };
 static volatile sig_atomic_t seen;
 static void handler(int s) { seen += s == SIGXFSZ; }
 
-/* So much that does not compress that the swap file is written to, past the limit, and so much that does that all of it has
- * room without that file. */
-static void write_all_of(char *p, int seed) {
-    noise(p, NOISE, seed);
-    for (size_t i = NOISE; i < HEAP; i += 8) *(uint64_t *)(p + i) = i / PAGE + seed;
-}
-static void check_all_of(const char *p, int seed) {
-    check_noise((char *)p, NOISE, seed);
-    for (size_t i = NOISE; i < HEAP; i += 8) EQ(*(uint64_t *)(p + i), i / PAGE + seed);
-}
+/* What does not compress goes to the swap file when it is evicted, and far past the limit. */
+static void write_all_of(char *p, int seed) { noise(p, HEAP, seed), evict(p, HEAP); }
+static void check_all_of(char *p, int seed) { check_noise(p, HEAP, seed), evict(p, HEAP); }
 
 static void limited(int way) {
     struct rlimit r = {LIMIT, LIMIT};

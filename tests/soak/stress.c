@@ -1,9 +1,11 @@
-/* stress SECONDS SEED THREADS [MIB]: everything that programs do with memory, at once, with every byte looked at.
+/* stress SECONDS SEED THREADS [MIB [OPERATION...]]: everything that programs do with memory, at once, with every byte looked at.
  *
  * The content of each page follows from who owns it, which page it is and how often it was written, so every read is a check.
  * Two processes with THREADS threads each work on MIB together (64). They, and what they fork, do what `OPERATIONS` lists, in
  * an order that follows from SEED. A third process watches: it ends all when one finds a wrong byte (exit 1, with the place),
- * or comes to nothing new for a long time (exit 2, with what each was doing). Else it prints how often each was done. */
+ * or comes to nothing new for a long time (exit 2, with what each was doing). Else it prints how often each was done. Where
+ * operations are named, only those are done, and writing and reading. With NO_TIMERS in the environment, no signals come, and
+ * what a program with one thread does is the same each time. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -28,6 +30,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #ifndef MADV_COLD
@@ -70,7 +73,7 @@ static const char *const op_names[] = {
     OPERATIONS(X)
 #undef X
 };
-static const int op_weights[] = {
+static int op_weights[] = {
 #define X(name, weight, child) weight,
     OPERATIONS(X)
 #undef X
@@ -759,10 +762,11 @@ static void on_signal(int s) {
     }
 }
 static void on_fault(int s, siginfo_t *i, void *c) {
-    (void)c;
+    greg_t *r = ((ucontext_t *)c)->uc_mcontext.gregs;
     char *p = i->si_addr;
     if (!fault_from || p < fault_from || p >= fault_to)
-        bad("signal %d at %p, code %d, which nobody expects", s, (void *)p, i->si_code);
+        bad("signal %d at %p, code %d, which nobody expects: thread %d, instruction %p, stack %p", s, (void *)p, i->si_code,
+            (int)gettid(), (void *)r[REG_RIP], (void *)r[REG_RSP]);
     faults++;
     if (fault_jumps) siglongjmp(jump, 1);
     MUST(mprotect((void *)((uintptr_t)p & -PAGE), PAGE, PROT_READ | PROT_WRITE) == 0);
@@ -843,7 +847,7 @@ static int process(int index, int threads, size_t pages) {
     struct helped h = {workers, threads};
     pthread_t helper;
     MUST(pthread_create(&helper, NULL, helps, &h) == 0);
-    timers();
+    if (!getenv("NO_TIMERS")) timers();
     for (int i = 0; i < threads; i++) MUST(pthread_create(&workers[i]->thread, NULL, works, workers[i]) == 0);
     for (int i = 0; i < threads; i++) MUST(pthread_join(workers[i]->thread, NULL) == 0);
     helper_stop = 1;
@@ -900,13 +904,18 @@ int main(int argc, char **argv) {
     MUST(n > 0);
     if (argc == 3 && !strcmp(argv[1], "--receive")) return receive(atoi(argv[2]));
     if (argc < 4) {
-        say("stress SECONDS SEED THREADS [MIB]");
+        say("stress SECONDS SEED THREADS [MIB [OPERATION...]]");
         return 64;
     }
     int seconds = atoi(argv[1]), threads = atoi(argv[3]);
     size_t mib = argc > 4 ? atol(argv[4]) : 64;
     seed = strtoul(argv[2], NULL, 0);
     MUST(threads > 0 && threads <= MOST_THREADS);
+    for (int op = OP_read_run + 1; argc > 5 && op < OPS; op++) {
+        int named = 0;
+        for (int i = 5; i < argc; i++) named |= !strcmp(argv[i], op_names[op]);
+        if (!named) op_weights[op] = 0;
+    }
     size_t pages = mib * 256 / PROCESSES / threads;
     MUST(pages >= 256);
     share();

@@ -27,6 +27,14 @@ impl<T> SpinLock<T> {
         SpinLock { held: AtomicBool::new(false), data: UnsafeCell::new(data) }
     }
 
+    /// Frees the lock of whoever held it.
+    ///
+    /// # Safety
+    /// Its holder must not exist any more, as in a forked child, and the data must be whole.
+    pub unsafe fn forget(&self) {
+        self.held.store(false, Release);
+    }
+
     /// Takes the lock, calling `pause` with a growing count while another thread holds it.
     pub fn lock(&self, pause: impl Fn(u32)) -> Guard<'_, T> {
         let mut spins = 0;

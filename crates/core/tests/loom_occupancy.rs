@@ -36,10 +36,11 @@ impl World {
     }
 }
 
-fn model(threads: &'static [fn(&World)]) {
+/// Every interleaving with at most so many preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says.
+fn model(preemptions: usize, threads: &'static [fn(&World)]) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(move || {
         let inside = [const { () }; 3].map(|()| AtomicUsize::new(0));
         let world = Arc::new(World { all: Occupancy::new(), inside });
@@ -60,21 +61,24 @@ fn model(threads: &'static [fn(&World)]) {
 
 #[test]
 fn two_at_work_beside_a_fork() {
-    model(&[World::works, World::works, World::forks]);
+    model(1, &[World::works, World::works, World::forks]);
 }
 
 #[test]
 fn two_forks() {
-    model(&[World::forks, World::forks]);
+    model(3, &[World::forks, World::forks]);
 }
 
 #[test]
 fn at_work_twice_beside_a_fork() {
-    model(&[
-        |w| {
-            w.works();
-            w.works();
-        },
-        World::forks,
-    ]);
+    model(
+        3,
+        &[
+            |w| {
+                w.works();
+                w.works();
+            },
+            World::forks,
+        ],
+    );
 }

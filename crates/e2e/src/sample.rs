@@ -81,7 +81,7 @@ pub fn pss_anon_bytes(pid: i32) -> Option<u64> {
 }
 
 /// Whether a process is to be counted: not one that has ended by now, nor one whose memory is its parent's (a child of vfork, or
-/// of `clone(CLONE_VM)`).
+/// of `clone(CLONE_VM)`). To be asked before its memory is read, which one that has ended has not.
 fn has_memory_of_its_own(pid: i32) -> bool {
     const KCMP_VM: libc::c_int = 1;
     let Some((parent, _)) = stat(pid) else { return false };
@@ -153,8 +153,8 @@ impl Sampler {
                     let mut sample = Sample::default();
                     for pid in tree.update() {
                         if (with_root || pid != root)
-                            && let Some(bytes) = pss_anon_bytes(pid)
                             && has_memory_of_its_own(pid)
+                            && let Some(bytes) = pss_anon_bytes(pid)
                         {
                             sample.anon_bytes += bytes;
                             sample.processes += 1;

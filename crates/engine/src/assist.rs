@@ -311,6 +311,34 @@ pub fn peek(addr: usize, buf: &mut [u8]) -> bool {
     transfer(nr::PROCESS_VM_READV, addr, buf.as_mut_ptr(), buf.len())
 }
 
+/// Writes the program's memory without faulting. What is managed must be resident.
+pub fn poke(addr: usize, buf: &[u8]) -> bool {
+    transfer(nr::PROCESS_VM_WRITEV, addr, buf.as_ptr().cast_mut(), buf.len())
+}
+
+/// Calls `f` with base and length of each of an array of `struct iovec`, until it says no. False where it did, or where the array
+/// cannot be read.
+pub fn each_iovec(live: &Live, cx: &mut Cx, vec: usize, count: usize, mut f: impl FnMut(usize, usize) -> bool) -> bool {
+    const BATCH: usize = 64;
+    let mut batch = [0u8; BATCH * 16];
+    let mut at = 0;
+    while at < count {
+        let n = BATCH.min(count - at);
+        let bytes = &mut batch[..n * 16];
+        if !copy_in(live, cx, vec + at * 16, bytes) {
+            return false;
+        }
+        for iov in bytes.chunks_exact(16) {
+            let word = |at: usize| usize::from_le_bytes(iov[at..at + 8].try_into().expect("8 bytes"));
+            if !f(word(0), word(8)) {
+                return false;
+            }
+        }
+        at += n;
+    }
+    true
+}
+
 /// Reads the program's memory, bringing in what is not resident. False where it is not readable.
 pub fn copy_in(live: &Live, cx: &mut Cx, addr: usize, buf: &mut [u8]) -> bool {
     let mut pins = Pins::new(live);
@@ -328,8 +356,7 @@ pub fn copy_in_u32(live: &Live, cx: &mut Cx, addr: usize) -> Option<u32> {
 /// Writes the program's memory, bringing in what is not resident. False where it is not writable.
 pub fn copy_out(live: &Live, cx: &mut Cx, addr: usize, buf: &[u8]) -> bool {
     let mut pins = Pins::new(live);
-    let ok = pins.pin(cx, addr, buf.len()).is_ok()
-        && transfer(nr::PROCESS_VM_WRITEV, addr, buf.as_ptr().cast_mut(), buf.len());
+    let ok = pins.pin(cx, addr, buf.len()).is_ok() && poke(addr, buf);
     pins.release();
     ok
 }

@@ -293,6 +293,28 @@ pub struct Message {
 /// State of a message that is written.
 pub const READY: i32 = -1;
 
+/// What is said once in a run, though it holds for every process from then on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Once {
+    /// There are more processes than records.
+    Full,
+    /// A process has no swap file.
+    NoFile,
+    /// A process that was forked by one that has a swap file has none.
+    NoFileAfterFork,
+}
+impl Once {
+    fn text(self) -> &'static [u8] {
+        match self {
+            Once::Full => b"warning: too many managed processes: some obey the limit, but do not count in it",
+            Once::NoFile => b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk",
+            Once::NoFileAfterFork => {
+                b"warning: after a fork, a process cannot make a swap file of its own (see --swap-dir): it writes nothing to disk"
+            }
+        }
+    }
+}
+
 /// What every process of the tree can write.
 #[repr(C)]
 pub struct Shared {
@@ -306,8 +328,8 @@ pub struct Shared {
     pub messages_dropped: AtomicU32,
     /// Records that were ever in use: those behind it need not be looked at for a sum.
     pub records_used: AtomicU32,
-    /// 1: it was said that there are more processes than records.
-    pub full_told: AtomicU32,
+    /// What of [`Once`] was said, a bit each.
+    pub told: AtomicU32,
     /// Sums over processes that ended.
     pub ended: Counters,
     /// Messages.
@@ -441,6 +463,14 @@ impl Shared {
             }
         }
         self.messages_dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Queues a message unless a process of the tree did so before.
+    pub fn post_once(&self, what: Once) {
+        let bit = 1 << what as u32;
+        if self.told.fetch_or(bit, Relaxed) & bit == 0 {
+            self.post(what.text());
+        }
     }
 
     /// Hands every waiting message to `print` and frees it, and frees those that somebody was killed at. The text may be

@@ -13,7 +13,7 @@ use crate::layout::{GATE_CODE_BYTES, gate};
 use crate::live::Live;
 use crate::signals::{OURS, SIGNALS, fall};
 use crate::threads::{self, Thread};
-use crate::{assist, parts};
+use crate::{assist, foreign, parts};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use outswap_core::lock::SpinLock;
@@ -22,12 +22,33 @@ use outswap_sys::{Errno, Result, nr, os};
 
 const SIGNAL_MAX: usize = 64;
 const SIGSEGV_CODE_KERNEL: i32 = 0x80;
+/// The processor's state at most: some more than today's.
+const FP_MAX_BYTES: usize = 16 * 1024;
 /// Below the stack pointer, code may keep data.
 const RED_ZONE_BYTES: usize = 128;
 const SIGINFO_BYTES: usize = 128;
+/// Stack that is left to a handler of ours on a stack of the program's, and how far from its frame the kernel's may be.
+const HANDLER_BYTES: usize = 8 * 1024;
+const OVERLAP_BYTES: usize = 64 * 1024;
 /// Bits of eflags that a handler starts without: direction, resume, trap.
 const EFLAGS_CLEARED: u64 = 0x400 | 0x1_0000 | 0x100;
 const EINTR: u64 = -(Errno::EINTR.0 as i64) as u64;
+
+/// The disposition of a signal that is delivered. A handler that wants that is reset; for other signals than ours, the kernel
+/// does so.
+fn take(live: &'static Live, signal: i32) -> KernelSigaction {
+    let action = live.actions.get(signal);
+    let resets = action.flags & SA_RESETHAND != 0 && action.handler > SIG_IGN && SIGNALS.contains(&signal);
+    if resets && live.is_own_process() {
+        live.contexts.with(|_| {
+            // Unless another thread has changed it meanwhile.
+            if live.actions.get(signal).handler == action.handler {
+                live.actions.set(signal, &KernelSigaction { handler: SIG_DFL, ..action });
+            }
+        });
+    }
+    action
+}
 
 /// What the program asked for each signal. Readers take no lock: they may run in any thread, also one of another process that
 /// shares the memory.
@@ -65,7 +86,8 @@ impl Actions {
         }
     }
 
-    /// Changes the disposition of a signal. Only in the process whose engine this is, with all signals blocked.
+    /// Changes the disposition of a signal. Only in the process whose engine this is, with all signals blocked, inside the engine:
+    /// a fork must not copy a change half done.
     pub fn set(&self, signal: i32, action: &KernelSigaction) {
         let _writer = self.writer.lock(os::wait_a_little);
         let entry = &self.table[signal as usize - 1];
@@ -77,15 +99,6 @@ impl Actions {
         }
         self.version.fetch_add(1, Release);
     }
-
-    /// As the kernel takes a disposition for a signal that is delivered: a handler that wants it is reset.
-    fn take(&self, signal: i32) -> KernelSigaction {
-        let action = self.get(signal);
-        if action.flags & SA_RESETHAND != 0 && action.handler > SIG_IGN {
-            self.set(signal, &KernelSigaction { handler: SIG_DFL, ..action });
-        }
-        action
-    }
 }
 
 /// The disposition that the kernel gets in place of one with a handler of the program's.
@@ -95,7 +108,7 @@ fn stand_in(action: &KernelSigaction) -> KernelSigaction {
         handler: on_signal as *const () as usize,
         flags: action.flags & PASSED_ON | SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
         restorer: plain_restorer(),
-        mask: !OURS,
+        mask: u64::MAX,
     }
 }
 
@@ -115,11 +128,16 @@ pub fn adopt(live: &Live) {
 
 /// `sigaction` as the program sees it, for every signal. `shared`: the caller is another process than the engine's, whose
 /// dispositions are its own.
-pub fn change(live: &Live, signal: i32, new: Option<&KernelSigaction>, shared: bool) -> Result<KernelSigaction> {
+pub fn change(
+    live: &'static Live,
+    signal: i32,
+    new: Option<&KernelSigaction>,
+    shared: bool,
+) -> Result<KernelSigaction> {
     if SIGNALS.contains(&signal) {
         let old = live.actions.get(signal);
         if let Some(new) = new.filter(|_| !shared) {
-            live.actions.set(signal, new);
+            live.contexts.with(|_| live.actions.set(signal, new));
         }
         return Ok(old);
     }
@@ -131,12 +149,12 @@ pub fn change(live: &Live, signal: i32, new: Option<&KernelSigaction>, shared: b
         if new.handler > SIG_IGN && !shared && (1..=SIGNAL_MAX as i32).contains(&signal) {
             action = stand_in(new);
             stood_in = Some(live.actions.get(signal));
-            live.actions.set(signal, new);
+            live.contexts.with(|_| live.actions.set(signal, new));
         }
         // SAFETY: the program's own request, or a handler of ours in its place.
         if let Err(e) = unsafe { sigaction(signal, Some(&action), Some(&mut old)) } {
             if let Some(before) = stood_in {
-                live.actions.set(signal, &before);
+                live.contexts.with(|_| live.actions.set(signal, &before));
             }
             return Err(e);
         }
@@ -157,9 +175,6 @@ struct Frame {
     ret: usize,
     uc: Ucontext,
     info: [u8; SIGINFO_BYTES],
-    /// Index of the thread, for the way back.
-    thread: usize,
-    pad: usize,
 }
 
 global_asm!(
@@ -200,15 +215,20 @@ global_asm!(
     ".cfi_escape 0x10, 16, 3, 0x77, 0xa8, 0x01",
     "nop",
     "outswap_return:",
-    "mov rdi, rsp",
     "mov rbx, rsp",
     "and rsp, -16",
+    "call {return_stack}",
+    "test rax, rax",
+    "cmovz rax, rsp", // a thread without stacks of ours returns from where it is
+    "mov rsp, rax",
+    "mov rdi, rbx",
     "call {on_return}",
-    "mov rsp, rbx",
+    "mov rsp, rax",
     "outswap_restorer:",
     "mov rax, 15", // rt_sigreturn; the bytes that some unwinders look for
     "syscall",
     ".cfi_endproc",
+    return_stack = sym return_stack,
     on_return = sym on_return,
 );
 unsafe extern "C" {
@@ -246,6 +266,15 @@ unsafe extern "C" fn on_signal(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
     unsafe { deliver(live, signal, info, uc) }
 }
 
+/// The signal mask that holds while a call waits that has one of its own, where code was interrupted in such a call.
+fn mask_of_call(uc: &Ucontext) -> Option<u64> {
+    match gate::in_stub(uc.gregs.rip as usize, uc.gregs.rdi as usize)? {
+        InStub::Freed => None,
+        // SAFETY: the slot is this call's.
+        InStub::Before(slot) | InStub::After(slot) | InStub::Kept(slot) => unsafe { (*gate::state(slot)).waits_with },
+    }
+}
+
 /// Brings code that was interrupted in a call's stub back to where the program made the call. What the call held is free then.
 fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
@@ -259,7 +288,7 @@ fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
             let state = unsafe { &*gate::state(slot) };
             if state.done_bytes > 0 {
                 g.rax = state.done_bytes as u64;
-            } else if again == nr::RESTART_SYSCALL as u64 {
+            } else if again == nr::RESTART_SYSCALL as u64 || state.waits_with.is_some() {
                 g.rax = EINTR;
             } else {
                 g.rax = state.nr as u64;
@@ -292,20 +321,25 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     let ours = SIGNALS.contains(&signal);
     let sent = info.code <= 0;
     let rsp = uc.gregs.rsp as usize;
-    if live.contexts.holds(rsp) || threads::holds(rsp) && ours && !sent {
-        // Nothing of the program's may run on the engine's stacks.
+    if live.contexts.holds(rsp) || threads::holds(rsp) {
+        // Nothing of the program's may run on the engine's stacks, or in the midst of its work.
+        if sent {
+            return postpone(signal, info, uc);
+        }
         live.control.post(b"error: a fault in the engine itself: the program is ended to keep its data safe");
         return fall(signal);
     }
     let thread = threads::current(live, uc);
-    if ours && thread.is_some_and(|t| t.pretended() & bit(signal) != 0) {
+    let call_mask = mask_of_call(uc);
+    let pretended = call_mask.map_or_else(|| thread.map_or(0, Thread::pretended), |mask| mask & OURS);
+    if ours && pretended & bit(signal) != 0 {
         if let (true, Some(thread)) = (sent, thread) {
-            return thread.hold(signal);
+            return thread.hold(signal, info);
         }
         // A fault at a blocked signal is death.
         return fall(signal);
     }
-    let action = live.actions.take(signal);
+    let action = take(live, signal);
     match action.handler {
         SIG_IGN if sent || !ours => return,
         SIG_DFL | SIG_IGN => {
@@ -323,19 +357,30 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     if ours && sent && action.flags & SA_RESTART == 0 {
         interrupt_call(uc);
     }
-    if enter_handler(thread, signal, info, uc, &action) {
+    // A call that waits with a mask of its own has its handlers run with that; the old one comes back with the frame.
+    let during = call_mask.unwrap_or_else(|| uc.sigmask | thread.map_or(0, Thread::pretended));
+    if enter_handler(thread, signal, info, uc, &action, during) {
         return;
     }
     // Without room for its frame, the program gets SIGSEGV, and dies of it where that is the signal, or has no room either.
-    let segv = live.actions.take(SIGSEGV);
+    let segv = take(live, SIGSEGV);
     *info = Siginfo::of_kernel(SIGSEGV, SIGSEGV_CODE_KERNEL);
     let free = thread.is_none_or(|t| t.pretended() & bit(SIGSEGV) == 0);
-    if signal != SIGSEGV && free && segv.handler > SIG_IGN && enter_handler(thread, SIGSEGV, info, uc, &segv) {
+    if signal != SIGSEGV && free && segv.handler > SIG_IGN && enter_handler(thread, SIGSEGV, info, uc, &segv, during) {
         return;
     }
     uc.sigmask &= !bit(SIGSEGV);
     fall(SIGSEGV);
     let _ = os::tgkill(os::getpid(), os::gettid(), SIGSEGV);
+}
+
+/// A signal of ours that was sent comes again when the handler that it interrupted returns: until then it is blocked.
+fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
+    uc.sigmask |= bit(signal);
+    set_mask(u64::MAX);
+    let (pid, tid, info) = (os::getpid() as usize, os::gettid() as usize, info as *const Siginfo as usize);
+    // SAFETY: the kernel's own siginfo, sent to this very thread.
+    unsafe { outswap_sys::syscall4(nr::RT_TGSIGQUEUEINFO, pid, tid, signal as usize, info) };
 }
 
 /// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.
@@ -367,12 +412,18 @@ fn enter_handler(
     info: &mut Siginfo,
     uc: &mut Ucontext,
     action: &KernelSigaction,
+    during: u64,
 ) -> bool {
     let rsp = uc.gregs.rsp as usize;
     let stack = thread.map_or(Stack { sp: 0, flags: SS_DISABLE, size: 0 }, Thread::stack);
     let on_stack = thread.is_some_and(|t| t.is_on_stack(rsp));
     let switch = action.flags & SA_ONSTACK != 0 && stack.size > 0 && !on_stack;
-    let top = if switch { stack.sp + stack.size } else { rsp - RED_ZONE_BYTES };
+    let mut top = if switch { stack.sp + stack.size } else { rsp - RED_ZONE_BYTES };
+    let here = &raw const stack as usize;
+    if !threads::holds(here) && here < top && top - here < OVERLAP_BYTES {
+        // A thread without a stack of ours: the handler that calls this, and the kernel's frame, lie right there.
+        top = here - HANDLER_BYTES;
+    }
     let bytes = fp_bytes(uc.fpstate);
     let fp = (top - bytes) & !63;
     // As at the start of any function, the stack is aligned but for the return address.
@@ -381,26 +432,22 @@ fn enter_handler(
         return false;
     }
     let pretended = thread.map_or(0, Thread::pretended);
-    let mut frame = Frame {
-        ret: outswap_return as *const () as usize,
-        uc: *uc,
-        info: [0; SIGINFO_BYTES],
-        thread: thread.map_or(usize::MAX, Thread::index),
-        pad: 0,
-    };
+    let mut frame = Frame { ret: outswap_return as *const () as usize, uc: *uc, info: [0; SIGINFO_BYTES] };
     frame.uc.stack = stack;
     frame.uc.sigmask |= pretended;
     frame.uc.fpstate = if bytes > 0 { fp } else { 0 };
     // SAFETY: the kernel's siginfo has that many bytes.
     frame.info = unsafe { *(info as *const Siginfo).cast() };
     // A missing page of the program's raises our signals in the copy.
+    set_mask(!OURS);
     let copied =
         copy_out(fp, uc.fpstate, bytes) && copy_out(at, &raw const frame as usize, core::mem::size_of::<Frame>());
+    set_mask(u64::MAX);
     if !copied {
         return false;
     }
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
-    let mask = uc.sigmask | pretended | action.mask | own;
+    let mask = during | action.mask | own;
     if let Some(thread) = thread {
         if switch && stack.flags & SS_AUTODISARM != 0 {
             thread.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 });
@@ -433,19 +480,46 @@ fn enter_handler(
     true
 }
 
-/// A handler of the program's returns: what the kernel will restore is made what the kernel knows.
-unsafe extern "C" fn on_return(uc: *mut Ucontext) {
-    // SAFETY: `enter_handler` put the frame there, with its return address before the context.
-    let frame = unsafe { &mut *uc.byte_sub(core::mem::offset_of!(Frame, uc)).cast::<Frame>() };
-    let mask = frame.uc.sigmask;
-    frame.uc.sigmask = mask & !OURS;
-    if let Some(thread) = threads::at(frame.thread) {
-        if frame.uc.stack.flags & SS_AUTODISARM != 0 {
-            let stack = frame.uc.stack;
-            thread.set_stack(&stack);
+/// Where a handler of the program's is returned from: the kernel reads the whole frame, of which pages may be missing where it
+/// lies. 0 for a thread without stacks of ours. From here on only our own signals come.
+unsafe extern "C" fn return_stack() -> usize {
+    set_mask(!OURS);
+    // The upper end of the stack for returns, which lies below the other.
+    threads::own_stacks().map_or(0, |thread| thread.kernel_stack().sp)
+}
+
+/// A handler of the program's returns: the frame goes to our own stack, and what the kernel will restore is made what the kernel
+/// knows. Returns where the context is.
+unsafe extern "C" fn on_return(uc: *mut Ucontext) -> *mut Ucontext {
+    // SAFETY: `enter_handler` put the frame there, with its return address before the context; the program may have changed it.
+    let frame = unsafe { &mut *uc };
+    let mask = frame.sigmask;
+    let Some(own) = threads::own_stacks() else {
+        frame.sigmask = mask & !OURS;
+        return uc;
+    };
+    let mut context = *frame;
+    context.sigmask = mask & !OURS;
+    if let Some(live) = crate::live::try_live() {
+        let thread = foreign::thread(live).unwrap_or(own);
+        if context.stack.flags & SS_AUTODISARM != 0 {
+            thread.set_stack(&context.stack);
         }
         thread.set_pretended(mask);
-        frame.uc.stack = thread.kernel_stack();
+    }
+    context.stack = own.kernel_stack();
+    // The floating-point state first, as it is aligned, then the context: both below what this function uses.
+    let bytes = fp_bytes(context.fpstate).min(FP_MAX_BYTES);
+    let place = own.return_stack();
+    // SAFETY: the lower part of the stack that this runs on, and state of that length behind the frame.
+    unsafe {
+        if bytes > 0 {
+            core::ptr::copy_nonoverlapping(context.fpstate as *const u8, place as *mut u8, bytes);
+            context.fpstate = place;
+        }
+        let at = (place + FP_MAX_BYTES) as *mut Ucontext;
+        at.write(context);
+        at
     }
 }
 

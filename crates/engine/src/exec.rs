@@ -18,6 +18,10 @@ const BUFFERS: usize = 16;
 /// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.
 const BUFFER_BYTES: usize = 8 << 20;
 
+/// How often to look for a free buffer before giving up: a few seconds. The kernel can hang on to one for as long as a program's
+/// file takes to be read.
+const BUFFER_WAITS: u32 = 1 << 14;
+
 static OWNERS: [AtomicU32; BUFFERS] = [const { AtomicU32::new(0) }; BUFFERS];
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
@@ -140,12 +144,16 @@ fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
     read(live, cx, from, &mut bytes).then(|| usize::from_le_bytes(bytes)).ok_or(Errno::EFAULT)
 }
 
-/// Takes a buffer for a thread, waiting while all are in use. Buffers of threads that were killed before their exec are taken
-/// back.
-fn take_buffer(owners: &[AtomicU32], tid: i32, is_alive: impl Fn(i32) -> bool, mut pause: impl FnMut(u32)) -> usize {
+/// Takes a buffer for a thread, waiting a while where all are in use. Buffers of threads that were killed before their exec, or
+/// executed another program, are taken back. `EAGAIN` where none becomes free.
+fn take_buffer(
+    owners: &[AtomicU32],
+    tid: i32,
+    is_alive: impl Fn(i32) -> bool,
+    mut pause: impl FnMut(u32),
+) -> Result<usize, Errno> {
     let tid = tid as u32;
-    let mut spins = 0;
-    loop {
+    for spins in 0..BUFFER_WAITS {
         let free = owners.iter().position(|o| o.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
         let found = free.or_else(|| {
             owners.iter().position(|o| {
@@ -154,17 +162,23 @@ fn take_buffer(owners: &[AtomicU32], tid: i32, is_alive: impl Fn(i32) -> bool, m
             })
         });
         match found {
-            Some(found) => return found,
+            Some(found) => return Ok(found),
             None => pause(spins),
         }
-        spins += 1;
     }
+    Err(Errno::EAGAIN)
 }
 
 /// Serves execve and execveat: the call is made to run in a stub, so that a signal that comes before it finds the program's own
 /// code, and the new program inherits the program's own signal mask.
 pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let buffer = take_buffer(&OWNERS, os::gettid(), |tid| foreign::is_alive(live, tid), os::wait_a_little);
+    let buffer = match take_buffer(&OWNERS, os::gettid(), |tid| foreign::is_alive(live, tid), os::wait_a_little) {
+        Ok(buffer) => buffer,
+        Err(e) => {
+            uc.gregs.rax = -(e.0 as i64) as u64;
+            return;
+        }
+    };
     let at = BASE.load(Acquire) + buffer * BUFFER_BYTES;
     // As this process has them: the strings may be copied in another.
     let limits = rlimits::handed_on();
@@ -222,7 +236,7 @@ fn copy(
     let follow = live.control.config.no_follow == 0;
 
     // The program may have cleared or changed the environment.
-    let (mut preload, mut inner) = (None, false);
+    let mut found = Found::default();
     let ours = init::place(live.control);
     let mut i = 0;
     while envp != 0 && i * 8 < BUFFER_BYTES {
@@ -231,14 +245,7 @@ fn copy(
             break;
         }
         let mark = buffer.used;
-        let entry = buffer.bytes(live, cx, pointer)?;
-        if let Some(value) = value_of(entry, b"LD_PRELOAD") {
-            // Of several, the dynamic linker takes the last.
-            preload = Some(value);
-        } else {
-            if let Some(value) = value_of(entry, control::ENV.as_bytes()) {
-                inner = Place::parse(value).is_some_and(|p| !p.is_same_run(&ours) && p.is_inside(&ours));
-            }
+        if !found.see(buffer.bytes(live, cx, pointer)?) {
             buffer.used = mark;
         }
         i += 1;
@@ -249,7 +256,8 @@ fn copy(
         more[n] = buffer.text(&[rlimits::VARIABLE, b"=", limits.value()])?;
         n += 1;
     }
-    if follow && inner {
+    let place = found.control.and_then(Place::parse);
+    if follow && place.is_some_and(|place| !place.is_same_run(&ours) && place.is_inside(&ours)) {
         // A run that was started inside this one manages the program, and keeps to our limit as well.
         let keep = |entry: &[u8]| value_of(entry, rlimits::VARIABLE).is_none();
         let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
@@ -258,7 +266,7 @@ fn copy(
     let (mark, start) = (buffer.used, buffer.at + buffer.used);
     buffer.put(b"LD_PRELOAD=")?;
     let libraries = until_nul(&live.control.config.preload);
-    if write_preload(libraries, preload.unwrap_or_default(), follow, |part| buffer.put(part))? {
+    if write_preload(libraries, found.preload.unwrap_or_default(), follow, |part| buffer.put(part))? {
         buffer.put(b"\0")?;
         more[n] = start;
         n += 1;
@@ -274,6 +282,31 @@ fn copy(
     let keep = |entry: &[u8]| ours.iter().all(|name| value_of(entry, name).is_none());
     let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
     Ok([path, argv, envp])
+}
+
+/// What of a new program's environment concerns us.
+#[derive(Default)]
+struct Found<'a> {
+    /// Of several, the dynamic linker takes the last.
+    preload: Option<&'a [u8]>,
+    /// Of several, our own set-up takes the first.
+    control: Option<&'a [u8]>,
+}
+impl<'a> Found<'a> {
+    /// Looks at the next entry. Returns whether it is kept.
+    fn see(&mut self, entry: &'a [u8]) -> bool {
+        if let Some(value) = value_of(entry, b"LD_PRELOAD") {
+            self.preload = Some(value);
+            return true;
+        }
+        match value_of(entry, control::ENV.as_bytes()) {
+            Some(value) if self.control.is_none() => {
+                self.control = Some(value);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The value of an entry of the environment, if that is its name.
@@ -489,13 +522,22 @@ mod tests {
     }
 
     #[test]
+    fn of_several_the_one_counts_that_the_new_program_takes() {
+        let mut found = Found::default();
+        let entries = ["A=1", "OUTSWAP_CONTROL=1", "LD_PRELOAD=a", "OUTSWAP_CONTROL=2", "LD_PRELOAD=b", "OUTSWAP=3"];
+        let kept = entries.map(|entry| found.see(entry.as_bytes()));
+        assert_eq!(kept, [false, true, true, false, true, false]);
+        assert_eq!((found.preload, found.control), (Some(b"b".as_slice()), Some(b"1".as_slice())));
+    }
+
+    #[test]
     fn a_buffer_of_a_killed_thread_is_taken_back_and_that_of_a_live_one_waited_for() {
         let owners = [const { AtomicU32::new(0) }; 3];
         let never = |_: u32| panic!("there is a buffer");
-        assert_eq!(take_buffer(&owners, 10, |_| true, never), 0);
-        assert_eq!(take_buffer(&owners, 11, |_| true, never), 1);
-        assert_eq!(take_buffer(&owners, 12, |_| true, never), 2);
-        assert_eq!(take_buffer(&owners, 13, |tid| tid != 11, never), 1);
+        assert_eq!(take_buffer(&owners, 10, |_| true, never), Ok(0));
+        assert_eq!(take_buffer(&owners, 11, |_| true, never), Ok(1));
+        assert_eq!(take_buffer(&owners, 12, |_| true, never), Ok(2));
+        assert_eq!(take_buffer(&owners, 13, |tid| tid != 11, never), Ok(1));
         assert_eq!(owners[1].load(Relaxed), 13);
         let mut waits = 0;
         let give_back = |_: u32| {
@@ -504,8 +546,9 @@ mod tests {
                 owners[2].store(0, Relaxed);
             }
         };
-        assert_eq!(take_buffer(&owners, 14, |tid| tid != 0, give_back), 2);
+        assert_eq!(take_buffer(&owners, 14, |tid| tid != 0, give_back), Ok(2));
         assert_eq!(waits, 5);
+        assert_eq!(take_buffer(&owners, 15, |_| true, |_| ()), Err(Errno::EAGAIN), "no wait is without an end");
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! Both run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
 //! comes from last. The kernel sees that a call is allowed by its number alone, and does not run the filters for it at all.
 use crate::calls::{self, CALLS, Pointers};
-use crate::gate;
 use crate::layout::{ARENA, ARENA_MAX_BYTES};
+use crate::{gate, rights};
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
 #[repr(C)]
@@ -345,25 +345,7 @@ const FROM_LIBRARY: &[usize] = &[
     nr::SETRLIMIT,
     nr::GETRLIMIT,
     nr::PRLIMIT64,
-    // Rights: the engine's threads have them too, and must not keep them longer.
-    nr::SETUID,
-    nr::SETGID,
-    nr::SETREUID,
-    nr::SETREGID,
-    nr::SETRESUID,
-    nr::SETRESGID,
-    nr::SETFSUID,
-    nr::SETFSGID,
-    nr::SETGROUPS,
-    nr::CAPSET,
-    nr::UNSHARE,
-    nr::SETNS,
-    nr::SECCOMP,
-    nr::LANDLOCK_RESTRICT_SELF,
 ];
-
-/// Options of prctl that change rights: PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT.
-const PRCTL_FROM_LIBRARY: [u32; 5] = [22, 24, 28, 38, 47];
 
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
 const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE];
@@ -376,7 +358,8 @@ fn build_process(known: &Known<'_>) -> Program {
     let from_library = p.if_from(known.library, trap, allow);
     let from_all = p.if_from(known.all, trap, from_library);
     let mut targets = [allow; NUMBERS];
-    for &nr in FROM_LIBRARY {
+    // Rights: the engine's thread has them too, and must not keep them longer.
+    for &nr in FROM_LIBRARY.iter().chain(&rights::CALLS) {
         targets[nr] = from_library;
     }
     for &nr in FROM_ALL {
@@ -385,7 +368,7 @@ fn build_process(known: &Known<'_>) -> Program {
     for call in CALLS.iter().filter(|c| c.nested) {
         targets[call.nr] = from_all;
     }
-    PRCTL_FROM_LIBRARY.iter().fold(allow, |next, &option| p.branch(JEQ, option, from_library, next));
+    rights::PRCTL_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
     targets[nr::PRCTL] = p.load(at_arg(0));
     let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
     targets[nr::CLOSE] = p.switch(at_arg(0), !0, &ours);

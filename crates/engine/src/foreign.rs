@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 use core::mem::{ManuallyDrop, size_of};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_sys::signal::Ucontext;
-use outswap_sys::{Errno, nr, os, syscall2, syscall3};
+use outswap_sys::{Errno, nr, os, syscall2, syscall3, syscall5};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_VFORK: usize = 0x4000;
@@ -97,8 +97,17 @@ pub fn is_alive(live: &Live, tid: i32) -> bool {
     let of_process = unsafe { syscall3(nr::TGKILL, live.pid.load(Relaxed) as usize, tid as usize, 0) } == 0;
     of_process
         || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32)
-        // SAFETY: as above.
-        || ARRANGED.load(Relaxed) && unsafe { syscall2(nr::TKILL, tid as usize, 0) } == 0
+        || ARRANGED.load(Relaxed) && may_share(tid)
+}
+
+/// Whether a thread lives that uses the caller's memory: it has not executed another program. Also where the kernel does not
+/// tell.
+fn may_share(tid: i32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: signal 0 is not sent.
+    let lives = unsafe { syscall2(nr::TKILL, tid as usize, 0) } == 0;
+    // SAFETY: takes integers only. Above 0: these are two memories.
+    lives && unsafe { syscall5(nr::KCMP, os::gettid() as usize, tid as usize, KCMP_VM, 0, 0) } <= 0
 }
 
 /// The thread that asked for what the calling thread does: itself, unless that is the background thread at a desk.
@@ -146,8 +155,13 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
     if flags & CLONE_THREAD == 0 && live.is_own_process() {
         ANY.store(true, SeqCst);
-        if !reclaim::ensure(live) {
-            return fail(uc);
+        let mut spins = 0;
+        while !reclaim::ensure(live) {
+            if !reclaim::is_held_off() {
+                return fail(uc);
+            }
+            os::wait_a_little(spins);
+            spins += 1;
         }
     }
     live.with(move |cx| {
@@ -174,6 +188,8 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let thread = if flags & CLONE_VFORK == 0 { threads::take(live) } else { None };
     if let Some(thread) = thread {
         thread.inherit(parent);
+        // SAFETY: the place is this call's. Where a sharer's start is used, its own is not waited for.
+        unsafe { (*thread.start.get()).parent_done.store(1, Release) };
     }
     if let Some(sharer) = sharer {
         if flags & CLONE_VFORK != 0 {
@@ -318,4 +334,23 @@ pub fn serve(live: &'static Live) -> bool {
 /// Whether somebody waits at a desk.
 pub fn is_asked() -> bool {
     any() && DESKS_ALL.iter().any(|d| d.state.load(SeqCst) == ASKED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_executed_a_program_shares_no_memory() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
+        let pid = child.id() as i32;
+        // SAFETY: signal 0 is not sent.
+        assert_eq!(unsafe { syscall2(nr::TKILL, pid as usize, 0) }, 0, "it lives");
+        assert!(!may_share(pid));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        assert!(!may_share(pid) && !may_share(0) && !may_share(i32::MAX));
+        let of_thread = std::thread::spawn(|| may_share(os::gettid()));
+        assert!(of_thread.join().expect("no panic") && may_share(os::getpid()) && may_share(os::gettid()));
+    }
 }

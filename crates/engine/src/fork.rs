@@ -3,7 +3,7 @@
 //! The kernel copies the tables, the pool and the frames by copy-on-write, as it copies the program. What it does not copy is
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
 //! happens while no other thread is inside the engine, so that the copy is whole.
-use crate::control::{Control, Process, Stat};
+use crate::control::{Control, Once, Process, Stat};
 use crate::layout::in_arena;
 use crate::live::{self, Live};
 use crate::source::Source;
@@ -41,6 +41,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             }
         }
         let parent_tid = os::gettid();
+        let had_file = live.engine.store.file_error().is_none();
         let ticket = live.engine.store.fork_prepare();
         live.forked.store(true, Relaxed);
         budget::before_fork(live);
@@ -60,6 +61,9 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             live.wipe();
         } else {
             live.engine.store.fork_parent(ticket, pid.max(0) as i32);
+        }
+        if had_file && live.engine.store.file_error().is_some() {
+            live.control.post_once(Once::NoFileAfterFork);
         }
         pid
     });
@@ -112,7 +116,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
         }
     }
     let machine = &live.engine.machine;
-    let record = take_record(live.control, pid).ok_or(Errno::EAGAIN)?;
+    let record = take_record(live.control, pid);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
     match live.source() {
@@ -156,12 +160,10 @@ pub fn open_mem(min_fd: i32) -> Result<i32> {
 
 /// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
 /// there is one.
-pub fn take_record(control: &Control, pid: i32) -> Option<&Process> {
-    Some(control.take(pid).unwrap_or_else(|| {
+pub fn take_record(control: &Control, pid: i32) -> &Process {
+    control.take(pid).unwrap_or_else(|| {
         budget::UNCOUNTED.counters.clear();
-        if control.full_told.swap(1, Relaxed) == 0 {
-            control.post(b"warning: too many managed processes: some obey the limit, but do not count in it");
-        }
+        control.post_once(Once::Full);
         &budget::UNCOUNTED
-    }))
+    })
 }

@@ -66,7 +66,9 @@ pub struct SlotState {
     pub total_bytes: usize,
     /// See `total_bytes`.
     pub part_bytes: usize,
-    /// A signal mask in place of the program's.
+    /// The signal mask that the program wants while the call waits.
+    pub waits_with: Option<u64>,
+    /// What the kernel gets in place of it.
     pub mask: u64,
     /// What `pselect6` points to in place of the program's.
     pub pair: [usize; 2],
@@ -250,9 +252,9 @@ pub unsafe fn call3(nr: usize, a: usize, b: usize, c: usize) -> Result<usize> {
     ret(unsafe { call(nr, a, b, c, 0, 0, 0) })
 }
 
-/// The stub of a slot, which returns to where its state says.
-pub fn stub(slot: usize, part: Part) -> usize {
-    stubs() + slot * STUB_BYTES + if part == Part::Whole { 0 } else { WHOLE_BYTES }
+/// The stub of a slot, which returns to where its state says, or traps back once the call is done.
+pub fn stub(slot: usize, comes_back: bool) -> usize {
+    stubs() + slot * STUB_BYTES + if comes_back { WHOLE_BYTES } else { 0 }
 }
 
 /// A stub that issues a call and returns to `to` without freeing anything: for clone with the caller's stack, whose child passes

@@ -1,13 +1,14 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
 use crate::contexts::Contexts;
-use crate::control::{self, Control, MAX_LEVELS, Opened, PLACE_BYTES, Place, tier, until_nul};
+use crate::control::{self, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
 use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::live::{self, Live, Mapped};
 use crate::machine::LiveMachine;
 use crate::source::{Source, mprotect};
 use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
@@ -33,8 +34,6 @@ const FDS: i32 = 64;
 pub enum SetupError {
     /// No control block: this process is not to be managed.
     NotAsked,
-    /// The tree has too many managed processes.
-    TooMany,
     /// Address space or memory is missing.
     NoMemory,
     /// No fault source works here.
@@ -47,7 +46,6 @@ impl SetupError {
     fn text(self) -> &'static [u8] {
         match self {
             SetupError::NotAsked => b"",
-            SetupError::TooMany => b"warning: too many managed processes; one runs unmanaged",
             SetupError::NoMemory => {
                 b"warning: no address space for the engine (see ulimit -v); a process runs unmanaged"
             }
@@ -59,21 +57,57 @@ impl SetupError {
     }
 }
 
+unsafe extern "C" {
+    /// The dynamic linker's: where the process's first stack began. The number of arguments stands there, then pointers to them,
+    /// a null pointer, pointers to the environment's variables, a null pointer.
+    static __libc_stack_end: *const usize;
+}
+
+/// The environment as the C library passes it to functions that run at start; null before that.
+static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The environment as the kernel passed it. The C library may not have its own yet, and `/proc/self/environ` cannot be read by
+/// a process whose program's file it may not read. `None`: the dynamic linker has forgotten, and the C library's comes later.
+fn environment() -> Option<*const *const c_char> {
+    let given = ENVIRONMENT.load(Acquire);
+    if !given.is_null() {
+        return Some(given);
+    }
+    // SAFETY: written by the dynamic linker, before it runs anything else.
+    let first = unsafe { __libc_stack_end };
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: the stack is laid out as described, and stays.
+    let (count, after) = unsafe { (*first, *first.add(1 + *first)) };
+    // SAFETY: as above.
+    (after == 0).then(|| unsafe { first.add(count + 2) }.cast())
+}
+
+/// Sets the process up at its start, if that was not done. `environment`: as the C library passes it.
+pub fn start(environment: *const *const c_char) {
+    ENVIRONMENT.store(environment.cast_mut(), Release);
+    ensure();
+}
+
 /// Sets the process up unless that was done. Returns the engine if the process is managed.
 pub fn ensure() -> Option<&'static Live> {
     if let Some(live) = live::try_live() {
         return Some(live);
     }
+    let environment = environment()?;
     if live::begin_setup(&SETUP_TID) {
-        setup_or_tell();
+        setup_or_tell(environment);
         live::end_setup();
     }
     live::try_live()
 }
 
-fn setup_or_tell() {
-    let Some(control) = open_control() else { return };
-    rlimits::begin_setup();
+fn setup_or_tell(environment: *const *const c_char) {
+    // SAFETY: an array of strings that ends with a null pointer.
+    let variable = |key| unsafe { find_variable(environment, key) };
+    let Some(control) = variable(control::ENV.as_bytes()).and_then(open_control) else { return };
+    rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default());
     if let Err(error) = setup(control) {
         rlimits::give_up_setup();
         control.processes_unmanaged.fetch_add(1, Relaxed);
@@ -92,12 +126,9 @@ pub fn place(control: &Control) -> Place {
     }
 }
 
-/// Finds the control block through the environment as the kernel keeps it (the C library may not have its own yet), and those
-/// of the runs around it.
-fn open_control() -> Option<&'static Control> {
-    let mut value = [0u8; PLACE_BYTES];
-    let len = variable(control::ENV.as_bytes(), &mut value)?;
-    let place = Place::parse(&value[..len])?;
+/// Opens the control block that the control variable names, and those of the runs around it.
+fn open_control(value: &[u8]) -> Option<&'static Control> {
+    let place = Place::parse(value)?;
     let own = place.open()?;
     CONTROL_FD.store(inherit(&own, place.fd)?, Relaxed);
 
@@ -149,39 +180,25 @@ fn close_both(opened: &Opened) {
     }
 }
 
-/// Reads a variable of the environment that this process was started with. Returns the length of the value.
-pub fn variable(key: &[u8], value: &mut [u8]) -> Option<usize> {
-    let fd = os::open(b"/proc/self/environ\0", os::O_RDONLY | os::O_CLOEXEC, 0).ok()?;
-    let len = find_variable(key, |buf| os::read(fd, buf).unwrap_or(0), value);
-    let _ = os::close(fd);
-    len
-}
-
-/// Looks for a variable in a block of `NAME=VALUE\0`, of which `read` gives one piece after another, and none at the end. Returns
-/// the length of the value.
-fn find_variable(key: &[u8], mut read: impl FnMut(&mut [u8]) -> usize, value: &mut [u8]) -> Option<usize> {
-    let mut buf = [0u8; 4096];
-    // How much of `NAME=` has matched; `None` after a mismatch, until the next variable.
-    let mut matched = Some(0);
-    let mut len = 0;
+/// The value of a variable. Of several, the first.
+///
+/// # Safety
+/// An array of pointers to NUL-terminated strings, ended by a null pointer, all of which stays.
+unsafe fn find_variable(environment: *const *const c_char, key: &[u8]) -> Option<&'static [u8]> {
+    let mut at = environment;
     loop {
-        let n = read(&mut buf);
-        if n == 0 {
+        // SAFETY: the array's end was not seen yet.
+        let variable = unsafe { *at };
+        if variable.is_null() {
             return None;
         }
-        for &byte in &buf[..n] {
-            match matched {
-                Some(m) if m > key.len() => {
-                    if byte == 0 {
-                        return Some(len);
-                    }
-                    *value.get_mut(len)? = byte;
-                    len += 1;
-                }
-                Some(m) if m == key.len() && byte == b'=' || m < key.len() && byte == key[m] => matched = Some(m + 1),
-                _ => matched = (byte == 0).then_some(0),
-            }
+        // SAFETY: as the caller says.
+        let variable = unsafe { CStr::from_ptr(variable) }.to_bytes();
+        if let Some(value) = variable.strip_prefix(key).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(value);
         }
+        // SAFETY: as above.
+        at = unsafe { at.add(1) };
     }
 }
 
@@ -205,10 +222,13 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     machine.arena_bytes.store(arena_bytes, Relaxed);
     open_source(control, &machine, min_fd)?;
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
-    // SAFETY: an advice that drops nothing.
-    let _ = unsafe { os::madvise(stage, stage_bytes, os::MADV_NOHUGEPAGE) };
+    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
+    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
+    }
     machine.stage.store(stage, Relaxed);
-    let record = fork::take_record(control, os::getpid()).ok_or(SetupError::TooMany)?;
+    let record = fork::take_record(control, os::getpid());
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
 
@@ -226,7 +246,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     };
     let store = make_store(control, slots, min_fd)?;
     if store.file_error().is_some() {
-        control.post(b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk");
+        control.post_once(Once::NoFile);
     }
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)
@@ -350,36 +370,42 @@ fn range_is_trapped() -> bool {
 mod tests {
     use super::*;
 
-    fn find(environ: &[u8], piece: usize) -> Option<Vec<u8>> {
-        let mut rest = environ;
-        let read = |buf: &mut [u8]| {
-            let n = rest.len().min(piece).min(buf.len());
-            buf[..n].copy_from_slice(&rest[..n]);
-            rest = &rest[n..];
-            n
-        };
-        let mut value = [0; PLACE_BYTES];
-        find_variable(control::ENV.as_bytes(), read, &mut value).map(|len| value[..len].to_vec())
+    fn find(variables: &[&CStr]) -> Option<&'static [u8]> {
+        let variables: Vec<_> = variables.iter().map(|v| v.as_ptr()).chain([core::ptr::null()]).collect();
+        // SAFETY: literals, and an array that lives through the call.
+        unsafe { find_variable(variables.as_ptr(), control::ENV.as_bytes()) }
     }
 
     #[test]
     fn the_variable_is_found_wherever_it_stands() {
-        let want = Some(b"7:/proc/1/fd/7".to_vec());
-        for piece in [1, 3, 16, 4096] {
-            for environ in [
-                b"OUTSWAP_CONTROL=7:/proc/1/fd/7\0".as_slice(),
-                b"A=1\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0B=2\0",
-                b"OUTSWAP_CONTROLS=no\0XOUTSWAP_CONTROL=no\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0",
-                b"A=OUTSWAP_CONTROL=no\0\0OUTSWAP_CONTROL=7:/proc/1/fd/7\0OUTSWAP_CONTROL=second\0",
-            ] {
-                assert_eq!(find(environ, piece), want, "{}", String::from_utf8_lossy(environ));
-            }
-            assert_eq!(find(b"OUTSWAP_CONTROL=\0", piece), Some(Vec::new()));
-            assert_eq!(find(b"A=1\0OUTSWAP=2\0OUTSWAP_CONTROL\0", piece), None);
-            assert_eq!(find(b"OUTSWAP_CONTROL=cut", piece), None);
-            assert_eq!(find(b"", piece), None);
-            let long = [b"OUTSWAP_CONTROL=".as_slice(), &[b'1'; 100], b"\0"].concat();
-            assert_eq!(find(&long, piece), None, "longer than any value");
+        let want = Some(b"7:/proc/1/fd/7".as_slice());
+        for variables in [
+            &[c"OUTSWAP_CONTROL=7:/proc/1/fd/7"][..],
+            &[c"A=1", c"OUTSWAP_CONTROL=7:/proc/1/fd/7", c"B=2"],
+            &[c"OUTSWAP_CONTROLS=no", c"XOUTSWAP_CONTROL=no", c"OUTSWAP_CONTROL=7:/proc/1/fd/7"],
+            &[c"A=OUTSWAP_CONTROL=no", c"", c"OUTSWAP_CONTROL=7:/proc/1/fd/7", c"OUTSWAP_CONTROL=second"],
+        ] {
+            assert_eq!(find(variables), want, "{variables:?}");
         }
+        assert_eq!(find(&[c"OUTSWAP_CONTROL="]), Some(b"".as_slice()));
+        assert_eq!(find(&[c"A=1", c"OUTSWAP=2", c"OUTSWAP_CONTROL"]), None);
+        assert_eq!(find(&[]), None);
+    }
+
+    #[test]
+    fn the_first_stack_has_the_environment() {
+        let mut at = environment().expect("the dynamic linker knows");
+        let mut found = Vec::new();
+        // SAFETY: an array of strings that ends with a null pointer.
+        unsafe {
+            while !(*at).is_null() {
+                found.push(CStr::from_ptr(*at).to_bytes().to_vec());
+                at = at.add(1);
+            }
+        }
+        let file = std::fs::read("/proc/self/environ").expect("our own");
+        let want: Vec<_> = file.split(|b| *b == 0).map(<[u8]>::to_vec).collect();
+        assert_eq!(found, want[..want.len() - 1]);
+        assert!(!found.is_empty());
     }
 }

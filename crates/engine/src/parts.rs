@@ -37,9 +37,11 @@ pub fn run(slot: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) 
 }
 
 fn enter(slot: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
+    // The program keeps its registers over a call: where the kernel gets others, they are put back.
+    let comes_back = part != Part::Whole || args != arguments(g);
     g.rax = nr as u64;
     set_arguments(g, args);
-    g.rip = gate::stub(slot, part) as u64;
+    g.rip = gate::stub(slot, comes_back) as u64;
 }
 
 /// Puts arguments and place back as they were when the program made the call.
@@ -81,6 +83,7 @@ pub fn finish(live: &'static Live, slot: usize, result: isize, g: &mut Gregs) {
 pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
     let slot = g.rdi as usize;
+    assert!(slot < gate::CALL_SLOTS, "only stubs trap back");
     // SAFETY: the stub was that of a call of this thread, whose slot it still has.
     let state = unsafe { &mut *gate::state(slot) };
     let result = state.result;

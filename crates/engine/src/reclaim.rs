@@ -79,11 +79,18 @@ pub fn forget() {
     ASLEEP.store(0, Release);
     QUIT.store(false, Release);
     HOLDS.store(0, Release);
+    // SAFETY: no other thread exists that could hold it.
+    unsafe { STARTING.forget() };
 }
 
 /// Whether a thread id is that of the thread.
 pub fn is_thread(tid: u32) -> bool {
     THREAD.load(Relaxed) == tid
+}
+
+/// Whether some call wants that there is no such thread at present.
+pub fn is_held_off() -> bool {
+    HOLDS.load(SeqCst) != 0
 }
 
 /// Whether the thread lives, or will when a call that wants it gone is over.
@@ -112,9 +119,16 @@ pub fn hold_off(live: &Live) {
         let _starting = STARTING.lock(os::wait_a_little);
         HOLDS.fetch_add(1, SeqCst);
     }
+    let last = THREAD.load(SeqCst);
     loop {
         let tid = THREAD.load(SeqCst);
         if tid == 0 {
+            // The word is cleared a moment before the thread is out of the process.
+            let mut spins = 0;
+            while last != 0 && os::tgkill(live.pid.load(Relaxed), last as i32, 0).is_ok() {
+                os::wait_a_little(spins);
+                spins += 1;
+            }
             return;
         }
         const LOOK_NS: u64 = 1_000_000;

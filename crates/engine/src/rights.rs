@@ -17,7 +17,7 @@ pub const PRCTL_OPTIONS: [usize; 5] =
     [PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT];
 
 /// Calls that change the rights of the calling thread, apart from prctl.
-pub const CALLS: [usize; 15] = [
+pub const CALLS: [usize; 17] = [
     nr::SETUID,
     nr::SETGID,
     nr::SETREUID,
@@ -32,6 +32,8 @@ pub const CALLS: [usize; 15] = [
     nr::SETNS,
     nr::SECCOMP,
     nr::LANDLOCK_RESTRICT_SELF,
+    nr::CHROOT,
+    nr::PIVOT_ROOT,
     nr::PRCTL,
 ];
 
@@ -69,9 +71,17 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         return;
     };
     reclaim::hold_off(live);
+    if live.is_own_process() && live.engine.store.is_writing_shared() {
+        live.contexts.alone(|_| live.engine.store.give_up_writing());
+    }
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call, on memory that is resident.
-    uc.gregs.rax = unsafe { gate::call(nr, a, b, c, d, e, f) } as u64;
+    let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
+    if value >= 0 && matches!(nr, nr::CHROOT | nr::PIVOT_ROOT) {
+        // It would lead out of the new root.
+        live.engine.store.leave_directory();
+    }
+    uc.gregs.rax = value as u64;
     reclaim::let_go(live);
     live.engine.hazards.release(slot);
 }

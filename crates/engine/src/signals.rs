@@ -30,13 +30,13 @@ const SYS_SECCOMP: i32 = 1;
 pub fn install(old: &mut [KernelSigaction; 3]) -> Result<()> {
     for (signal, old) in SIGNALS.into_iter().zip(old) {
         let handler = if signal == SIGSYS { on_sigsys as *const () } else { on_fault as *const () };
-        // They are never blocked, not even here: a handler that copies to the program's memory may meet a missing page. One that
-        // is sent and ignored must not interrupt a call.
+        // While the engine works, on its own stack, even these wait: the kernel would put the frame of one over that of the first.
+        // One that is sent and ignored must not interrupt a call.
         let action = KernelSigaction {
             handler: handler as usize,
-            flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER | SA_RESTART,
+            flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART,
             restorer: deliver::plain_restorer(),
-            mask: !OURS,
+            mask: u64::MAX,
         };
         // SAFETY: the handlers keep the contract of the fault path.
         unsafe { sigaction(signal, Some(&action), Some(old))? };
@@ -115,7 +115,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
     let Some(live) = try_live() else { return fall(signal) };
-    threads::current(live, ucontext);
+    threads::adopt(live, ucontext);
     let mut signal = signal;
     let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
     let ours = match live.source() {

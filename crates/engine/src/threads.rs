@@ -8,15 +8,17 @@ use crate::gate::Start;
 use crate::live::Live;
 use crate::signals::OURS;
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Stack, Ucontext, bit, sigaltstack};
-use outswap_sys::{Errno, PAGE_BYTES, Result, os};
+use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, Ucontext, bit, sigaltstack};
+use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
 /// Threads that can have a stack at the same time. Others are served on whatever stack they are on.
 const THREADS: usize = 4096;
 /// Bytes of a stack: two signal frames with all of the processor's state (12 KiB each), and the handlers.
 const STACK_BYTES: usize = 64 * 1024;
-/// A page without access below each.
-const STRIDE: usize = PAGE_BYTES + STACK_BYTES;
+/// Bytes of the stack on which a thread returns from the program's handlers: a frame, and the code that copies it there.
+const RETURN_BYTES: usize = 32 * 1024;
+/// A page without access below both.
+const STRIDE: usize = PAGE_BYTES + RETURN_BYTES + STACK_BYTES;
 /// In place of a thread id: taken, but not running yet.
 const RESERVED: i32 = -1;
 /// The smallest stack that the kernel accepts.
@@ -46,6 +48,9 @@ static STACKS: AtomicUsize = AtomicUsize::new(0);
 /// No place at or above this was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+/// Signals of ours that were sent to the process while all threads believed to have them blocked.
+static WAITING: AtomicU64 = AtomicU64::new(0);
+
 /// Reserves table and stacks, and gives the calling thread its own.
 pub fn reserve() -> Result<()> {
     let table = os::mmap_anonymous(THREADS * core::mem::size_of::<Thread>())?;
@@ -63,13 +68,16 @@ fn all() -> &'static [Thread] {
 }
 
 impl Thread {
-    /// The thread's place in the table.
-    pub fn index(&self) -> usize {
+    fn index(&self) -> usize {
         (self as *const Thread as usize - TABLE.load(Acquire)) / core::mem::size_of::<Thread>()
     }
     /// The alternate stack that the kernel is told of.
     pub fn kernel_stack(&self) -> Stack {
-        Stack { sp: STACKS.load(Acquire) + self.index() * STRIDE + PAGE_BYTES, flags: 0, size: STACK_BYTES }
+        Stack { sp: self.return_stack() + RETURN_BYTES, flags: 0, size: STACK_BYTES }
+    }
+    /// Lowest address of the stack on which the thread returns from handlers of the program's.
+    pub fn return_stack(&self) -> usize {
+        STACKS.load(Acquire) + self.index() * STRIDE + PAGE_BYTES
     }
     /// The alternate stack as the program knows it.
     pub fn stack(&self) -> Stack {
@@ -96,19 +104,42 @@ impl Thread {
     /// Sets [`Thread::pretended`]; signals that were sent while blocked come now.
     pub fn set_pretended(&self, mask: u64) {
         self.pretended.store(mask & OURS, Relaxed);
-        let free = self.waiting.load(Relaxed) & !mask;
-        if free != 0 {
-            self.waiting.fetch_and(!free, Relaxed);
-            for signal in 1..=64 {
-                if free & bit(signal) != 0 {
-                    let _ = os::tgkill(os::getpid(), os::gettid(), signal);
-                }
+        self.let_come(mask);
+    }
+    /// Lets those of the signals that wait come that are not in `mask`.
+    pub fn let_come(&self, mask: u64) {
+        let mut free = 0;
+        for waiting in [&self.waiting, &WAITING] {
+            if waiting.load(Relaxed) & !mask != 0 {
+                free |= waiting.fetch_and(mask, Relaxed) & !mask;
             }
         }
+        for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
+            let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+        }
     }
-    /// Keeps a signal that was sent while it is blocked.
-    pub fn hold(&self, signal: i32) {
-        self.waiting.fetch_or(bit(signal), Relaxed);
+    /// Keeps a signal that was sent while the thread believes to have it blocked. One that was sent to the whole process goes to a
+    /// thread that does not, or waits for the first that unblocks it.
+    pub fn hold(&self, signal: i32, info: &Siginfo) {
+        const SI_TKILL: i32 = -6;
+        if info.code == SI_TKILL {
+            self.waiting.fetch_or(bit(signal), Relaxed);
+            return;
+        }
+        let takes = |t: &&Thread| t.tid.load(Acquire) > 0 && t.pretended() & bit(signal) == 0;
+        let sent = all()[..USED.load(Acquire)].iter().filter(takes).any(|thread| {
+            let (pid, tid) = (os::getpid(), thread.tid.load(Acquire));
+            // What a process sends with a code that only the kernel may use, the kernel does not let be passed on as it is.
+            let queued = info.code < 0 && {
+                let info = info as *const Siginfo as usize;
+                // SAFETY: the kernel's own siginfo.
+                unsafe { syscall4(nr::RT_TGSIGQUEUEINFO, pid as usize, tid as usize, signal as usize, info) == 0 }
+            };
+            queued || os::tgkill(pid, tid, signal).is_ok()
+        });
+        if !sent {
+            WAITING.fetch_or(bit(signal), Relaxed);
+        }
     }
 
     /// Makes a free place that of a thread about to start, which is of the process or shares its memory.
@@ -151,7 +182,7 @@ pub fn take(live: &Live) -> Option<&'static Thread> {
     if taken.index() >= USED.load(Acquire) {
         USED.fetch_max(taken.index() + 1, AcqRel);
         // SAFETY: the page below a stack that nobody uses yet. Without room for another mapping there is no guard.
-        let _ = unsafe { os::mprotect(taken.kernel_stack().sp - PAGE_BYTES, PAGE_BYTES, os::PROT_NONE) };
+        let _ = unsafe { os::mprotect(taken.return_stack() - PAGE_BYTES, PAGE_BYTES, os::PROT_NONE) };
     }
     taken.clear();
     Some(taken)
@@ -172,9 +203,25 @@ pub fn take_own(live: &Live) -> Result<()> {
     Ok(())
 }
 
+/// The thread that calls, as the kernel knows it by its alternate stack: with that, the place of the stacks. `None` where it has
+/// none of ours.
+pub fn own_stacks() -> Option<&'static Thread> {
+    let mut stack = Stack::default();
+    // SAFETY: only reads.
+    unsafe { sigaltstack(None, Some(&mut stack)) }.ok()?;
+    by_stack(stack.sp).filter(|_| stack.flags & SS_DISABLE == 0)
+}
+
 fn by_stack(sp: usize) -> Option<&'static Thread> {
     let index = sp.wrapping_sub(STACKS.load(Acquire)) / STRIDE;
     all().get(index)
+}
+
+/// Makes sure that the calling thread has a stack of ours from now on, where there is room for one.
+pub fn adopt(live: &Live, uc: &mut Ucontext) {
+    if uc.stack.flags & SS_DISABLE != 0 || by_stack(uc.stack.sp).is_none() {
+        current(live, uc);
+    }
 }
 
 /// The calling thread, from what the kernel says of the interrupted code; a thread that is not known yet gets its place, and its
@@ -203,11 +250,6 @@ pub fn current(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread> {
     // Returning from the handler sets it, unless that handler runs on the old one.
     uc.stack = thread.kernel_stack();
     Some(thread)
-}
-
-/// The thread of a place.
-pub fn at(index: usize) -> Option<&'static Thread> {
-    all().get(index)
 }
 
 /// Whether an address lies in one of our stacks.

@@ -14,6 +14,9 @@ use outswap_sys::{Errno, nr, os};
 
 /// The longest transfer that the kernel makes in one call; it cuts longer ones.
 const MAX_RW_COUNT: usize = 0x7fff_f000;
+/// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
+/// MSG_ERRQUEUE.
+const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
 const EFAULT: isize = -(Errno::EFAULT.0 as isize);
 const EINVAL: isize = -(Errno::EINVAL.0 as isize);
 const EBADF: isize = -(Errno::EBADF.0 as isize);
@@ -48,7 +51,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::EXIT => end_thread(live, args[0], uc),
         nr::EXIT_GROUP => {
             if live.is_own_process() {
-                budget::leave(live);
+                live.contexts.with(|_| budget::leave(live));
             }
             os::exit_group(args[0] as i32)
         }
@@ -78,7 +81,9 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         {
             pieces(live, nr, args)
         }
-        nr::SENDMSG | nr::RECVMSG if is_long_message(live, args[1]) && is_stream(args[0]) => {
+        nr::SENDMSG | nr::RECVMSG
+            if args[2] & NOT_A_STREAM == 0 && is_long_message(live, args[1]) && is_stream(args[0]) =>
+        {
             return parts::start(live, Part::Message, nr, args, &mut uc.gregs);
         }
         nr::MMAP if !live.is_own_process() && args[3] & os::MAP_ANONYMOUS == 0 => {
@@ -130,8 +135,10 @@ fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucont
             uc.gregs.rax = pieces(live, nr, args) as u64;
         }
         nr::WRITE if is_pipe(fd) || is_stream(fd) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
-        nr::SENDTO if is_stream(fd) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
-        nr::RECVFROM if flags & MSG_WAITALL != 0 && is_stream(fd) => {
+        nr::SENDTO if flags & NOT_A_STREAM == 0 && is_stream(fd) => {
+            parts::start(live, Part::Stream, nr, args, &mut uc.gregs)
+        }
+        nr::RECVFROM if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL && is_stream(fd) => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
         _ => assisted(live, nr, args, uc),
@@ -140,7 +147,16 @@ fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucont
 
 /// Serves a call in the engine, or has it run in its stub once all that its arguments point to is resident.
 pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    match live.with(move |cx| serve(live, cx, nr, args)) {
+    let outcome = live.with(move |cx| serve(live, cx, nr, args));
+    if let Outcome::Run(slot, _) = outcome
+        // SAFETY: the slot is this call's.
+        && let Some(mask) = unsafe { (*gate::state(slot)).waits_with }
+        && let Some(thread) = threads::current(live, uc)
+    {
+        // A signal that is held back may be what the call waits for.
+        thread.let_come(mask);
+    }
+    match outcome {
         Outcome::Done(value) => uc.gregs.rax = value as u64,
         Outcome::Run(slot, args) => parts::run(slot, Part::Whole, nr, args, &mut uc.gregs),
     }
@@ -151,6 +167,8 @@ fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6]) -> O
         return Outcome::Done(value);
     }
     let mut pins = Pins::new(live);
+    // SAFETY: the slot is this call's.
+    unsafe { (*gate::state(pins.slot())).waits_with = None };
     if nr == nr::IOCTL && args[1] == 0x8912 {
         // SIOCGIFCONF: struct ifconf has a length and a pointer.
         let mut ifconf = [0u8; 16];
@@ -193,28 +211,27 @@ pub fn read<const N: usize>(live: &'static Live, at: usize) -> Option<[u8; N]> {
 
 /// Writes a structure of the program's.
 fn write<const N: usize>(live: &'static Live, at: usize, bytes: [u8; N]) -> bool {
+    if !overlaps_arena(at, N) {
+        return assist::poke(at, &bytes);
+    }
     live.with(move |cx| assist::copy_out(live, cx, at, &bytes))
 }
 
 /// Whether an array of `struct iovec` names more managed memory than may be resident at once. One that the kernel will refuse does
 /// not.
 fn is_long_vector(live: &'static Live, vec: usize, count: usize) -> bool {
+    if count > assist::IOV_MAX {
+        return false;
+    }
     live.with(move |cx| {
         let mut bytes = 0usize;
-        for i in 0..count.min(assist::IOV_MAX) {
-            let mut iov = [0u8; 16];
-            if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
-                return false;
-            }
-            let (base, len) = (word(&iov, 0), word(&iov, 8));
-            if (len as isize) < 0 || base.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
-                return false;
-            }
+        let right = assist::each_iovec(live, cx, vec, count, |base, len| {
             if overlaps_arena(base, len) {
                 bytes = bytes.saturating_add(len);
             }
-        }
-        bytes > assist::window_bytes(live)
+            (len as isize) >= 0 && base.checked_add(len).is_some_and(|end| end <= TASK_SIZE)
+        });
+        right && bytes > assist::window_bytes(live)
     })
 }
 
@@ -237,32 +254,31 @@ fn mask_argument(nr: usize) -> Option<usize> {
 
 /// A handler that runs while the call waits has the call's mask: our signals must not be in it.
 fn replace_mask(pins: &mut Pins<'_>, cx: &mut Cx, nr: usize, at: usize, args: &mut [usize; 6]) {
-    let to = gate::state(pins.slot());
+    // SAFETY: the slot is this call's until it returns.
+    let state = unsafe { &mut *gate::state(pins.slot()) };
     let mut from = args[at];
     let mut pair = [0u8; 16];
     if nr == nr::PSELECT6 {
         if from == 0 || !assist::peek(from, &mut pair) {
             return;
         }
-        from = usize::from_le_bytes(pair[..8].try_into().expect("8 bytes"));
+        from = word(&pair, 0);
     }
     let mut mask = [0u8; 8];
-    if pins.pin(cx, from, mask.len()).is_err() {
+    if from == 0 || pins.pin(cx, from, mask.len()).is_err() || !assist::peek(from, &mut mask) {
         return;
     }
-    if from == 0 || !assist::peek(from, &mut mask) || u64::from_le_bytes(mask) & OURS == 0 {
+    let mask = u64::from_le_bytes(mask);
+    state.waits_with = Some(mask);
+    if mask & OURS == 0 {
         return;
     }
-    // SAFETY: the slot is this call's until it returns.
-    unsafe {
-        (*to).mask = u64::from_le_bytes(mask) & !OURS;
-        let place = &raw const (*to).mask as usize;
-        if nr == nr::PSELECT6 {
-            (*to).pair = [place, usize::from_le_bytes(pair[8..].try_into().expect("8 bytes"))];
-            args[at] = &raw const (*to).pair as usize;
-        } else {
-            args[at] = place;
-        }
+    state.mask = mask & !OURS;
+    let place = &raw const state.mask as usize;
+    args[at] = place;
+    if nr == nr::PSELECT6 {
+        state.pair = [place, word(&pair, 8)];
+        args[at] = state.pair.as_ptr() as usize;
     }
 }
 

@@ -2,7 +2,7 @@
 //! functions, whose fresh mappings no filter can recognise.
 #![cfg_attr(not(test), no_std)]
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_engine::layout::overlaps_arena;
 use outswap_engine::{gate, init, rlimits};
@@ -16,9 +16,9 @@ unsafe extern "C" {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static INIT: extern "C" fn() = {
-    extern "C" fn start() {
-        init::ensure();
+static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = {
+    extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+        init::start(environment);
     }
     start
 };

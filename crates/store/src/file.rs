@@ -177,6 +177,8 @@ pub(crate) struct FileTier {
     /// Keeps a number for the file of a child, when the program has used up all others.
     spare_fd: AtomicI32,
     open_error: AtomicI32,
+    /// Children may read the own file. Private memory: who shares a table must not be able to say that nobody does.
+    shared: AtomicBool,
     /// The process that this is.
     pid: AtomicI32,
     /// Its number in the family + 1; 0 for none.
@@ -222,16 +224,18 @@ pub(crate) struct ForkedUse {
     users: [u8; MAX_VOLUMES],
     /// The child's number in the family + 1.
     process: u32,
+    /// Something that the child needs will not be freed while the file is open anywhere.
+    pinned: bool,
 }
 
 /// The child needs nothing of the file.
 const NO_USER: u8 = u8::MAX;
 
 impl ForkedUse {
-    pub const NONE: ForkedUse = ForkedUse { users: [NO_USER; MAX_VOLUMES], process: 0 };
+    pub const NONE: ForkedUse = ForkedUse { users: [NO_USER; MAX_VOLUMES], process: 0, pinned: false };
 
     pub fn is_pinned(self) -> bool {
-        self.users.contains(&(FOR_EVER as u8))
+        self.pinned
     }
 }
 
@@ -373,6 +377,40 @@ impl FileTier {
         }
     }
 
+    /// Whether children read a file that this process can still write.
+    pub fn is_writing_shared(&self) -> bool {
+        self.shared.load(Acquire)
+    }
+
+    /// Goes on in a new file where children may read the own one, to which nothing of this process can write afterwards. Its
+    /// segments are not freed one by one any more, but all at once, when nobody needs any. Without a new file there is none to
+    /// write to. No other call may be in progress.
+    pub fn give_up_writing<I: FileIo>(&self, io: &I, stats: &StoreStats) {
+        // A vforked child has a table of descriptors of its own: the file is its parent's to give up.
+        if !self.is_writing_shared() || os::getpid() != self.pid.load(Relaxed) {
+            return;
+        }
+        self.flush_open(io, stats);
+        if let Some(own) = self.own()
+            && self.volumes[own].live_segments.load(Acquire) == 0
+        {
+            self.volumes[own].state.store(CLOSING, SeqCst);
+        }
+        self.begin_own(io);
+    }
+
+    /// Has a new file, or none, instead of the one that was written.
+    fn begin_own<I: FileIo>(&self, io: &I) -> bool {
+        Self::close(&self.write_fd);
+        self.own.store(0, Release);
+        self.shared.store(false, Release);
+        for buffer in self.buffers.lock().iter_mut().filter(|b| b.state == BufferState::Stuck) {
+            buffer.state = BufferState::Kept;
+        }
+        self.close_idle();
+        self.open_own(io)
+    }
+
     /// Closes the directory: children forked from now on have no file to write to.
     pub fn leave_directory(&self) {
         Self::close(&self.directory_fd);
@@ -494,7 +532,15 @@ impl FileTier {
             return self.write_fd().map(|fd| io.pread(fd, buf, offset));
         }
         let volume = self.volume(segment);
-        let done = volume.reading(|fd| io.pread(fd, buf, offset));
+        let done = volume.reading(|fd| match io.pread(fd, buf, offset) {
+            Err(Errno::EINVAL) => {
+                // Flags belong to all who inherited the descriptor: one of them has set O_DIRECT.
+                const F_SETFL: usize = 4;
+                let _ = os::fcntl(fd, F_SETFL, 0);
+                io.pread(fd, buf, offset)
+            }
+            done => done,
+        });
         if volume.state.load(SeqCst) == CLOSING {
             self.close_idle();
         }
@@ -992,17 +1038,22 @@ impl FileTier {
 
     // ---- fork and exit ----
 
-    /// Writes out and closes the open segment, and reserves what the child needs in the tables of the files.
-    pub fn fork_prepare<I: FileIo>(&self, io: &I, stats: &StoreStats) -> ForkedUse {
+    /// Writes out and closes the open segment. Failing, the buffer keeps it.
+    fn flush_open<I: FileIo>(&self, io: &I, stats: &StoreStats) {
         let open = {
             let mut buffers = self.buffers.lock();
             let open = buffers.iter().position(|b| b.state == BufferState::Open);
             open.inspect(|&i| buffers[i].state = BufferState::Writing)
         };
         if let Some(i) = open {
-            // Failing, both keep the bytes.
             let _ = self.flush(io, i, stats);
         }
+    }
+
+    /// Writes out and closes the open segment, and reserves what the child needs in the tables of the files.
+    pub fn fork_prepare<I: FileIo>(&self, io: &I, stats: &StoreStats) -> ForkedUse {
+        // Failing, both keep the bytes.
+        self.flush_open(io, stats);
         self.forget_kept(io);
         self.close_idle();
         self.collect(io, true);
@@ -1010,9 +1061,12 @@ impl FileTier {
         for (index, volume) in self.volumes.iter().enumerate() {
             if volume.state.load(SeqCst) == HELD && volume.live_segments.load(Acquire) > 0 {
                 forked.users[index] = self.share(index, volume) as u8;
+                // What this process itself does not hold as a numbered user, nobody will free.
+                let freed = self.own() == Some(index) || volume.user.load(Relaxed) != FOR_EVER as u32;
+                forked.pinned |= freed && forked.users[index] == FOR_EVER as u8;
             }
         }
-        add(&stats.pinned_forks, forked.is_pinned() as u64);
+        add(&stats.pinned_forks, forked.pinned as u64);
         let files = self.volumes.iter().zip(forked.users).filter(|(_, user)| *user != NO_USER);
         let files = files.filter_map(|(volume, _)| (volume.family.load(Relaxed) as usize).checked_sub(1));
         forked.process = self.family().reserve(files).map_or(0, |process| process as u32 + 1);
@@ -1022,7 +1076,13 @@ impl FileTier {
     /// Marks what this process needs of a file as needed by a child, too. Returns the child's number there.
     fn share(&self, index: usize, volume: &Volume) -> usize {
         let own = self.own() == Some(index);
+        if !own && volume.user.load(Relaxed) == FOR_EVER as u32 {
+            return FOR_EVER;
+        }
         let table = if own { volume.share(self.segment_count) } else { volume.table() };
+        if own {
+            self.shared.store(true, Release);
+        }
         let reserve = |table: &Table| {
             table.users.reserve().or_else(|| {
                 volume.reap();
@@ -1062,6 +1122,10 @@ impl FileTier {
         if child_pid > 0 {
             self.keys.renew(|secret| io.random(secret).is_ok());
         }
+        // One that could not be had before.
+        if self.own().is_none() {
+            self.open_own(io);
+        }
     }
 
     /// In the child, before anything else: `parent_pid` is the parent's own idea of its process id. Afterwards the child
@@ -1073,8 +1137,6 @@ impl FileTier {
         let pid = os::getpid();
         self.pid.store(pid, Relaxed);
         self.keys.renew(|secret| io.random(secret).is_ok());
-        Self::close(&self.write_fd);
-        self.own.store(0, Release);
         for until in [&self.retry_at_ns, &self.reaped_at_ns, &self.clean_at_ns] {
             until.store(0, Relaxed);
         }
@@ -1085,11 +1147,7 @@ impl FileTier {
         for (volume, user) in self.volumes.iter().zip(forked.users) {
             volume.begin_child(user as usize, pid, pids_unknown);
         }
-        for buffer in self.buffers.lock().iter_mut().filter(|b| b.state == BufferState::Stuck) {
-            buffer.state = BufferState::Kept;
-        }
-        self.close_idle();
-        add(&stats.forks_without_file, !self.open_own(io) as u64);
+        add(&stats.forks_without_file, !self.begin_own(io) as u64);
     }
 
     /// A buffer with a segment of another process's file that was never written: its memory, with what is filled of it, and

@@ -461,7 +461,22 @@ impl<I: FileIo> Tiers<I> {
         }
     }
 
-    /// In a forked child: makes what the parent could not write before the fork the child's own, sealed anew.
+    /// Whether the process can write to a file that its children may read, see [`Tiers::give_up_writing`].
+    pub fn is_writing_shared(&self) -> bool {
+        self.file_tier.is_some() && self.file.is_writing_shared()
+    }
+
+    /// Before the process gives up rights that its children keep: afterwards it cannot change what they read, which is then in
+    /// a file that it only reads as well. What it swaps out later goes to a new file; where none can be made, the tier is full.
+    /// No other call may be in progress anywhere in the process. Does nothing in a vforked child.
+    pub fn give_up_writing(&self) {
+        if self.file_tier.is_some() {
+            self.file.give_up_writing(&self.io, &self.stats);
+            self.adopt();
+        }
+    }
+
+    /// Makes what could not be written to the file before, in a forked child to its parent's, the own file's, sealed anew.
     fn adopt(&self) {
         for index in 0..file::BUFFERS {
             let Some((at, len, from)) = self.file.kept(index) else { continue };

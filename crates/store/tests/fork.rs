@@ -5,7 +5,7 @@ use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tier
 use outswap_store::{FileIo, LiveIo, MAX_USERS, MAX_VOLUMES};
 use outswap_sys::signal::{bit, set_mask};
 use outswap_sys::{Errno, nr, os, syscall0, syscall1, syscall2, syscall4};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
 
@@ -260,8 +260,12 @@ fn ancestors_files_are_only_read() {
             assert_eq!(access(fd), os::O_RDONLY, "descriptor {fd}");
             assert!(os::pwrite(fd, b"overwritten", 0).is_err() && os::punch_hole(fd, 0, 1 << 20).is_err());
             assert!(os::ftruncate(fd, 0).is_err());
+            // Harms nobody who reads through the same.
+            let _ = os::fcntl(fd, F_SETFL, O_DIRECT);
         }
     }
+    const F_SETFL: usize = 4;
+    const O_DIRECT: usize = 0o40000;
     let others = open_descriptors();
     let mut bed = Bed::new(&[file(0)]);
     check_rights(&mut bed, &others, 0);
@@ -287,6 +291,58 @@ fn ancestors_files_are_only_read() {
     assert_eq!(wait(child), 0);
     assert!(size >= size_of_file(own) - SEGMENT_BYTES as isize, "only the open segment is written by a fork");
     (0..500).for_each(|slot| bed.check(slot, slot));
+}
+
+/// Who gave up writing to what its children read cannot change it; both go on, in files of their own.
+fn what_children_read_is_given_up() {
+    const F_GETFL: usize = 3;
+    let writable = |bed: &Bed| bed.store.descriptors().filter(|&fd| access(fd) != os::O_RDONLY).collect::<Vec<_>>();
+    let mut bed = Bed::new(&[file(0)]);
+    (0..700).for_each(|slot| bed.put(slot, slot));
+    let before = bed.store.file_descriptor().expect("a file");
+    bed.store.give_up_writing();
+    assert_eq!(bed.store.file_descriptor(), Some(before), "nobody else reads it");
+    for round in 0..40 {
+        let gate = Gate::new();
+        let first = round % 7 * 100;
+        let child = bed.fork(|bed| {
+            bed.store.give_up_writing();
+            gate.pass();
+            (0..700).for_each(|slot| bed.check(slot, slot));
+            (2000..2200).for_each(|slot| bed.put(slot, slot));
+            let grandchild = bed.fork(|bed| {
+                (0..700).chain(2000..2200).for_each(|slot| bed.check(slot, slot));
+            });
+            bed.store.give_up_writing();
+            (2000..2200).for_each(|slot| bed.check(slot, slot));
+            assert_eq!(wait(grandchild), 0);
+        });
+        assert!(bed.store.is_writing_shared());
+        let old = os::fstat(bed.store.file_descriptor().expect("a file")).expect("open").inode;
+        bed.store.give_up_writing();
+        assert!(!bed.store.is_writing_shared());
+        let now = writable(&bed);
+        assert!(now.len() == 1 && os::fstat(now[0]).expect("open").inode != old, "{now:?}");
+        // Each round the same pages leave the oldest file, so that it is closed in the end.
+        for slot in first..first + 100 {
+            bed.check(slot, slot);
+            bed.free(slot);
+            bed.put(slot, slot);
+        }
+        gate.open();
+        assert_eq!(wait(child), 0);
+        (0..700).for_each(|slot| bed.check(slot, slot));
+        assert!(bed.store.descriptors().count() <= 4 + 8 && os::fcntl(now[0], F_GETFL, 0).is_ok());
+    }
+    assert_eq!(bed.store.stats().corruptions.load(Relaxed), 0);
+    // Without a directory there is no new file: then nothing is written at all, and everything is still there.
+    let child = bed.fork(|bed| (0..700).for_each(|slot| bed.check(slot, slot)));
+    bed.store.leave_directory();
+    bed.store.give_up_writing();
+    assert!(writable(&bed).is_empty() && bed.store.file_error() == Some(Errno::ENOENT));
+    assert_eq!(bed.try_put(3000, 1), Err(StoreError::Full));
+    assert_eq!(wait(child), 0);
+    (0..700).for_each(|slot| bed.check(slot, slot));
 }
 
 /// Beyond the children that a file's table has room for, what is shared stays; what each writes itself is freed as ever.
@@ -424,6 +480,79 @@ fn a_file_needs_no_descriptor_or_path_at_the_fork() {
     let _ = inside || std::fs::remove_dir(&empty).is_ok();
 }
 
+/// A family of processes that put, free, read, fork, end and are killed at random: each sees its own pages.
+fn random_families(tiers: &[TierConfig], seeds: std::ops::Range<u64>) {
+    const SLOTS: u32 = 1500;
+    const DEPTH: u32 = 20;
+    const FORKS: u32 = 40;
+    fn next(state: &mut u64) -> u32 {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*state >> 33) as u32
+    }
+    fn live(bed: &mut Bed, state: &mut u64, model: &mut [u32], depth: u32, forks: &AtomicU32) {
+        let mut children: Vec<(i32, bool)> = Vec::new();
+        for _ in 0..40 {
+            // A run of slots: segments must become empty now and then.
+            let (first, count) = (next(state) % SLOTS, 1 + next(state) % 100);
+            let slots = first..(first + count).min(SLOTS);
+            match next(state) % 16 {
+                0..7 => {
+                    for slot in slots.filter(|&slot| model[slot as usize] == 0).collect::<Vec<_>>() {
+                        let seed = next(state) | 1;
+                        if bed.try_put(slot, seed).is_ok() {
+                            model[slot as usize] = seed;
+                        }
+                    }
+                }
+                7..11 => {
+                    for slot in slots {
+                        if std::mem::take(&mut model[slot as usize]) != 0 {
+                            bed.free(slot);
+                        }
+                    }
+                }
+                11..14 => slots
+                    .filter(|&slot| model[slot as usize] != 0)
+                    .for_each(|slot| bed.check(slot, model[slot as usize])),
+                14 if next(state).is_multiple_of(4) => bed.store.give_up_writing(),
+                14 => drop(bed.store.shrink(1 << 18, bed.worker)),
+                _ if depth < DEPTH && children.len() < 3 && forks.fetch_add(1, Relaxed) < FORKS => {
+                    let (mut its, killed) = (*state ^ 0x5555, next(state).is_multiple_of(3));
+                    let child = bed.fork(|bed| {
+                        let deeper = depth + 1 + next(&mut its) % 6;
+                        live(bed, &mut its, model, deeper, forks);
+                        if killed {
+                            let _ = os::kill(os::getpid(), 9);
+                        }
+                    });
+                    if next(state).is_multiple_of(2) {
+                        assert_eq!(wait(child), if killed { 9 } else { 0 });
+                    } else {
+                        children.push((child, killed));
+                    }
+                }
+                _ => {}
+            }
+        }
+        (0..SLOTS).filter(|&slot| model[slot as usize] != 0).for_each(|slot| bed.check(slot, model[slot as usize]));
+        for (child, killed) in children {
+            assert_eq!(wait(child), if killed { 9 } else { 0 }, "a child of process {}", os::getpid());
+        }
+        (0..SLOTS).filter(|&slot| model[slot as usize] != 0).for_each(|slot| bed.check(slot, model[slot as usize]));
+        assert_eq!(bed.store.stats().corruptions.load(Relaxed), 0);
+    }
+    for seed in seeds {
+        println!("fork: family {seed}");
+        let flags = os::MAP_SHARED | os::MAP_ANONYMOUS;
+        // SAFETY: no address given, so nothing is replaced.
+        let at =
+            unsafe { os::mmap(0, PAGE_BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0) }.expect("a shared page");
+        // SAFETY: fresh shared memory, zero is a valid value, never unmapped.
+        let forks = unsafe { &*(at as *const AtomicU32) };
+        live(&mut Bed::new(tiers), &mut { seed }, &mut [0; SLOTS as usize], 0, forks);
+    }
+}
+
 fn pending() -> u64 {
     let mut set = 0u64;
     // SAFETY: `set` lives through the call.
@@ -478,7 +607,7 @@ fn little_address_space_is_enough() {
 fn main() {
     let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 15] = [
+    let scenarios: [Scenario; 19] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -487,11 +616,15 @@ fn main() {
         ("the limit is the tree's", &the_limit_is_the_trees),
         ("entries are used again", &entries_are_used_again),
         ("ancestors' files are only read", &ancestors_files_are_only_read),
+        ("what children read is given up", &what_children_read_is_given_up),
         ("with many sharers own segments are freed", &with_many_sharers_own_segments_are_freed),
         ("long chains of forks keep all data", &long_chains_of_forks_keep_all_data),
         ("chains of forks that keep nothing have no end", &chains_of_forks_that_keep_nothing_have_no_end),
         ("what a dead parent left counts", &what_a_dead_parent_left_counts),
         ("a file needs no descriptor or path at the fork", &a_file_needs_no_descriptor_or_path_at_the_fork),
+        ("random families over a file", &|| random_families(&[file(0)], 0..4)),
+        ("random families over a small file", &|| random_families(&[file(30)], 4..8)),
+        ("random families over two tiers", &|| random_families(&[lz4(500_000), file(0)], 8..12)),
         ("a limit of file size kills nobody", &a_limit_of_file_size_kills_nobody),
         ("little address space is enough", &little_address_space_is_enough),
     ];
