@@ -108,10 +108,9 @@ pub fn ensure() -> Option<&'static Live> {
 
 fn setup_or_tell(environment: *const *const c_char) {
     // SAFETY: an array of strings that ends with a null pointer.
-    let Some(control) = unsafe { find_variable(environment, control::ENV.as_bytes()) }.and_then(open_control) else {
-        return;
-    };
-    rlimits::begin_setup();
+    let variable = |key| unsafe { find_variable(environment, key) };
+    let Some(control) = variable(control::ENV.as_bytes()).and_then(open_control) else { return };
+    rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default());
     if let Err(error) = setup(control) {
         rlimits::give_up_setup();
         control.processes_unmanaged.fetch_add(1, Relaxed);
@@ -182,15 +181,6 @@ fn close_both(opened: &Opened) {
         let _ = os::close(config);
         let _ = os::close(shared);
     }
-}
-
-/// Reads a variable of the environment that this process was started with. Returns the length of the value; `None` where there is
-/// none, or one that is longer than `value`.
-pub fn variable(key: &[u8], value: &mut [u8]) -> Option<usize> {
-    // SAFETY: an array of strings that ends with a null pointer.
-    let found = unsafe { find_variable(environment()?, key)? };
-    value.get_mut(..found.len())?.copy_from_slice(found);
-    Some(found.len())
 }
 
 /// The value of a variable. Of several, the first.

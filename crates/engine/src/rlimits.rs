@@ -11,7 +11,6 @@
 //! gets them.
 use crate::assist;
 use crate::budget;
-use crate::init;
 use crate::live::{self, Live};
 use crate::source::Source;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -160,13 +159,11 @@ impl HandedOn {
 }
 
 /// Before anything is reserved in a process: raises the kernel's soft limits as far as they go. The program goes on seeing
-/// those that it had.
-pub fn begin_setup() {
-    let mut text = [0u8; HANDED_BYTES + 1];
-    let len = init::variable(VARIABLE, &mut text).unwrap_or(0);
+/// those that it had, or those that were handed on to it (the value of [`VARIABLE`]).
+pub fn begin_setup(handed_on: &[u8]) {
     for kept in &KEPT {
         let found = kernel_limit(kept.resource);
-        let handed = HandedOn::find(&text[..len], kept.resource).filter(|(_, kernel)| *kernel == found);
+        let handed = HandedOn::find(handed_on, kept.resource).filter(|(_, kernel)| *kernel == found);
         let raised = Limit { soft: found.hard, hard: found.hard };
         let is_raised = found != raised && set_kernel_limit(kept.resource, raised).is_ok();
         kept.program.set(handed.map_or(found, |(program, _)| program));
