@@ -9,10 +9,10 @@ const LOW_FD: usize = 100;
 /// Limit the number is taken from where the real one is higher. A process's descriptor table is as long as its
 /// highest descriptor, and is copied at each fork, so a number just below a limit of a million would be dear.
 const HIGH_FD: usize = 1024;
-/// Descriptors left free above it.
-const SPARE_FDS: usize = 16;
-/// How far a run inside a run keeps from the numbers of the other.
-const LEVEL_FDS: usize = 32;
+/// Descriptors left free above it: more than the engine of a managed process guards.
+const SPARE_FDS: usize = 96;
+/// How far a run inside a run keeps from the numbers of the other, which guards as many.
+const LEVEL_FDS: usize = 96;
 
 const MFD_CLOEXEC: usize = 1;
 const MFD_ALLOW_SEALING: usize = 2;
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn the_descriptor_is_high_but_not_dear() {
-        for (limit, lowest) in [(1024, 1008), (1 << 30, 1008), (256, 240), (116, 100), (64, 32), (8, 4)] {
+        for (limit, lowest) in [(1024, 928), (1 << 30, 928), (256, 160), (196, 100), (116, 58), (64, 32), (8, 4)] {
             assert_eq!(lowest_fd(limit, None), lowest);
         }
-        assert_eq!(lowest_fd(1024, Some(1008)), 976, "away from what the run around this one guards");
+        assert_eq!(lowest_fd(1024, Some(928)), 832, "away from what the run around this one guards");
         assert_eq!(lowest_fd(1024, Some(110)), 512);
     }
 

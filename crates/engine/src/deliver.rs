@@ -383,9 +383,52 @@ fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
     unsafe { outswap_sys::syscall4(nr::RT_TGSIGQUEUEINFO, pid, tid, signal as usize, info) };
 }
 
+/// Calls that wait, and that a signal ends with `EINTR` where its handler does not want them to be started again.
+const SLOW_CALLS: &[usize] = &[
+    nr::READ,
+    nr::WRITE,
+    nr::READV,
+    nr::WRITEV,
+    nr::PREAD64,
+    nr::PWRITE64,
+    nr::PREADV,
+    nr::PWRITEV,
+    nr::PREADV2,
+    nr::PWRITEV2,
+    nr::RECVFROM,
+    nr::SENDTO,
+    nr::RECVMSG,
+    nr::SENDMSG,
+    nr::RECVMMSG,
+    nr::SENDMMSG,
+    nr::ACCEPT,
+    nr::ACCEPT4,
+    nr::CONNECT,
+    nr::WAIT4,
+    nr::WAITID,
+    nr::FUTEX,
+    nr::OPEN,
+    nr::OPENAT,
+    nr::IOCTL,
+    nr::FCNTL,
+    nr::FLOCK,
+    nr::SEMOP,
+    nr::SEMTIMEDOP,
+    nr::MSGSND,
+    nr::MSGRCV,
+    nr::MQ_TIMEDSEND,
+    nr::MQ_TIMEDRECEIVE,
+    nr::GETRANDOM,
+    nr::SPLICE,
+    nr::SENDFILE,
+];
+
 /// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.
 fn interrupt_call(uc: &mut Ucontext) {
     let mut code = [0u8; 2];
+    if !SLOW_CALLS.contains(&(uc.gregs.rax as usize)) {
+        return;
+    }
     if assist::peek(uc.gregs.rip as usize, &mut code) && code == [0x0f, 0x05] {
         uc.gregs.rax = EINTR;
         uc.gregs.rip += 2;

@@ -180,7 +180,10 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         }
     };
     let at = BASE.load(Acquire) + buffer * BUFFER_BYTES;
-    let copied = live.with(move |cx| copy(live, cx, nr, args, at).map(|strings| (strings, Pins::new(live).slot())));
+    // As this process has them: the strings may be copied in another.
+    let limits = rlimits::handed_on();
+    let copied =
+        live.with(move |cx| copy(live, cx, nr, args, at, &limits).map(|strings| (strings, Pins::new(live).slot())));
     let ([path, argv, envp], slot) = match copied {
         Ok(copied) => copied,
         Err(e) => {
@@ -189,20 +192,19 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
             return;
         }
     };
-    tell_if_unmanaged(live, nr, args, path);
+    let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
+    let target = look_ahead(live, nr, args, path);
+    if target != Target::Managed {
+        rlimits::give_to_kernel(target != Target::Fails && rlimits::is_executable(dir, path, flags));
+    }
     let domain = code::randomize();
     if live.is_own_process() {
         budget::begin_exec(live);
+        live.contexts.with(|_| live.engine.store.begin_exec());
     }
     let changed = match nr {
-        nr::EXECVE => {
-            rlimits::hand_on(AT_FDCWD, path, 0);
-            [path, argv, envp, 0, 0, 0]
-        }
-        _ => {
-            rlimits::hand_on(args[0], path, args[4]);
-            [args[0], path, argv, envp, args[4], 0]
-        }
+        nr::EXECVE => [path, argv, envp, 0, 0, 0],
+        _ => [args[0], path, argv, envp, args[4], 0],
     };
     parts::run(slot, Part::Exec, nr, changed, &mut uc.gregs);
     // SAFETY: the slot is this call's.
@@ -215,12 +217,22 @@ pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
     code::restore(domain);
     rlimits::take_back(live);
     if live.is_own_process() {
-        live.contexts.with(|_| budget::exec_failed(live));
+        live.contexts.with(|_| {
+            live.engine.store.exec_failed();
+            budget::exec_failed(live)
+        });
     }
     OWNERS[buffer].store(0, Release);
 }
 
-fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Result<[usize; 3], Errno> {
+fn copy(
+    live: &Live,
+    cx: &mut Cx,
+    nr: usize,
+    args: [usize; 6],
+    at: usize,
+    limits: &rlimits::HandedOn,
+) -> Result<[usize; 3], Errno> {
     let mut buffer = Buffer { at, used: 0 };
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };
     let path = buffer.string(live, cx, path)?;
@@ -242,14 +254,19 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
         }
         i += 1;
     }
+    let mut more = [0usize; 3];
+    let mut n = 0;
+    if follow && !limits.value().is_empty() {
+        more[n] = buffer.text(&[rlimits::VARIABLE, b"=", limits.value()])?;
+        n += 1;
+    }
     let place = found.control.and_then(Place::parse);
     if follow && place.is_some_and(|place| !place.is_same_run(&ours) && place.is_inside(&ours)) {
         // A run that was started inside this one manages the program, and keeps to our limit as well.
-        let envp = buffer.array(live, cx, envp, |_| true, &[])?;
+        let keep = |entry: &[u8]| value_of(entry, rlimits::VARIABLE).is_none();
+        let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
         return Ok([path, argv, envp]);
     }
-    let mut more = [0usize; 2];
-    let mut n = 0;
     let (mark, start) = (buffer.used, buffer.at + buffer.used);
     buffer.put(b"LD_PRELOAD=")?;
     let libraries = until_nul(&live.control.config.preload);
@@ -265,8 +282,8 @@ fn copy(live: &Live, cx: &mut Cx, nr: usize, args: [usize; 6], at: usize) -> Res
         more[n] = buffer.text(&[control::ENV.as_bytes(), b"=", ours.write(&mut value)])?;
         n += 1;
     }
-    let keep =
-        |entry: &[u8]| value_of(entry, control::ENV.as_bytes()).is_none() && value_of(entry, b"LD_PRELOAD").is_none();
+    let ours = [control::ENV.as_bytes(), b"LD_PRELOAD", rlimits::VARIABLE];
+    let keep = |entry: &[u8]| ours.iter().all(|name| value_of(entry, name).is_none());
     let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
     Ok([path, argv, envp])
 }
@@ -327,10 +344,22 @@ fn write_preload(
     Ok(any)
 }
 
-/// Says so if the program about to run should be managed and cannot: it has no dynamic linker, or runs with other rights.
-fn tell_if_unmanaged(live: &Live, nr: usize, args: [usize; 6], path: usize) {
+/// What a program that is to be executed will be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    /// Managed, as far as can be seen.
+    Managed,
+    /// Not managed, or nobody knows.
+    Unmanaged,
+    /// Nothing: its interpreter cannot be executed.
+    Fails,
+}
+
+/// Looks at the program about to run. Says so if it should be managed and cannot: it has no dynamic linker, or runs with other
+/// rights.
+fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Target {
     if live.control.config.no_follow != 0 {
-        return;
+        return Target::Unmanaged;
     }
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
@@ -345,12 +374,21 @@ fn tell_if_unmanaged(live: &Live, nr: usize, args: [usize; 6], path: usize) {
         name[..interpreter.len()].copy_from_slice(interpreter);
         found = look_at(None, &name[..interpreter.len() + 1], &mut head);
     }
-    let Some((status, len)) = found else { return };
+    let Some((status, len)) = found else {
+        let fails = name[0] != 0 && !rlimits::is_executable(AT_FDCWD, name.as_ptr() as usize, 0);
+        return if fails { Target::Fails } else { Target::Unmanaged };
+    };
+    if interpreter(&head[..len.min(LINE_BYTES)]).is_some() {
+        // A script still, beyond what the kernel follows.
+        return Target::Fails;
+    }
     const SET_ID: u32 = 0o6000;
     let why: &[u8] = match is_dynamic(&head[..len]) {
         Some(false) => b"is statically linked",
         Some(true) if status.mode & SET_ID != 0 && os::geteuid() != 0 => b"is set-uid or set-gid",
-        _ => return,
+        // With other rights than its user's the dynamic linker may leave our libraries out.
+        Some(true) if status.mode & SET_ID == 0 && !os::has_mixed_ids() && can_preload(live) => return Target::Managed,
+        _ => return Target::Unmanaged,
     };
     live.control.processes_unmanaged.fetch_add(1, Relaxed);
     let mut text = [0u8; 200];
@@ -361,6 +399,21 @@ fn tell_if_unmanaged(live: &Live, nr: usize, args: [usize; 6], path: usize) {
         at += part.len();
     }
     live.warn(&text[..at]);
+    Target::Unmanaged
+}
+
+/// Whether the libraries are where the dynamic linker will look for them, which in another root directory they may not be.
+fn can_preload(live: &Live) -> bool {
+    const F_OK: usize = 0;
+    let mut libraries = until_nul(&live.control.config.preload).split(|b| *b == b':' || *b == b' ');
+    let mut path = [0u8; 1024];
+    libraries.all(|library| {
+        let Some(place) = path.get_mut(..library.len() + 1) else { return false };
+        place[..library.len()].copy_from_slice(library);
+        place[library.len()] = 0;
+        // SAFETY: a NUL-terminated path that lives through the call.
+        unsafe { outswap_sys::syscall3(nr::FACCESSAT, AT_FDCWD, place.as_ptr() as usize, F_OK) == 0 }
+    })
 }
 
 /// Bytes of a program's header that are looked at.

@@ -8,7 +8,7 @@ use crate::layout::in_arena;
 use crate::live::{self, Live};
 use crate::source::Source;
 use crate::threads::{self, Thread};
-use crate::{assist, budget, exec, foreign, gate, reclaim};
+use crate::{assist, budget, exec, foreign, gate, reclaim, rlimits};
 use core::sync::atomic::Ordering::*;
 use outswap_sys::{Errno, Result, nr, os};
 
@@ -48,13 +48,15 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
-            if let Err(e) = become_child(live, parent_tid) {
+            let own = rlimits::with_all_descriptors(|| {
+                become_child(live, parent_tid).map(|()| live.engine.store.fork_child(ticket))
+            });
+            if let Err(e) = own {
                 // Without its fault source the child would read zeros where its data is: it must not run.
                 live.control.post(b"error: a forked child could not set up its memory and was ended");
                 let _ = e;
                 os::exit_group(125);
             }
-            live.engine.store.fork_child(ticket);
             threads::only_this(thread);
             live.wipe();
         } else {

@@ -28,6 +28,9 @@ const WINDOWS: usize = 1 << 14;
 const MAPPINGS: usize = 1 << 18;
 /// Descriptors that the engine keeps: the control block's two are inherited, the others follow them.
 const FDS: i32 = 64;
+/// What the store's numbers come after: the fault source's two.
+const SOURCE_FDS: i32 = 2;
+const _: () = assert!(SOURCE_FDS + outswap_store::DESCRIPTORS <= FDS);
 
 /// Why a process cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +108,9 @@ pub fn ensure() -> Option<&'static Live> {
 
 fn setup_or_tell(environment: *const *const c_char) {
     // SAFETY: an array of strings that ends with a null pointer.
-    let Some(control) = unsafe { find_variable(environment) }.and_then(open_control) else { return };
+    let Some(control) = unsafe { find_variable(environment, control::ENV.as_bytes()) }.and_then(open_control) else {
+        return;
+    };
     rlimits::begin_setup();
     if let Err(error) = setup(control) {
         rlimits::give_up_setup();
@@ -179,11 +184,20 @@ fn close_both(opened: &Opened) {
     }
 }
 
-/// The value of the control variable. Of several, the first.
+/// Reads a variable of the environment that this process was started with. Returns the length of the value; `None` where there is
+/// none, or one that is longer than `value`.
+pub fn variable(key: &[u8], value: &mut [u8]) -> Option<usize> {
+    // SAFETY: an array of strings that ends with a null pointer.
+    let found = unsafe { find_variable(environment()?, key)? };
+    value.get_mut(..found.len())?.copy_from_slice(found);
+    Some(found.len())
+}
+
+/// The value of a variable. Of several, the first.
 ///
 /// # Safety
 /// An array of pointers to NUL-terminated strings, ended by a null pointer, all of which stays.
-unsafe fn find_variable(environment: *const *const c_char) -> Option<&'static [u8]> {
+unsafe fn find_variable(environment: *const *const c_char, key: &[u8]) -> Option<&'static [u8]> {
     let mut at = environment;
     loop {
         // SAFETY: the array's end was not seen yet.
@@ -193,7 +207,7 @@ unsafe fn find_variable(environment: *const *const c_char) -> Option<&'static [u
         }
         // SAFETY: as the caller says.
         let variable = unsafe { CStr::from_ptr(variable) }.to_bytes();
-        if let Some(value) = variable.strip_prefix(control::ENV.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+        if let Some(value) = variable.strip_prefix(key).and_then(|rest| rest.strip_prefix(b"=")) {
             return Some(value);
         }
         // SAFETY: as above.
@@ -367,7 +381,8 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
     }
     let dir = &control.config.swap_dir;
     let dir = &dir[..dir.iter().position(|b| *b == 0).unwrap_or(dir.len())];
-    let config = outswap_store::Config { tiers: &tiers[..n], slots: slots as u32, directory: dir, min_fd: min_fd + 2 };
+    let config =
+        outswap_store::Config { tiers: &tiers[..n], slots: slots as u32, directory: dir, min_fd: min_fd + SOURCE_FDS };
     Tiers::init(&config).map_err(|_| SetupError::NoMemory)
 }
 
@@ -389,7 +404,7 @@ mod tests {
     fn find(variables: &[&CStr]) -> Option<&'static [u8]> {
         let variables: Vec<_> = variables.iter().map(|v| v.as_ptr()).chain([core::ptr::null()]).collect();
         // SAFETY: literals, and an array that lives through the call.
-        unsafe { find_variable(variables.as_ptr()) }
+        unsafe { find_variable(variables.as_ptr(), control::ENV.as_bytes()) }
     }
 
     #[test]

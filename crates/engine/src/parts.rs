@@ -83,6 +83,7 @@ pub fn finish(live: &'static Live, slot: usize, result: isize, g: &mut Gregs) {
 pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
     let slot = g.rdi as usize;
+    assert!(slot < gate::CALL_SLOTS, "only stubs trap back");
     // SAFETY: the stub was that of a call of this thread, whose slot it still has.
     let state = unsafe { &mut *gate::state(slot) };
     let result = state.result;

@@ -1,11 +1,17 @@
-//! `RLIMIT_AS` and `RLIMIT_DATA`, as the program sees them.
+//! `RLIMIT_AS`, `RLIMIT_DATA` and `RLIMIT_NOFILE`, as the program sees them.
 //!
-//! The kernel would count the engine's terabytes of reserved address space, so it never hears of the limits that the program
-//! sets for itself: they are kept here, copied by fork, held against what the program maps, and handed to the kernel right
-//! before an exec. What was reserved but not touched when a limit was set does not count: allocators reserve in advance, and
-//! ours reserves more than others.
+//! Of the first two the kernel never hears: it would count the engine's terabytes of reserved address space. The limits that
+//! the program sets for itself are kept here, copied by fork, and held against what the program maps. What was reserved but not
+//! touched when a limit was set does not count: allocators reserve in advance, and ours reserves more than others. Of
+//! descriptors the kernel holds the soft limit; it does not hear of a lower hard one, because a forked child needs numbers for
+//! descriptors of the engine's when the program has used up its own.
+//!
+//! A program that is executed and managed finds the limits in its environment ([`VARIABLE`]) and goes on keeping them here. So
+//! nothing that cannot be undone is done before an exec, which may fail. Only for a program that is not managed the kernel
+//! gets them.
 use crate::assist;
 use crate::budget;
+use crate::init;
 use crate::live::{self, Live};
 use crate::source::Source;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -18,6 +24,7 @@ use outswap_sys::{Errno, nr, os, ret, syscall4};
 type Cx = Context<Worker>;
 
 const RLIMIT_DATA: usize = 2;
+const RLIMIT_NOFILE: usize = 7;
 const RLIMIT_AS: usize = 9;
 
 const EPERM: isize = -(Errno::EPERM.0 as isize);
@@ -75,9 +82,13 @@ const fn kept(resource: usize) -> Kept {
         reserve_pages: AtomicU64::new(0),
     }
 }
-static KEPT: [Kept; 2] = [kept(RLIMIT_AS), kept(RLIMIT_DATA)];
+static KEPT: [Kept; 3] = [kept(RLIMIT_AS), kept(RLIMIT_DATA), kept(RLIMIT_NOFILE)];
 const AS: usize = 0;
 const DATA: usize = 1;
+const FILES: usize = 2;
+
+/// Environment variable with the limits of a managed program that the kernel does not know, see [`HandedOn`].
+pub const VARIABLE: &[u8] = b"OUTSWAP_LIMITS";
 /// Held by who changes a limit, inside the engine.
 static CHANGING: SpinLock<()> = SpinLock::new(());
 /// Whether the program has any such limit: else nothing needs to be counted.
@@ -104,28 +115,94 @@ fn sizes() -> Option<[u64; 2]> {
     Some([fields.next()?, fields.nth(4)?])
 }
 
+/// Limits as they are handed on to a program that is executed: for each, what the program set, and what the kernel has. Where
+/// the kernel has something else by then, a program in between, which was not managed, has set its own.
+#[derive(Clone, Copy)]
+pub struct HandedOn {
+    text: [u8; HANDED_BYTES],
+    len: usize,
+}
+/// In hexadecimal digits: the number of the resource, the program's soft and hard limit, and the kernel's.
+const NUMBERS: usize = 5;
+const DIGITS: usize = 16;
+const HANDED_BYTES: usize = KEPT.len() * NUMBERS * DIGITS;
+
+impl HandedOn {
+    fn empty() -> HandedOn {
+        HandedOn { text: [0; HANDED_BYTES], len: 0 }
+    }
+    /// The value of [`VARIABLE`]; empty where the kernel knows all limits.
+    pub fn value(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+    fn add(&mut self, resource: usize, program: Limit, kernel: Limit) {
+        for number in [resource as u64, program.soft, program.hard, kernel.soft, kernel.hard] {
+            for i in (0..DIGITS).rev() {
+                self.text[self.len] = b"0123456789abcdef"[(number >> (4 * i)) as usize & 15];
+                self.len += 1;
+            }
+        }
+    }
+    /// What the program set, and what the kernel had then. None where the text was made by somebody else.
+    fn find(text: &[u8], resource: usize) -> Option<(Limit, Limit)> {
+        text.chunks_exact(NUMBERS * DIGITS).find_map(|limit| {
+            let number = |i: usize| {
+                let digits = core::str::from_utf8(&limit[i * DIGITS..(i + 1) * DIGITS]).ok()?;
+                u64::from_str_radix(digits, 16).ok()
+            };
+            let (program, kernel) =
+                (Limit { soft: number(1)?, hard: number(2)? }, Limit { soft: number(3)?, hard: number(4)? });
+            // Whoever can write the environment can lower limits, but not raise them.
+            let lower = program.soft <= program.hard && program.hard <= kernel.hard;
+            (number(0)? == resource as u64 && lower).then_some((program, kernel))
+        })
+    }
+}
+
 /// Before anything is reserved in a process: raises the kernel's soft limits as far as they go. The program goes on seeing
 /// those that it had.
 pub fn begin_setup() {
-    let sizes = sizes().unwrap_or([0; 2]);
-    for (kept, size) in KEPT.iter().zip(sizes) {
+    let mut text = [0u8; HANDED_BYTES + 1];
+    let len = init::variable(VARIABLE, &mut text).unwrap_or(0);
+    for kept in &KEPT {
         let found = kernel_limit(kept.resource);
+        let handed = HandedOn::find(&text[..len], kept.resource).filter(|(_, kernel)| *kernel == found);
         let raised = Limit { soft: found.hard, hard: found.hard };
         let is_raised = found != raised && set_kernel_limit(kept.resource, raised).is_ok();
-        kept.program.set(found);
+        kept.program.set(handed.map_or(found, |(program, _)| program));
         kept.kernel.set(if is_raised { raised } else { found });
+    }
+    for (kept, size) in KEPT.iter().zip(sizes().unwrap_or([0; 2])) {
         kept.engine_pages.store(size, Relaxed);
     }
     publish();
 }
 
-/// After everything is reserved: what was added since [`begin_setup`] is the engine's.
+/// After everything is reserved and opened: what was added since [`begin_setup`] is the engine's.
 pub fn end_setup() {
     let now = sizes().unwrap_or([0; 2]);
     for (kept, now) in KEPT.iter().zip(now) {
         let before = kept.engine_pages.load(Relaxed);
         kept.engine_pages.store(now.saturating_sub(before), Relaxed);
     }
+    let files = &KEPT[FILES];
+    let limit = Limit { soft: files.program.get().soft, hard: files.kernel.get().hard };
+    if set_kernel_limit(RLIMIT_NOFILE, limit).is_ok() {
+        files.kernel.set(limit);
+    }
+}
+
+/// Runs `f`, which opens descriptors of the engine's, with as many numbers as the kernel's hard limit allows. The caller is the
+/// only thread of its process.
+pub fn with_all_descriptors<R>(f: impl FnOnce() -> R) -> R {
+    let found = kernel_limit(RLIMIT_NOFILE);
+    let all = Limit { soft: found.hard, hard: found.hard };
+    let is_raised = found != all && set_kernel_limit(RLIMIT_NOFILE, all).is_ok();
+    let result = f();
+    if is_raised {
+        let _ = set_kernel_limit(RLIMIT_NOFILE, found);
+    }
+    result
 }
 
 /// The process cannot be managed: the kernel gets its limits back.
@@ -137,10 +214,10 @@ pub fn give_up_setup() {
 }
 
 fn publish() {
-    LIMITED.store(KEPT.iter().any(|kept| kept.program.get().soft != u64::MAX), Relaxed);
+    LIMITED.store(KEPT[..FILES].iter().any(|kept| kept.program.get().soft != u64::MAX), Relaxed);
 }
 
-/// Whether the program has one of these limits. Then all its mappings are to be counted, not only those that may be managed.
+/// Whether the program has a limit of what it maps. Then all its mappings are to be counted, not only those that may be managed.
 pub fn is_limited() -> bool {
     LIMITED.load(Relaxed)
 }
@@ -209,9 +286,10 @@ fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isi
     const CAP_SYS_RESOURCE: u32 = 24;
     let kept = &KEPT[which];
     let _changing = CHANGING.lock(os::wait_a_little);
-    // A vforked child borrows this memory, but its limits are its own: the kernel has them, if it set any.
+    // A vforked child borrows this memory, but its limits are its own: the kernel has them, if it set any. So has it those that
+    // another process set for this one.
     let own = live.is_own_process();
-    let now = if own { kept.kernel.get() } else { kernel_limit(kept.resource) };
+    let now = kernel_limit(kept.resource);
     let before = if now == kept.kernel.get() { kept.program.get() } else { now };
     let Some(wanted) = wanted else { return Ok(before) };
     if wanted.soft > wanted.hard {
@@ -225,11 +303,12 @@ fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isi
         set(wanted)?;
         return Ok(before);
     }
-    if wanted.hard > now.hard {
-        let raised = Limit { soft: wanted.hard, hard: wanted.hard };
-        set(raised)?;
-        kept.kernel.set(raised);
+    let hard = wanted.hard.max(now.hard);
+    let kernel = Limit { soft: if which == FILES { wanted.soft } else { hard }, hard };
+    if kernel != now {
+        set(kernel)?;
     }
+    kept.kernel.set(kernel);
     let (mapped, writable) = live.engine.mapped_pages();
     let reserve = if which == AS { mapped } else { writable }.saturating_sub(live.engine.touched_pages());
     kept.reserve_pages.store(reserve, Relaxed);
@@ -238,13 +317,22 @@ fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isi
     Ok(before)
 }
 
-/// Before an exec of `path` (NUL-terminated, relative to `dir`): gives the kernel the program's limits, which hold for what is
-/// executed. A hard limit cannot be raised again by everybody, so it is lowered only where the exec will hardly fail.
-pub fn hand_on(dir: usize, path: usize, flags: usize) {
-    if KEPT.iter().all(|kept| kept.program.get() == kept.kernel.get()) {
-        return;
+/// Limits of the calling process that the kernel does not know, for a program that it executes.
+pub fn handed_on() -> HandedOn {
+    let mut handed = HandedOn::empty();
+    for kept in &KEPT {
+        let (program, kernel) = (kept.program.get(), kept.kernel.get());
+        // Unless a vforked child set its own.
+        if program != kernel && kernel_limit(kept.resource) == kernel {
+            handed.add(kept.resource, program, kernel);
+        }
     }
-    let runs = is_executable(dir, path, flags);
+    handed
+}
+
+/// Before an exec of a program that will not be managed: gives the kernel the limits, which hold for what is executed. A hard
+/// limit cannot be raised again by everybody, so it is lowered only where the exec will hardly fail.
+pub fn give_to_kernel(runs: bool) {
     for kept in &KEPT {
         let (program, kernel) = (kept.program.get(), kept.kernel.get());
         // Unless a vforked child set its own.
@@ -255,23 +343,25 @@ pub fn hand_on(dir: usize, path: usize, flags: usize) {
     }
 }
 
-/// After an exec that failed: undoes [`hand_on`] as far as it can be.
+/// After an exec that failed: undoes [`give_to_kernel`] as far as it can be.
 pub fn take_back(live: &Live) {
     for kept in &KEPT {
         let (program, kernel, now) = (kept.program.get(), kept.kernel.get(), kernel_limit(kept.resource));
-        let handed_on = now.soft == program.soft && (now.hard == program.hard || now.hard == kernel.hard);
-        if now == kernel || !handed_on || set_kernel_limit(kept.resource, kernel).is_ok() {
+        let given = now.soft == program.soft && (now.hard == program.hard || now.hard == kernel.hard);
+        if now == kernel || !given || set_kernel_limit(kept.resource, kernel).is_ok() {
             continue;
         }
-        let rest = Limit { soft: now.hard, hard: now.hard };
+        let soft = if kept.resource == RLIMIT_NOFILE { now.soft } else { now.hard };
+        let rest = Limit { soft, hard: now.hard };
         if set_kernel_limit(kept.resource, rest).is_ok() && live.is_own_process() {
             kept.kernel.set(rest);
         }
     }
 }
 
-/// Whether an exec of a file will probably succeed: it is there, may be executed, and is of a kind that the kernel runs.
-fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
+/// Whether an exec of a file (NUL-terminated path, relative to `dir`) will probably succeed: it is there, may be executed, and is
+/// of a kind that the kernel runs.
+pub fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
     const X_OK: usize = 1;
     const AT_EACCESS: usize = 0x200;
     const AT_SYMLINK_NOFOLLOW: usize = 0x100;
@@ -293,12 +383,78 @@ fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
         let Ok(fd) = opened else { return true };
         fd as i32
     };
-    let mut head = [0u8; 4];
+    let mut head = [0u8; ELF_HEADER_BYTES];
+    let is_regular = os::fstat(fd).is_ok_and(|status| status.is_regular());
     let len = os::pread(fd, &mut head, 0);
     if !empty {
         let _ = os::close(fd);
     }
-    len.is_err() || &head == b"\x7fELF" || head.starts_with(b"#!")
+    is_regular && len.map_or(true, |len| head.starts_with(b"#!") || is_program(&head[..len]))
+}
+
+/// Bytes of the header of a 64-bit ELF file; that of a 32-bit one is shorter.
+const ELF_HEADER_BYTES: usize = 64;
+
+/// Whether a file begins like an ELF program for this machine, with program headers after it.
+fn is_program(head: &[u8]) -> bool {
+    const ET_EXEC: u8 = 2;
+    const ET_DYN: u8 = 3;
+    const EM_386: u8 = 3;
+    const EM_X86_64: u8 = 62;
+    head.len() == ELF_HEADER_BYTES
+        && head.starts_with(b"\x7fELF")
+        && matches!(head[16], ET_EXEC | ET_DYN)
+        && matches!(head[18], EM_386 | EM_X86_64)
 }
 /// So that a FIFO without a writer is not waited for.
 const O_NONBLOCK: usize = 0o4000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: Limit = Limit { soft: 1024, hard: u64::MAX };
+
+    #[test]
+    fn limits_that_are_handed_on_are_found_again() {
+        let mut handed = HandedOn::empty();
+        assert_eq!(HandedOn::find(handed.value(), RLIMIT_AS), None);
+        let limits = [
+            (RLIMIT_AS, Limit { soft: 1 << 31, hard: 1 << 32 }),
+            (RLIMIT_DATA, Limit { soft: 0, hard: u64::MAX }),
+            (RLIMIT_NOFILE, Limit { soft: 32, hard: 32 }),
+        ];
+        limits.iter().for_each(|(resource, program)| handed.add(*resource, *program, KERNEL));
+        assert_eq!(handed.value().len(), HANDED_BYTES);
+        for (resource, program) in limits {
+            assert_eq!(HandedOn::find(handed.value(), resource), Some((program, KERNEL)));
+        }
+    }
+
+    #[test]
+    fn limits_that_nobody_handed_on_are_none() {
+        let mut handed = HandedOn::empty();
+        handed.add(RLIMIT_AS, Limit { soft: 5, hard: 10 }, Limit { soft: 9, hard: 9 });
+        assert_eq!(HandedOn::find(handed.value(), RLIMIT_AS), None, "above the kernel's");
+        let mut handed = HandedOn::empty();
+        handed.add(RLIMIT_AS, Limit { soft: 10, hard: 5 }, KERNEL);
+        assert_eq!(HandedOn::find(handed.value(), RLIMIT_AS), None, "soft above hard");
+        for text in [b"".as_slice(), b"9", &[b'x'; HANDED_BYTES], &[0xff; HANDED_BYTES], &[b'0'; HANDED_BYTES]] {
+            assert_eq!(HandedOn::find(text, RLIMIT_AS), None);
+        }
+    }
+
+    #[test]
+    fn headers_tell_what_may_be_a_program() {
+        let mut head = [0u8; ELF_HEADER_BYTES];
+        assert!(!is_program(&head));
+        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (head[16], head[18]) = (3, 62);
+        assert!(is_program(&head));
+        assert!(!is_program(&head[..ELF_HEADER_BYTES - 1]), "cut");
+        head[16] = 1;
+        assert!(!is_program(&head), "an object file");
+        (head[16], head[18]) = (2, 183);
+        assert!(!is_program(&head), "of another machine");
+    }
+}

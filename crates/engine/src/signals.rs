@@ -115,7 +115,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
     let Some(live) = try_live() else { return fall(signal) };
-    threads::current(live, ucontext);
+    threads::adopt(live, ucontext);
     let mut signal = signal;
     let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
     let ours = match live.source() {

@@ -217,6 +217,13 @@ fn by_stack(sp: usize) -> Option<&'static Thread> {
     all().get(index)
 }
 
+/// Makes sure that the calling thread has a stack of ours from now on, where there is room for one.
+pub fn adopt(live: &Live, uc: &mut Ucontext) {
+    if uc.stack.flags & SS_DISABLE != 0 || by_stack(uc.stack.sp).is_none() {
+        current(live, uc);
+    }
+}
+
 /// The calling thread, from what the kernel says of the interrupted code; a thread that is not known yet gets its place, and its
 /// stack when the handler returns. `None` where there is no place left.
 pub fn current(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread> {

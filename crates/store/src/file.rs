@@ -183,6 +183,9 @@ pub(crate) struct FileTier {
     pid: AtomicI32,
     /// Its number in the family + 1; 0 for none.
     process: AtomicU32,
+    /// Its pid namespace, see [`Family`].
+    space: AtomicU32,
+    execs: SpinLock<Execs>,
     buffers: SpinLock<[Buffer; BUFFERS]>,
     buffers_used: AtomicU32,
     retry_at_ns: AtomicU64,
@@ -199,6 +202,13 @@ pub(crate) struct FileTier {
     clean_at_ns: AtomicU64,
     freed_slots: AtomicU64,
     freed_at_rest: AtomicU64,
+}
+
+/// Threads that are about to execute a program, and what the first one took out of the family.
+struct Execs {
+    count: u32,
+    /// Numbers of the files there + 1.
+    files: [u32; MAX_VOLUMES],
 }
 
 /// Zeroed memory for a file tier.
@@ -282,12 +292,12 @@ impl FileTier {
             result.is_ok()
         });
         result?;
-        if let Some(process) = self.family().reserve(core::iter::empty()) {
+        if let Some(process) = self.family().reserve(0, core::iter::empty()) {
             self.family().set(process, os::getpid());
             self.process.store(process as u32 + 1, Relaxed);
         }
-        match io::open_directory(&path[..=text.len()]) {
-            Ok(fd) => self.directory_fd.store(io::raise(fd, min_fd) + 1, Release),
+        match io::open_directory(&path[..=text.len()]).and_then(|fd| io::raise(fd, min_fd)) {
+            Ok(fd) => self.directory_fd.store(fd + 1, Release),
             Err(e) => {
                 self.open_error.store(e.0, Relaxed);
                 return Ok(());
@@ -364,6 +374,12 @@ impl FileTier {
         Self::fd_of(&self.write_fd)
     }
 
+    /// The same, if it is of that file still: what the program has under the number is not to be written to.
+    fn own_write_fd(&self) -> Option<i32> {
+        let own = &self.volumes[self.own()?];
+        self.write_fd().filter(|&fd| own.is_of(fd))
+    }
+
     /// Why there is no file to write, if that is so.
     pub fn open_error(&self) -> Option<Errno> {
         self.own().is_none().then(|| Errno(self.open_error.load(Relaxed)))
@@ -401,6 +417,9 @@ impl FileTier {
 
     /// Has a new file, or none, instead of the one that was written.
     fn begin_own<I: FileIo>(&self, io: &I) -> bool {
+        if self.own_write_fd().is_none() {
+            self.write_fd.store(0, Release);
+        }
         Self::close(&self.write_fd);
         self.own.store(0, Release);
         self.shared.store(false, Release);
@@ -424,8 +443,9 @@ impl FileTier {
         // Of a file that children may read anyway.
         if let Some(fd) = self.own().and_then(|own| self.volumes[own].fd())
             && let Ok(spare) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
+            && let Ok(spare) = io::raise(spare as i32, self.min_fd)
         {
-            self.spare_fd.store(spare as i32 + 1, Release);
+            self.spare_fd.store(spare + 1, Release);
         }
         opened.is_ok()
     }
@@ -435,10 +455,20 @@ impl FileTier {
         let index = self.volumes.iter().position(|v| v.state.load(SeqCst) == FREE).ok_or(Errno::EMFILE)?;
         self.clear_usage(index);
         let NewFile { write_fd, read_fd } = io.create(directory)?;
-        self.write_fd.store(io::raise(write_fd, self.min_fd) + 1, Release);
-        let family = self.process().and_then(|process| self.family().take_file(process));
+        let write_fd = io::raise(write_fd, self.min_fd);
+        let read_fd = io::raise(read_fd, self.min_fd);
+        let (write_fd, read_fd) = match (write_fd, read_fd) {
+            (Ok(write_fd), Ok(read_fd)) => (write_fd, read_fd),
+            (one, other) => {
+                let _ = one.map(os::close);
+                let _ = other.map(os::close);
+                return Err(Errno::EMFILE);
+            }
+        };
+        self.write_fd.store(write_fd + 1, Release);
+        let family = self.process().and_then(|process| self.family().take_file(process, self.space.load(Relaxed)));
         let volume = &self.volumes[index];
-        volume.begin(io::raise(read_fd, self.min_fd), family);
+        volume.begin(read_fd, family);
         volume.user.store(FOR_EVER as u32, Relaxed);
         for count in [&self.in_use, &self.empty, &self.left, &self.left_seen, &self.scan] {
             count.store(0, Relaxed);
@@ -533,7 +563,7 @@ impl FileTier {
         }
         let volume = self.volume(segment);
         let done = volume.reading(|fd| match io.pread(fd, buf, offset) {
-            Err(Errno::EINVAL) => {
+            Err(Errno::EINVAL) if volume.is_of(fd) => {
                 // Flags belong to all who inherited the descriptor: one of them has set O_DIRECT.
                 const F_SETFL: usize = 4;
                 let _ = os::fcntl(fd, F_SETFL, 0);
@@ -741,7 +771,7 @@ impl FileTier {
         if self.own() != Some(volume_of(segment)) {
             return Err(Errno::EBADF);
         }
-        let fd = self.write_fd().ok_or(Errno::EBADF)?;
+        let fd = self.own_write_fd().ok_or(Errno::EBADF)?;
         // SAFETY: what is filled does not change, and the buffer is not given up before this returns.
         let bytes = unsafe { core::slice::from_raw_parts(self.buffer(index) as *const u8, len) };
         let offset = number_of(segment) as u64 * SEGMENT_BYTES as u64;
@@ -776,7 +806,9 @@ impl FileTier {
         }
         // Who is not counted gets nothing.
         let counted = self.own().is_some_and(|own| self.volumes[own].family.load(Relaxed) != 0);
-        counted && self.family().segments(reap) <= self.max_segments.saturating_sub(kept) as u64
+        counted
+            && self.family().segments(reap.then(|| self.space.load(Relaxed)))
+                <= self.max_segments.saturating_sub(kept) as u64
     }
 
     fn claim<I: FileIo>(&self, io: &I, cleaning: bool, key: u16) -> core::result::Result<u32, StoreError> {
@@ -889,7 +921,7 @@ impl FileTier {
             usage.bits.store(bits, Release);
             return false;
         }
-        if let Some(fd) = self.write_fd() {
+        if let Some(fd) = self.own_write_fd() {
             // Where the file system cannot do it, the blocks are overwritten by the next use.
             let _ = io.punch(fd, number_of(segment) as u64 * SEGMENT_BYTES as u64, SEGMENT_BYTES as u64);
         }
@@ -909,7 +941,7 @@ impl FileTier {
         }
         let volume = &self.volumes[own];
         if reap {
-            volume.reap();
+            volume.reap(false);
         }
         if let Some(table) = volume.table() {
             self.left_seen.store(table.left.load(Acquire), Relaxed);
@@ -928,7 +960,7 @@ impl FileTier {
         if shared() && !self.rests(&self.reaped_at_ns) {
             self.reaped_at_ns.store(os::monotonic_ns() + REAP_NS, Relaxed);
             if let Some(own) = self.own() {
-                self.volumes[own].reap();
+                self.volumes[own].reap(false);
             }
             self.collect(io, false);
         }
@@ -1069,7 +1101,7 @@ impl FileTier {
         add(&stats.pinned_forks, forked.pinned as u64);
         let files = self.volumes.iter().zip(forked.users).filter(|(_, user)| *user != NO_USER);
         let files = files.filter_map(|(volume, _)| (volume.family.load(Relaxed) as usize).checked_sub(1));
-        forked.process = self.family().reserve(files).map_or(0, |process| process as u32 + 1);
+        forked.process = self.family().reserve(self.space.load(Relaxed), files).map_or(0, |process| process as u32 + 1);
         forked
     }
 
@@ -1085,7 +1117,10 @@ impl FileTier {
         }
         let reserve = |table: &Table| {
             table.users.reserve().or_else(|| {
-                volume.reap();
+                // Others do not know all segments of the file.
+                if own {
+                    volume.reap(true);
+                }
                 table.users.reserve()
             })
         };
@@ -1140,12 +1175,19 @@ impl FileTier {
         for until in [&self.retry_at_ns, &self.reaped_at_ns, &self.clean_at_ns] {
             until.store(0, Relaxed);
         }
+        *self.execs.lock() = Execs { count: 0, files: [0; MAX_VOLUMES] };
         self.process.store(forked.process, Relaxed);
-        if let Some(process) = self.process() {
-            self.family().set(process, pid);
+        if pids_unknown {
+            // The first of a pid namespace is known by the number that its parent has of it. Without a number for all of them
+            // nobody judges.
+            self.space.store(if forked.process == 0 { u32::MAX } else { forked.process }, Relaxed);
+        } else if let Some(process) = self.process()
+            && !self.family().claim(process, parent_pid, pid)
+        {
+            self.process.store(0, Relaxed);
         }
         for (volume, user) in self.volumes.iter().zip(forked.users) {
-            volume.begin_child(user as usize, pid, pids_unknown);
+            volume.begin_child(user as usize, parent_pid, pid, pids_unknown);
         }
         add(&stats.forks_without_file, !self.begin_own(io) as u64);
     }
@@ -1188,6 +1230,56 @@ impl FileTier {
                 self.buffers.lock()[index].state = BufferState::Free;
                 self.release_slots(io, buffer.segment, 1);
             }
+        }
+    }
+
+    /// Before this process executes a program, which ends its share in all files. While it does, nothing new is written.
+    pub fn begin_exec(&self) {
+        let mut execs = self.execs.lock();
+        execs.count += 1;
+        if execs.count > 1 || os::getpid() != self.pid.load(Relaxed) {
+            return;
+        }
+        self.volumes.iter().for_each(|volume| volume.begin_exec(os::getpid()));
+        for (file, volume) in execs.files.iter_mut().zip(&self.volumes) {
+            *file = volume.family.swap(0, AcqRel);
+        }
+        if let Some(process) = self.process() {
+            self.process.store(0, Relaxed);
+            self.family().forget(process);
+        }
+    }
+
+    /// After such an attempt failed; the last one's ends what the first began.
+    pub fn exec_failed(&self) {
+        let mut execs = self.execs.lock();
+        // A fork in between has forgotten all.
+        let last = execs.count == 1;
+        execs.count = execs.count.saturating_sub(1);
+        if !last || os::getpid() != self.pid.load(Relaxed) {
+            return;
+        }
+        self.volumes.iter().for_each(|volume| volume.exec_failed(os::getpid()));
+        let space = self.space.load(Relaxed);
+        let held = |(index, &file): (usize, &u32)| {
+            let other = self.own() != Some(index) && self.volumes[index].state.load(SeqCst) != FREE;
+            (file as usize).checked_sub(1).filter(|_| other)
+        };
+        let Some(process) = self.family().reserve(space, execs.files.iter().enumerate().filter_map(held)) else {
+            return;
+        };
+        self.family().set(process, os::getpid());
+        self.process.store(process as u32 + 1, Relaxed);
+        for (index, file) in execs.files.iter().enumerate() {
+            if let Some(file) = held((index, file)) {
+                self.volumes[index].family.store(file as u32 + 1, Release);
+            }
+        }
+        if let Some(own) = self.own() {
+            // Somebody else may have its number by now.
+            let file = self.family().take_file(process, space);
+            self.volumes[own].family.store(file.map_or(0, |file| file as u32 + 1), Release);
+            self.publish();
         }
     }
 

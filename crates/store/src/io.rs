@@ -8,6 +8,9 @@ const O_DIRECTORY: usize = 0o200000;
 const O_PATH: usize = 0o10000000;
 const EISDIR: Errno = Errno(21);
 
+/// Numbers from `min_fd` on that a store's descriptors have: more than it ever opens, and for a fork's short time some more.
+pub const DESCRIPTORS: i32 = 48;
+
 /// A new file without a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewFile {
@@ -88,23 +91,32 @@ pub(crate) fn open_directory(path: &[u8]) -> Result<i32> {
     openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | os::O_CLOEXEC)
 }
 
-/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
-pub(crate) fn raise(low: i32, min_fd: i32) -> i32 {
+/// Moves a descriptor out of the program's way: to one of the [`DESCRIPTORS`] numbers from `min_fd` on. Where the program has
+/// taken all of these, the descriptor is closed. Where a lowered limit forbids them, it is as high as that allows.
+pub(crate) fn raise(low: i32, min_fd: i32) -> Result<i32> {
     const RLIMIT_NOFILE: usize = 7;
     const BELOW_LIMIT: usize = 16;
-    let soft = rlimit(RLIMIT_NOFILE).min(i32::MAX as u64) as usize;
-    for at in [min_fd.max(0) as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
-        if at > low as usize
-            && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)
-        {
-            let _ = os::close(low);
-            return high as i32;
-        }
-        if low >= min_fd {
-            break;
-        }
+    let min_fd = min_fd.max(0);
+    let end = min_fd + DESCRIPTORS;
+    if (min_fd..end).contains(&low) {
+        return Ok(low);
     }
-    low
+    let soft = rlimit(RLIMIT_NOFILE).min(i32::MAX as u64) as usize;
+    for at in [min_fd as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
+        let allowed = at >= min_fd as usize || soft < end as usize;
+        let Some(Ok(high)) = allowed.then(|| os::fcntl(low, os::F_DUPFD_CLOEXEC, at)) else { continue };
+        let high = high as i32;
+        if (min_fd..end).contains(&high) || soft < end as usize && high > low {
+            let _ = os::close(low);
+            return Ok(high);
+        }
+        let _ = os::close(high);
+    }
+    if soft < end as usize {
+        return Ok(low);
+    }
+    let _ = os::close(low);
+    Err(Errno::EMFILE)
 }
 
 fn create(directory_fd: i32) -> Result<NewFile> {
@@ -157,13 +169,44 @@ fn reopen(fd: i32) -> Option<i32> {
 
 /// Whether two descriptors are of one file.
 fn is_same(a: i32, b: i32) -> bool {
-    let identity = |fd: i32| {
-        let mut stat = [0u64; 18];
-        // SAFETY: the buffer has the size of `struct stat`, which begins with device and inode.
-        let done = unsafe { outswap_sys::syscall2(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize) };
-        (done == 0).then_some((stat[0], stat[1]))
-    };
+    let identity = |fd: i32| os::fstat(fd).ok().map(|status| (status.device, status.inode));
     identity(a).is_some_and(|of_a| identity(b) == Some(of_a))
+}
+
+/// `struct flock`.
+#[repr(C)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    bytes: i64,
+    pid: i32,
+}
+
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+/// Locks lie behind all that a file may hold.
+const LOCKS_AT: i64 = 1 << 41;
+
+/// Asks for or about a lock of one byte, which stands for a user of the file. It belongs to the process (its table of
+/// descriptors), is not inherited by a forked child, and ends with the descriptor.
+fn flock(fd: i32, command: usize, kind: i16, user: usize) -> Option<i16> {
+    let mut lock = Flock { kind, whence: 0, start: LOCKS_AT + user as i64, bytes: 1, pid: 0 };
+    let done = os::fcntl(fd, command, &raw mut lock as usize);
+    done.is_ok().then_some(lock.kind)
+}
+
+/// Locks or unlocks a user's byte. False where that cannot be.
+pub(crate) fn lock(fd: i32, user: usize, locked: bool) -> bool {
+    const F_SETLK: usize = 6;
+    flock(fd, F_SETLK, if locked { F_RDLCK } else { F_UNLCK }, user).is_some()
+}
+
+/// Whether it is certain that no other process has locked a user's byte.
+pub(crate) fn is_unlocked(fd: i32, user: usize) -> bool {
+    const F_GETLK: usize = 5;
+    flock(fd, F_GETLK, F_WRLCK, user) == Some(F_UNLCK)
 }
 
 /// A name that nobody has guessed, with a NUL byte.

@@ -28,7 +28,7 @@ use compress::{Codec, Compressor, UNIT_BYTES, decode};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 pub use file::SEGMENT_BYTES;
 use file::{FileTier, ForkedUse, Memory, Seal, UNIT_HEADER_BYTES, UnitId};
-pub use io::{FileIo, LiveIo, NewFile};
+pub use io::{DESCRIPTORS, FileIo, LiveIo, NewFile};
 use lock::{Guard, SpinLock};
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
@@ -497,6 +497,21 @@ impl<I: FileIo> Tiers<I> {
                 true
             });
             self.file.adopted(&self.io, index, to, moved);
+        }
+    }
+
+    /// Before the process executes a program: what it shares with others is theirs as soon as it has. While it tries, a file
+    /// with a limit is full. For the process itself, not for one that it vforked.
+    pub fn begin_exec(&self) {
+        if self.file_tier.is_some() {
+            self.file.begin_exec();
+        }
+    }
+
+    /// After an exec that [`Tiers::begin_exec`] announced has failed.
+    pub fn exec_failed(&self) {
+        if self.file_tier.is_some() {
+            self.file.exec_failed();
         }
     }
 

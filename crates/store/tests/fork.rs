@@ -4,7 +4,7 @@ use outswap_core::units::{PAGE_BYTES, SlotId};
 use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
 use outswap_store::{FileIo, LiveIo, MAX_USERS, MAX_VOLUMES};
 use outswap_sys::signal::{bit, set_mask};
-use outswap_sys::{Errno, nr, os, syscall0, syscall1, syscall2, syscall4};
+use outswap_sys::{Errno, nr, os, syscall0, syscall1, syscall2, syscall4, syscall5};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
@@ -345,6 +345,161 @@ fn what_children_read_is_given_up() {
     (0..700).for_each(|slot| bed.check(slot, slot));
 }
 
+/// What the program puts under the number of a descriptor that it closed is not written to, cut or closed by the store.
+fn another_file_under_our_number_is_left_alone() {
+    let mut bed = Bed::new(&[file(0)]);
+    (0..600).for_each(|slot| bed.put(slot, slot));
+    let text = vec![b'V'; 1 << 20];
+    let name = std::env::temp_dir().join(format!(".outswap-test-{}", os::getpid()));
+    std::fs::write(&name, &text).expect("room");
+    let path = [name.as_os_str().as_encoded_bytes(), b"\0"].concat();
+    let low = os::open(&path, os::O_RDWR, 0).expect("just made");
+    let is_file = |fd: &i32| os::fstat(*fd).expect("open").is_regular();
+    for fd in bed.store.descriptors().filter(is_file).collect::<Vec<_>>() {
+        // SAFETY: takes no pointers.
+        assert_eq!(unsafe { syscall2(nr::DUP2, low as usize, fd as usize) }, fd as isize);
+    }
+    let unharmed = || std::fs::read(&name).expect("ours") == text;
+    // Dead segments are not punched, full ones not written.
+    (0..600).for_each(|slot| bed.free(slot));
+    (600..1000).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+    bed.store.shrink(1 << 20, bed.worker);
+    assert!(unharmed());
+    // Nor by a child, or after the file was given up.
+    let child = bed.fork(|bed| (0..600).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default()));
+    assert_eq!(wait(child), 0);
+    bed.store.give_up_writing();
+    (1000..1600).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+    assert!(unharmed());
+    std::fs::remove_file(&name).expect("ours");
+}
+
+/// The store's numbers are those that the engine guards, or none: however many files a chain of forks needs.
+fn numbers_are_in_the_guarded_range() {
+    fn descend(bed: &mut Bed, depth: u32) {
+        let range = 200..200 + outswap_store::DESCRIPTORS;
+        assert!(bed.store.descriptors().all(|fd| range.contains(&fd)));
+        (depth * 100..depth * 100 + 80).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+        if depth < 20 {
+            let child = bed.fork(|bed| descend(bed, depth + 1));
+            assert_eq!(wait(child), 0);
+        }
+    }
+    let mut bed = Bed::new(&[file(0)]);
+    descend(&mut bed, 0);
+    // The program has all the numbers that are free there.
+    while os::fcntl(0, os::F_DUPFD, 200).expect("below the limit") < 200 + outswap_store::DESCRIPTORS as usize {}
+    let child = bed.fork(|bed| descend(bed, 0));
+    assert_eq!(wait(child), 0);
+    let directory = std::env::temp_dir().into_os_string().into_encoded_bytes();
+    let config = Config { tiers: &[file(0)], slots: 1 << 16, directory: &directory, min_fd: 200 };
+    let store = Tiers::init(&config).expect("memory for a store");
+    assert_eq!((store.descriptors().count(), store.file_error()), (0, Some(Errno::EMFILE)));
+}
+
+/// A child that executes a program or ends, waited for or not, has no share in its parent's file any more. One whose exec fails
+/// has all that it had.
+fn who_executes_shares_nothing() {
+    let mut bed = Bed::new(&[file(40)]);
+    let rewrite = |bed: &mut Bed| {
+        for slot in 0..600 {
+            bed.check(slot, slot);
+            bed.free(slot);
+            bed.put(slot, slot);
+        }
+    };
+    (0..600).for_each(|slot| bed.put(slot, slot));
+    let alone = bed.store.file_segment_bytes();
+    let mut children = Vec::new();
+    for round in 0..6 {
+        let (ready, go) = (Gate::new(), Gate::new());
+        let child = bed.fork(|bed| {
+            (1000..1100).for_each(|slot| bed.put(slot, slot));
+            bed.store.begin_exec();
+            // Two threads try; one fails before the other.
+            bed.store.begin_exec();
+            bed.store.exec_failed();
+            ready.open();
+            go.pass();
+            (0..600).chain(1000..1100).for_each(|slot| bed.check(slot, slot));
+            if round == 0 {
+                let _ = os::kill(os::getpid(), 9);
+            }
+            let error = std::os::unix::process::CommandExt::exec(&mut std::process::Command::new("/no such program"));
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+            bed.store.exec_failed();
+            (1100..1200).for_each(|slot| bed.put(slot, slot));
+            ready.open();
+            go.pass();
+            (0..600).chain(1000..1200).for_each(|slot| bed.check(slot, slot));
+            bed.store.begin_exec();
+            let mut sleep = std::process::Command::new("sleep");
+            let _ = std::os::unix::process::CommandExt::exec(sleep.arg("40"));
+        });
+        children.push(child);
+        ready.pass();
+        rewrite(&mut bed);
+        go.open();
+        if round > 0 {
+            ready.pass();
+            rewrite(&mut bed);
+            go.open();
+        }
+        let ours = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own_program());
+        while ours(child) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        (0..600).for_each(|slot| bed.free(slot));
+        (0..600).for_each(|slot| bed.put(slot, slot));
+        bed.store.shrink(1, bed.worker);
+        let now = bed.store.file_segment_bytes();
+        assert!(now <= alone + 2 * SEGMENT_BYTES as u64, "round {round}: {now} bytes in use, {alone} alone");
+    }
+    for (round, child) in children.into_iter().enumerate() {
+        let _ = os::kill(child, 9);
+        assert_eq!(wait(child), 9, "round {round}");
+    }
+    (0..600).for_each(|slot| bed.check(slot, slot));
+    assert_eq!(bed.store.stats().corruptions.load(Relaxed), 0);
+}
+
+fn own_program() -> std::path::PathBuf {
+    std::fs::read_link("/proc/self/exe").expect("a program")
+}
+
+/// In a pid namespace of its own a child counts those outside, whom it does not see, as alive.
+fn a_namespace_does_not_forget_who_is_outside() {
+    const CLONE_NEWPID: usize = 0x2000_0000;
+    const SIGCHLD: usize = 17;
+    let mut bed = Bed::new(&[file(16)]);
+    (0..700).for_each(|slot| bed.put(slot, slot));
+    let ticket = bed.store.fork_prepare();
+    // SAFETY: as fork, in a process with one thread.
+    let pid = unsafe { syscall5(nr::CLONE, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0) } as i32;
+    if pid < 0 {
+        // Only root may.
+        bed.store.fork_parent(ticket, pid);
+        return;
+    }
+    if pid == 0 {
+        bed.store.fork_child(ticket);
+        assert_eq!(os::getpid(), 1);
+        let written = (1000..3000).take_while(|&slot| bed.try_put(slot, slot).is_ok()).count();
+        assert!(bed.store.file_segment_bytes() <= 16 * SEGMENT_BYTES as u64);
+        assert!((100..400).contains(&written), "{written} pages beside the parent's");
+        (0..700).chain(1000..1000 + written as u32).for_each(|slot| bed.check(slot, slot));
+        let grandchild = bed.fork(|bed| (0..700).for_each(|slot| bed.check(slot, slot)));
+        assert_eq!(wait(grandchild), 0);
+        os::exit_group(0);
+    }
+    bed.store.fork_parent(ticket, pid);
+    assert_eq!(wait(pid), 0);
+    // Its room is free again.
+    (700..1200).for_each(|slot| bed.put(slot, slot));
+    (0..1200).for_each(|slot| bed.check(slot, slot));
+}
+
 /// Beyond the children that a file's table has room for, what is shared stays; what each writes itself is freed as ever.
 fn with_many_sharers_own_segments_are_freed() {
     fn rewrite(bed: &mut Bed) -> u64 {
@@ -607,7 +762,7 @@ fn little_address_space_is_enough() {
 fn main() {
     let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 19] = [
+    let scenarios: [Scenario; 23] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -617,6 +772,10 @@ fn main() {
         ("entries are used again", &entries_are_used_again),
         ("ancestors' files are only read", &ancestors_files_are_only_read),
         ("what children read is given up", &what_children_read_is_given_up),
+        ("another file under our number is left alone", &another_file_under_our_number_is_left_alone),
+        ("numbers are in the guarded range", &numbers_are_in_the_guarded_range),
+        ("who executes shares nothing", &who_executes_shares_nothing),
+        ("a namespace does not forget who is outside", &a_namespace_does_not_forget_who_is_outside),
         ("with many sharers own segments are freed", &with_many_sharers_own_segments_are_freed),
         ("long chains of forks keep all data", &long_chains_of_forks_keep_all_data),
         ("chains of forks that keep nothing have no end", &chains_of_forks_that_keep_nothing_have_no_end),

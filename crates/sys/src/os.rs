@@ -193,12 +193,14 @@ pub const F_SEAL_GROW: usize = 4;
 pub const F_SEAL_WRITE: usize = 8;
 
 /// What a file says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileStatus {
     /// Device that it is on.
     pub device: u64,
     /// Its number there.
     pub inode: u64,
+    /// Names that it has.
+    pub links: u64,
     /// Kind and access rights, as `st_mode`.
     pub mode: u32,
     /// Its owner.
@@ -213,6 +215,7 @@ impl FileStatus {
         FileStatus {
             device: stat[0],
             inode: stat[1],
+            links: stat[2],
             mode: stat[3] as u32,
             uid: (stat[3] >> 32) as u32,
             size_bytes: stat[6],
@@ -266,6 +269,15 @@ pub fn open_regular(directory: Option<i32>, path: &[u8], flags: usize) -> Option
 pub fn geteuid() -> u32 {
     // SAFETY: touches no memory.
     unsafe { syscall0(nr::GETEUID) as u32 }
+}
+
+/// Whether this process has taken on the user or group of a program, so that it is not only its user's.
+pub fn has_mixed_ids() -> bool {
+    let differ = |one, other| {
+        // SAFETY: reads numbers of this process.
+        unsafe { syscall0(one) != syscall0(other) }
+    };
+    differ(nr::GETUID, nr::GETEUID) || differ(nr::GETGID, nr::GETEGID)
 }
 
 /// `ADDR_NO_RANDOMIZE`: the kernel chooses the same addresses each time.
