@@ -1122,6 +1122,14 @@ impl<M: Machine, S: Store> Engine<M, S> {
     pub fn is_free(&self, first: PageNo, count: u32) -> bool {
         self.map.lock(self.pause()).is_free(first, count)
     }
+    /// Has new mappings placed from `bottom` on, where there is room. To be called before anything is mapped.
+    pub fn set_bottom(&self, bottom: PageNo) {
+        self.map.lock(self.pause()).set_bottom(bottom);
+    }
+    /// See [`Engine::set_bottom`].
+    pub fn bottom(&self) -> PageNo {
+        self.map.lock(self.pause()).bottom()
+    }
     /// A gap for a new mapping.
     pub fn gap(&self, count: u32, align: u32) -> Option<PageNo> {
         self.map.lock(self.pause()).gap(count, align)

@@ -67,6 +67,8 @@ pub struct Map {
     data: u32,
     /// Where the next search for a gap starts.
     cursor: u32,
+    /// Where searches start over.
+    bottom: u32,
 }
 
 /// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped.
@@ -81,7 +83,7 @@ impl Map {
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the engine lives.
         let entries = unsafe { core::slice::from_raw_parts_mut(base, capacity) };
-        Some(Map { entries, len: 0, pages, mapped: 0, data: 0, cursor: 0 })
+        Some(Map { entries, len: 0, pages, mapped: 0, data: 0, cursor: 0, bottom: 0 })
     }
 
     fn get(&self, i: usize) -> &Vma {
@@ -175,16 +177,27 @@ impl Map {
         self.end_of(first, count).is_some_and(|end| self.next_in(first.0, end).is_none())
     }
 
+    /// Has gaps taken from `bottom` on. What lies below is used when there is no room above. To be called before anything is
+    /// mapped.
+    pub fn set_bottom(&mut self, bottom: PageNo) {
+        assert!(bottom.0 < self.pages && self.len == 0, "an empty map has its bottom inside");
+        (self.cursor, self.bottom) = (bottom.0, bottom.0);
+    }
+    /// See [`Map::set_bottom`].
+    pub fn bottom(&self) -> PageNo {
+        PageNo(self.bottom)
+    }
+
     /// A gap of `count` pages that starts at a multiple of `align` pages.
     ///
     /// The search goes on where the last one ended, so that what was just unmapped stays unmapped for a while (a stray
     /// access is then seen as one), and starts over at the bottom before it has gone through much more address space than is
     /// mapped, because tables grow with the address space that was ever used.
     pub fn gap(&mut self, count: u32, align: u32) -> Option<PageNo> {
-        let reach = (self.mapped as u64 * 2 + ROAM_PAGES).min(self.pages as u64);
+        let reach = (self.bottom as u64 + self.mapped as u64 * 2 + ROAM_PAGES).min(self.pages as u64);
         let found = match self.gap_from(self.cursor, count, align) {
             Some(first) if first.0 as u64 + count as u64 <= reach => first,
-            _ => self.gap_from(0, count, align)?,
+            _ => self.gap_from(self.bottom, count, align).or_else(|| self.gap_from(0, count, align))?,
         };
         self.cursor = found.0 + count;
         Some(found)

@@ -240,9 +240,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_map_is_an_array_of_attributes(ops in map_ops(), capacity in prop_oneof![Just(200usize), 2..10usize]) {
+    fn the_map_is_an_array_of_attributes(
+        ops in map_ops(),
+        capacity in prop_oneof![Just(200usize), 2..10usize],
+        bottom in 0..PAGES,
+    ) {
         let arena = Arena::default();
         let mut map = Map::new(&arena, PAGES, capacity).expect("tables fit");
+        map.set_bottom(PageNo(bottom));
+        if bottom + 5 <= PAGES {
+            prop_assert_eq!(map.gap(5, 1), Some(PageNo(bottom)));
+        }
         let mut model: Vec<Option<Kind>> = vec![None; PAGES as usize];
         for op in ops {
             let (first, count) = match op {

@@ -280,6 +280,30 @@ fn no_address_is_known_before() {
 }
 
 #[test]
+fn managed_memory_lies_elsewhere_in_each_run() {
+    if plain_mode() {
+        return;
+    }
+    // The lowest managed addresses that the program can use.
+    let lowest = |before: &[&str], malloc: &str| {
+        let args = ["--ram", "32M", "--malloc", malloc, "--", "cat", "/proc/self/maps"];
+        let end = run(before, &args).run().exited(0);
+        let start = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            let (range, rights) = (words.next()?, words.next()?);
+            let start = u64::from_str_radix(range.split('-').next()?, 16).ok()?;
+            ((0x2000_0000_0000..0x2400_0000_0000).contains(&start) && rights.starts_with("rw")).then_some(start)
+        };
+        end.text().lines().filter_map(start).min().unwrap_or_else(|| panic!("nothing is managed: {}", end.describe()))
+    };
+    for malloc in ["mimalloc", "keep"] {
+        assert_ne!(lowest(&[], malloc), lowest(&[], malloc), "{malloc}");
+        let fixed = ["setarch", "-R"];
+        assert_eq!(lowest(&fixed, malloc), lowest(&fixed, malloc), "{malloc}, where addresses are to be fixed");
+    }
+}
+
+#[test]
 fn pages_on_their_way_out_are_in_no_core_dump() {
     if plain_mode() {
         return;

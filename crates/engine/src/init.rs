@@ -10,7 +10,7 @@ use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
 use outswap_core::engine::{Config, Engine};
-use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
 
@@ -235,8 +235,10 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
 
-    let mut seed = [0u8; 8];
-    os::getrandom(&mut seed).map_err(system("warning: no random numbers; a process runs unmanaged"))?;
+    let (mut seed, mut place) = ([0u8; 8], [0u8; 8]);
+    os::getrandom(&mut seed)
+        .and_then(|_| os::getrandom(&mut place))
+        .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
     let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
     let config = Config {
         pages: (arena_bytes / PAGE_BYTES) as u32,
@@ -252,6 +254,9 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         control.post_once(Once::NoFile);
     }
     let engine = Engine::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
+    if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
+        engine.set_bottom(bottom(u64::from_le_bytes(place), config.pages));
+    }
     gate::build(|slot| engine.hazards.owner_word(slot).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
@@ -291,6 +296,18 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     budget::measure(live);
     budget::refresh(live);
     Ok(())
+}
+
+/// Where the first mappings lie: somewhere in the first eighth of a managed range of so many pages, so that their addresses
+/// are not known before. A small range is left whole.
+fn bottom(random: u64, pages: u32) -> PageNo {
+    const SMALL_PAGES: u32 = 1 << 24;
+    /// The engine's tables, and the kernel's, are touched in pieces for so many.
+    const STEP_PAGES: u32 = 512;
+    if pages < SMALL_PAGES {
+        return PageNo(0);
+    }
+    PageNo((random % (pages / 8 / STEP_PAGES) as u64) as u32 * STEP_PAGES)
 }
 
 /// Reserves the managed range, as large as the address-space limit allows.
@@ -394,6 +411,16 @@ mod tests {
         assert_eq!(find(&[c"OUTSWAP_CONTROL="]), Some(b"".as_slice()));
         assert_eq!(find(&[c"A=1", c"OUTSWAP=2", c"OUTSWAP_CONTROL"]), None);
         assert_eq!(find(&[]), None);
+    }
+
+    #[test]
+    fn first_mappings_lie_anywhere_in_the_first_eighth() {
+        for pages in [1 << 24, 1 << 30] {
+            assert_eq!(bottom(0, pages), PageNo(0));
+            let highest = (0..).map(|n| bottom(n, pages).0).take(1 << 18).max();
+            assert_eq!(highest, Some(pages / 8 - 512));
+        }
+        assert_eq!(bottom(u64::MAX, (1 << 24) - 512), PageNo(0));
     }
 
     #[test]

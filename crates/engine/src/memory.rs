@@ -953,11 +953,12 @@ pub fn brk(live: &Live, addr: usize) -> isize {
     if heap.start == 0 {
         let all = ((live.arena_end() - ARENA) / PAGE_BYTES) as u32;
         let room = BRK_PAGES.min(all / 8);
-        // The gap is not mapped: the heap starts in its own corner, the upper end, and other mappings start from below.
-        if !live.engine.is_free(PageNo(all - room), room) {
+        // The gap is not mapped: the heap starts in its own corner, near the upper end, and other mappings start from below.
+        let first = PageNo(all - room - live.engine.bottom().0 % room);
+        if !live.engine.is_free(first, room) {
             return pass(nr::BRK, [addr, 0, 0, 0, 0, 0]);
         }
-        heap.start = address(PageNo(all - room));
+        heap.start = address(first);
         heap.end = heap.start;
         heap.limit = heap.start + room as usize * PAGE_BYTES;
     }
