@@ -38,7 +38,7 @@ const MMSGHDR_BYTES: usize = 64;
 /// The kernel's `UIO_MAXIOV`.
 pub const IOV_MAX: usize = 1024;
 /// The most that one call moves.
-const MAX_RW_COUNT: usize = 0x7fff_f000;
+pub const MAX_RW_COUNT: usize = 0x7fff_f000;
 /// Longest string that any call takes (an argument of exec).
 const STRING_MAX_BYTES: usize = 128 * 1024;
 

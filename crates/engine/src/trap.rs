@@ -1,5 +1,5 @@
 //! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
-use crate::assist::{self, Cx, Pins};
+use crate::assist::{self, Cx, MAX_RW_COUNT, Pins};
 use crate::calls;
 use crate::control::Stat;
 use crate::gate::{self, Part};
@@ -12,8 +12,6 @@ use outswap_core::engine::Fault;
 use outswap_sys::signal::{KernelSigaction, Siginfo, Stack, Ucontext, bit, without_sigxfsz};
 use outswap_sys::{Errno, nr, os};
 
-/// The longest transfer that the kernel makes in one call; it cuts longer ones.
-const MAX_RW_COUNT: usize = 0x7fff_f000;
 /// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
 /// MSG_ERRQUEUE.
 const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
