@@ -4,6 +4,7 @@
 use crate::assist::Pins;
 use crate::live::Live;
 use crate::{calls, gate, reclaim, trap};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
@@ -36,6 +37,10 @@ pub const CALLS: [usize; 17] = [
     nr::PIVOT_ROOT,
     nr::PRCTL,
 ];
+
+/// Whether the process has another root directory than it began with. Who may change it can leave it, so the swap directory is only
+/// given up with rights.
+static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a call changes rights.
 pub fn changes(nr: usize, first: usize) -> bool {
@@ -77,9 +82,13 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
-    if value >= 0 && matches!(nr, nr::CHROOT | nr::PIVOT_ROOT) {
-        // It would lead out of the new root.
-        live.engine.store.leave_directory();
+    if value >= 0 {
+        match nr {
+            nr::CHROOT | nr::PIVOT_ROOT => CONFINED.store(true, Relaxed),
+            // It would lead out of the root directory for somebody who could not leave that by other means any more.
+            _ if CONFINED.load(Relaxed) => live.engine.store.leave_directory(),
+            _ => {}
+        }
     }
     uc.gregs.rax = value as u64;
     reclaim::let_go(live);
