@@ -26,7 +26,6 @@ static void overwrite_remembered(void) {
     }
 }
 static void drop(void) {
-    if (getuid()) return;
     OK(setgroups(0, NULL)), OK(setresgid(65534, 65534, 65534)), OK(setresuid(65534, 65534, 65534));
 }
 int main(void) {
@@ -40,9 +39,8 @@ int main(void) {
         EQ(read(go[0], &byte, 1), 1);
         check_noise(area, HEAP, 1);
     });
-    remember();
-    drop();
-    overwrite_remembered();
+    /* Who has no rights to give up can do to a child of the same user whatever it likes. */
+    if (!getuid()) remember(), drop(), overwrite_remembered();
     EQ(write(go[1], "x", 1), 1);
     expect_exit(helper, 0);
     puts("ok");
