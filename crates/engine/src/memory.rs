@@ -605,22 +605,14 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         if vma.prot != Prot::READ_WRITE {
             live.engine.protect(first, old, vma.prot);
         }
-        if vma.on_fault {
-            lock_on_fault(live, first, old);
-        } else if vma.locked {
-            lock_range(live, cx, first, old);
-        }
+        lock_like(live, cx, &vma, first, old);
         live.engine.unmap(target, new);
         return ENOMEM;
     }
     if vma.prot != Prot::READ_WRITE {
         live.engine.protect(target, new, vma.prot);
     }
-    if vma.on_fault {
-        lock_on_fault(live, target, new);
-    } else if vma.locked {
-        lock_range(live, cx, target, new);
-    }
+    lock_like(live, cx, &vma, target, new);
     move_wipes(live, cx, first, target, moved);
     if flags & MREMAP_DONTUNMAP == 0 {
         unmap(live, first, old);
@@ -715,6 +707,15 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
         live.engine.unmap(first.plus(new as usize), old - new);
     }
     result
+}
+
+/// Locks a range as the one is locked that it takes the place of, as far as there is room: the move is not undone for that.
+fn lock_like(live: &Live, cx: &mut Cx, vma: &Vma, first: PageNo, count: u32) {
+    if vma.on_fault {
+        lock_on_fault(live, first, count);
+    } else if vma.locked {
+        lock_range(live, cx, first, count);
+    }
 }
 
 /// Brings a managed range in and locks it; false where the budget has no room for that.
