@@ -1,35 +1,61 @@
 //! What a process tree uses, seen from outside.
 use crate::MIB;
 use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two samples.
 pub const INTERVAL: Duration = Duration::from_millis(20);
 /// What each process may use beyond the budget.
 pub const PROCESS_ALLOWANCE_BYTES: u64 = 8 * MIB;
 
-/// The anonymous memory of a tree at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// One process in a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its id.
+    pub pid: i32,
+    /// Its `Pss_Anon`.
+    pub anon_bytes: u64,
+    /// When that was read, from the start of the sample.
+    pub read_ms: u64,
+}
+
+/// The anonymous memory of a tree at one moment, or nearly: processes are read one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Sum of `Pss_Anon`.
     pub anon_bytes: u64,
-    /// Processes it is the sum of.
-    pub processes: u64,
+    /// What it is the sum of.
+    pub parts: Vec<Part>,
 }
 
 impl Sample {
+    fn of(parts: Vec<Part>) -> Sample {
+        Sample { anon_bytes: parts.iter().map(|p| p.anon_bytes).sum(), parts }
+    }
+
     /// What is left after each process's allowance.
-    fn charged_bytes(&self) -> u64 {
-        self.anon_bytes.saturating_sub(self.processes * PROCESS_ALLOWANCE_BYTES)
+    pub fn charged_bytes(&self) -> u64 {
+        self.anon_bytes.saturating_sub(self.parts.len() as u64 * PROCESS_ALLOWANCE_BYTES)
+    }
+}
+
+impl Display for Sample {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let parts = self.parts.iter();
+        let parts: Vec<_> =
+            parts.map(|p| format!("{}: {} KiB at {} ms", p.pid, p.anon_bytes >> 10, p.read_ms)).collect();
+        let kib = self.anon_bytes >> 10;
+        write!(f, "{kib} KiB of anonymous memory in {} processes ({})", parts.len(), parts.join(", "))
     }
 }
 
 /// What was seen over a whole run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Peak {
     /// The sample with the largest sum.
     pub largest: Sample,
@@ -43,7 +69,7 @@ impl Peak {
     fn add(&mut self, sample: Sample) {
         self.count += 1;
         if sample.anon_bytes > self.largest.anon_bytes {
-            self.largest = sample;
+            self.largest = sample.clone();
         }
         if self.count == 1 || sample.charged_bytes() > self.worst.charged_bytes() {
             self.worst = sample;
@@ -56,12 +82,8 @@ impl Peak {
         if self.worst.charged_bytes() <= limit_bytes {
             return Ok(());
         }
-        Err(format!(
-            "{} KiB of anonymous memory in {} processes, over the budget of {} KiB + 5 % + 8 MiB a process",
-            self.worst.anon_bytes >> 10,
-            self.worst.processes,
-            ram_bytes >> 10
-        ))
+        let ram_kib = ram_bytes >> 10;
+        Err(format!("{}, over the budget of {ram_kib} KiB + 5 % + 8 MiB a process", self.worst))
     }
 }
 
@@ -150,18 +172,19 @@ impl Sampler {
             move || {
                 let mut peak = Peak::default();
                 while !stop.load(Relaxed) {
-                    let mut sample = Sample::default();
-                    for pid in tree.update() {
+                    let mut parts = Vec::new();
+                    let pids = tree.update();
+                    let started = Instant::now();
+                    for pid in pids {
                         if (with_root || pid != root)
                             && has_memory_of_its_own(pid)
-                            && let Some(bytes) = pss_anon_bytes(pid)
+                            && let Some(anon_bytes) = pss_anon_bytes(pid)
                         {
-                            sample.anon_bytes += bytes;
-                            sample.processes += 1;
+                            parts.push(Part { pid, anon_bytes, read_ms: started.elapsed().as_millis() as u64 });
                         }
                     }
-                    if sample.processes > 0 {
-                        peak.add(sample);
+                    if !parts.is_empty() {
+                        peak.add(Sample::of(parts));
                     }
                     thread::sleep(INTERVAL);
                 }
@@ -207,7 +230,7 @@ mod tests {
     fn sees_children_and_leaves_out_the_supervisor() {
         let script = format!("import os\nif os.fork()==0:\n  os.setsid()\nelse:\n  os.wait()\n  os._exit(0)\n{TOUCH}");
         let peak = Run::new("sh").args(["-c", "python3 -c \"$1\"; true", "sh", &script]).run().succeeded().peak;
-        assert!(peak.largest.anon_bytes > 96 * MIB && peak.largest.processes >= 2, "{peak:?}");
+        assert!(peak.largest.anon_bytes > 96 * MIB && peak.largest.parts.len() >= 2, "{peak:?}");
         let mut alone = Run::new("sleep").arg("0.2");
         alone.supervised = true;
         assert_eq!(alone.run().succeeded().peak.count, 0);
@@ -216,9 +239,10 @@ mod tests {
     #[test]
     fn every_process_has_its_allowance() {
         let mut peak = Peak::default();
-        peak.add(Sample { anon_bytes: 100 * MIB, processes: 10 });
-        peak.add(Sample { anon_bytes: 60 * MIB, processes: 1 });
-        assert_eq!((peak.largest.processes, peak.worst.processes), (10, 1));
+        let part = |anon_bytes| Part { pid: 1, anon_bytes, read_ms: 0 };
+        peak.add(Sample::of(vec![part(10 * MIB); 10]));
+        peak.add(Sample::of(vec![part(60 * MIB)]));
+        assert_eq!((peak.largest.parts.len(), peak.worst.parts.len()), (10, 1));
         assert!(peak.within(50 * MIB).is_ok() && peak.within(49 * MIB).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! The stress whose every byte is looked at (`tests/soak/stress.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so
 //! many seconds over every source and store, until the first failure (`make soak`).
 use libtest_mimic::{Arguments, Failed, Trial};
+use outswap_e2e::sample::Sample;
 use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup};
 use serde_json::Value;
 use std::fs;
@@ -56,14 +57,16 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
     let end = command(way, seconds, seed, &stats.to_string_lossy()).dir(dir.path()).run().exited(0);
     assert!(end.text().ends_with("bad 0\n"), "{}", end.describe());
     assert!(operations(&end) > 0, "{}", end.describe());
-    let end = end.within(RAM_BYTES);
     if !plain_mode() {
         let stats: Value = serde_json::from_slice(&fs::read(&stats).expect("--stats makes it")).expect("it is JSON");
+        if end.peak.within(RAM_BYTES).is_err() {
+            eprintln!("{stats:#}");
+        }
         for problem in ["corruptions", "store_errors"] {
             assert_eq!(stats["problems"][problem], 0, "{problem}: {}", end.describe());
         }
     }
-    end
+    end.within(RAM_BYTES)
 }
 
 fn smoke() -> Vec<Trial> {
@@ -72,7 +75,7 @@ fn smoke() -> Vec<Trial> {
             let way = Way { source, swap: "compressed,file", data_mib: DATA_MIB };
             let seed = u64::from(std::process::id());
             catch_unwind(AssertUnwindSafe(|| run(way, 8, seed)))
-                .map(drop)
+                .map(|end| println!("{source}: at most {}", end.peak.worst))
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
         })
     };
@@ -86,12 +89,17 @@ fn soak(seconds: u64) -> ExitCode {
     let (mut runs, mut total) = (0, 0);
     for (i, &way) in ways.iter().enumerate() {
         let until = Duration::from_secs(seconds * (i as u64 + 1) / ways.len() as u64);
-        let mut done = 0;
+        let (mut done, mut most) = (0, Sample::default());
         while started.elapsed() < until {
             let left_s = (until - started.elapsed()).as_secs().clamp(1, RUN_S);
             seed += 1;
             match catch_unwind(|| run(way, left_s, seed)) {
-                Ok(end) => done += operations(&end),
+                Ok(end) => {
+                    done += operations(&end);
+                    if end.peak.worst.charged_bytes() > most.charged_bytes() {
+                        most = end.peak.worst;
+                    }
+                }
                 Err(payload) => {
                     if let Some(text) = payload.downcast_ref::<String>() {
                         eprintln!("{text}");
@@ -104,7 +112,7 @@ fn soak(seconds: u64) -> ExitCode {
             }
             runs += 1;
         }
-        println!("--fault-source {} --swap {}: {done} operations", way.source, way.swap);
+        println!("--fault-source {} --swap {}: {done} operations, at most {most}", way.source, way.swap);
         total += done;
     }
     println!("{total} operations in {runs} runs and {:.0} s, bad 0", started.elapsed().as_secs_f64());

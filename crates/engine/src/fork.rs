@@ -116,7 +116,10 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
         }
     }
     let machine = &live.engine.machine;
+    // Until the child has measured, it stands for the half that the parent gave up.
+    let half = live.record().charge();
     let record = take_record(live.control, pid);
+    record.charge_bytes.store(half, Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
     match live.source() {
