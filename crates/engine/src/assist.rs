@@ -1,5 +1,6 @@
 //! Assistance for system calls: what their arguments point to is made resident and kept so until they return.
 use crate::calls::{self, Arg, Call, DEFAULT_BYTES};
+use crate::control::Once;
 use crate::layout::*;
 use crate::live::Live;
 use crate::machine::page_of;
@@ -48,12 +49,27 @@ pub struct Pins<'a> {
     slot: usize,
     /// Managed bytes that may still be made resident for a transfer.
     window_bytes: usize,
+    /// Managed bytes that were asked for.
+    pinned_bytes: usize,
 }
 
 /// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB.
 pub fn window_bytes(live: &Live) -> usize {
     (live.engine.limit_pages() as usize / 8).saturating_mul(PAGE_BYTES).clamp(64 << 10, 1 << 20)
 }
+
+/// Managed bytes that one call may have resident: what is in use cannot be evicted, so that more would break the limit.
+fn pinned_max_bytes(live: &Live) -> usize {
+    const LEAST_BYTES: usize = 4 << 20;
+    (live.engine.limit_pages() as usize / 2).saturating_mul(PAGE_BYTES).max(LEAST_BYTES)
+}
+
+/// Ranges up to this length are not looked at before they are pinned: what of them the kernel cannot reach costs little.
+const SHORT_BYTES: usize = 64 << 10;
+/// The longest socket address, and more control data than the kernel takes (`net.core.optmem_max`, 128 KiB by default).
+pub const NAME_MAX_BYTES: usize = 128;
+/// See [`NAME_MAX_BYTES`].
+pub const CONTROL_MAX_BYTES: usize = 1 << 20;
 
 impl<'a> Pins<'a> {
     /// Takes a hazard slot, waiting while all are in use.
@@ -63,7 +79,7 @@ impl<'a> Pins<'a> {
         loop {
             if let Some(slot) = live.engine.hazards.acquire(tid) {
                 if slot < gate::CALL_SLOTS {
-                    return Pins { live, slot, window_bytes: window_bytes(live) };
+                    return Pins { live, slot, window_bytes: window_bytes(live), pinned_bytes: 0 };
                 }
                 live.engine.hazards.release(slot);
             }
@@ -86,11 +102,23 @@ impl<'a> Pins<'a> {
     }
 
     /// Makes what lies in managed memory of a range resident. Whatever is not accessible is left for the kernel to find.
+    ///
+    /// # Errors
+    /// [`Fault::NoMemory`] also where a call names more than may be resident at once.
     pub fn pin(&mut self, cx: &mut Cx, addr: usize, len: usize) -> Result<(), Fault> {
         let end_of_arena = ARENA + self.live.engine.machine.arena_bytes.load(core::sync::atomic::Ordering::Relaxed);
         let (start, end) = (addr.max(ARENA), addr.saturating_add(len).min(end_of_arena));
         if start >= end {
             return Ok(());
+        }
+        let end = if len > SHORT_BYTES { end.min(addr + self.reachable(addr, len)) } else { end };
+        if start >= end {
+            return Ok(());
+        }
+        self.pinned_bytes = self.pinned_bytes.saturating_add(end - start);
+        if self.pinned_bytes > pinned_max_bytes(self.live) {
+            self.live.control.post_once(Once::TooLong);
+            return Err(Fault::NoMemory);
         }
         let first = page_of(start);
         let count = page_of(end - 1).0 - first.0 + 1;
@@ -101,10 +129,14 @@ impl<'a> Pins<'a> {
         }
     }
 
-    /// How much of a buffer there is: in managed memory, up to the first page that is not mapped or has no access.
+    /// How much of a buffer there is: in managed memory, up to the first page that is not mapped or has no access. The kernel
+    /// goes no further; a number that is no address, with a length to match, must not bring in all that lies between.
     fn reachable(&self, addr: usize, len: usize) -> usize {
         let end = addr.saturating_add(len);
-        let mut at = addr;
+        if addr < ARENA && end > ARENA && os::mincore(ARENA - PAGE_BYTES, PAGE_BYTES, &mut [0]).is_err() {
+            return ARENA - addr;
+        }
+        let mut at = if end > ARENA { addr.max(ARENA) } else { addr };
         while at < end && in_arena(at) {
             match self.live.engine.find(page_of(at)) {
                 Some(vma) if vma.prot.0 != 0 => at = crate::machine::address(PageNo(vma.end())),
@@ -181,8 +213,8 @@ impl<'a> Pins<'a> {
     fn message(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
         self.pin(cx, addr, core::mem::size_of::<Msghdr>())?;
         let Some(msg) = self.read::<Msghdr>(cx, addr) else { return Ok(()) };
-        self.pin(cx, msg.name, msg.namelen as usize)?;
-        self.pin(cx, msg.control, msg.controllen)?;
+        self.pin(cx, msg.name, (msg.namelen as usize).min(NAME_MAX_BYTES))?;
+        self.pin(cx, msg.control, msg.controllen.min(CONTROL_MAX_BYTES))?;
         self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
     }
 

@@ -302,6 +302,8 @@ pub enum Once {
     NoFile,
     /// A process that was forked by one that has a swap file has none.
     NoFileAfterFork,
+    /// A system call names more memory than may be resident at once.
+    TooLong,
 }
 impl Once {
     fn text(self) -> &'static [u8] {
@@ -310,6 +312,9 @@ impl Once {
             Once::NoFile => b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk",
             Once::NoFileAfterFork => {
                 b"warning: after a fork, a process cannot make a swap file of its own (see --swap-dir): it writes nothing to disk"
+            }
+            Once::TooLong => {
+                b"warning: a system call names more memory at once than half of what may be resident: it fails with ENOMEM (give more --ram)"
             }
         }
     }

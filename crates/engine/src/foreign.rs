@@ -3,7 +3,8 @@
 //!
 //! Such a process can be killed at any instruction while everybody else lives on. So it never works on the engine's tables
 //! itself: it leaves what it wants on a desk, and the background thread of the process that owns the engine does it. What lies
-//! on the desk is whole and refers to nothing on the asking thread's stack, so it can be done also after that thread is gone.
+//! on the desk is whole and refers to nothing on our part of the asking thread's stack, so it can be done also while that thread
+//! ends; one that has ended asks for nothing any more.
 use crate::assist::Cx;
 use crate::gate::{self, Start};
 use crate::live::Live;
@@ -314,7 +315,13 @@ pub fn serve(live: &'static Live) -> bool {
     let mut any = false;
     for desk in DESKS_ALL.iter().filter(|d| d.state.load(SeqCst) == ASKED) {
         any = true;
-        SERVED.store(desk.owner.load(Acquire), Relaxed);
+        let owner = desk.owner.load(Acquire);
+        if !is_alive(live, owner as i32) {
+            // What it pointed to may be used for something else by now.
+            desk.state.store(DONE, SeqCst);
+            continue;
+        }
+        SERVED.store(owner, Relaxed);
         let call = desk.call.load(Relaxed);
         let data = desk.data.get().cast::<u64>();
         live.contexts.with(|cx| {

@@ -39,6 +39,8 @@ pub enum Part {
     Stream,
     /// A message on a stream, so many buffers after the other; its header stands in the slot.
     Message,
+    /// The buffers of a vector, so many after the other.
+    Vector,
     /// An exec, whose strings are in a buffer of ours.
     Exec,
 }

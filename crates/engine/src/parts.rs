@@ -3,7 +3,7 @@
 //!
 //! A part that is done traps back here (see [`crate::gate`]), so that a call that waits does so outside of any handler, with the
 //! program's own signal mask, however many parts it has.
-use crate::assist::{self, MSGHDR_BYTES, Pins};
+use crate::assist::{self, CONTROL_MAX_BYTES, MSGHDR_BYTES, NAME_MAX_BYTES, Pins};
 use crate::exec;
 use crate::gate::{self, MESSAGE_PARTS, Part};
 use crate::live::Live;
@@ -89,12 +89,16 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let result = state.result;
     let asked = match state.part {
         Part::Stream => state.part_bytes,
-        Part::Message => state.parts.iter().map(|p| p[1]).sum(),
+        Part::Message | Part::Vector => state.parts.iter().map(|p| p[1]).sum(),
         Part::Whole | Part::Exec => return finish(live, slot, result, g),
     };
     let total = state.total_bytes;
     let more = result > 0 && result as usize == asked && state.done_bytes + asked < total;
-    let wanted = state.part == Part::Stream || state.nr == nr::SENDMSG || state.args[2] & MSG_WAITALL != 0;
+    let wanted = match state.part {
+        Part::Vector => state.nr == nr::WRITEV,
+        Part::Message => state.nr == nr::SENDMSG || state.args[2] & MSG_WAITALL != 0,
+        _ => true,
+    };
     if !more || !wanted || state.part == Part::Message && !tell_message(live, slot) {
         return finish(live, slot, result, g);
     }
@@ -142,6 +146,9 @@ fn prepare(
             Part::Message => message(live, cx, &mut pins, args[1], done).map(|()| {
                 changed[1] = state.header.as_ptr() as usize;
             }),
+            Part::Vector => buffers(live, cx, &mut pins, (args[1], args[2]), done).map(|used| {
+                (changed[1], changed[2]) = (state.parts.as_ptr() as usize, used);
+            }),
             _ => {
                 let len = (args[2] - done).min(assist::window_bytes(live));
                 (changed[1], changed[2]) = (args[1] + done, len);
@@ -174,16 +181,43 @@ fn message(live: &'static Live, cx: &mut assist::Cx, pins: &mut Pins<'_>, at: us
     }
     // SAFETY: the slot is this call's.
     let state = unsafe { &mut *gate::state(pins.slot()) };
-    let count = word(&header, 24).min(assist::IOV_MAX);
-    let (mut used, mut room, mut skip, mut total) = (0, assist::window_bytes(live), done, 0usize);
+    let used = buffers(live, cx, pins, (word(&header, 16), word(&header, 24).min(assist::IOV_MAX)), done)?;
+    // Name and control data go with the first part.
+    let (name, control) = if done == 0 {
+        let name_bytes = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize;
+        pins.pin(cx, word(&header, 0), name_bytes.min(NAME_MAX_BYTES)).map_err(|_| EIO)?;
+        pins.pin(cx, word(&header, 32), word(&header, 40).min(CONTROL_MAX_BYTES)).map_err(|_| EIO)?;
+        ([word(&header, 0), word(&header, 8)], [word(&header, 32), word(&header, 40)])
+    } else {
+        ([0; 2], [0; 2])
+    };
+    let buffers = state.parts.as_ptr() as usize;
+    state.header = [name[0], name[1], buffers, used, control[0], control[1], word(&header, 48)];
+    Ok(())
+}
+
+/// Lists in the slot what comes after `done` bytes of a vector's buffers, as much of it as may be resident at once. Returns how
+/// many buffers that are.
+fn buffers(
+    live: &'static Live,
+    cx: &mut assist::Cx,
+    pins: &mut Pins<'_>,
+    (vec, count): (usize, usize),
+    done: usize,
+) -> Result<usize, isize> {
+    // SAFETY: the slot is this call's.
+    let state = unsafe { &mut *gate::state(pins.slot()) };
+    // As in the kernel, what goes beyond the largest transfer is left.
+    let mut left = assist::MAX_RW_COUNT;
+    let (mut used, mut room, mut skip) = (0, assist::window_bytes(live), done);
     state.parts = [[0; 2]; MESSAGE_PARTS];
     for i in 0..count {
         let mut iov = [0u8; 16];
-        if !assist::copy_in(live, cx, word(&header, 16) + i * 16, &mut iov) {
+        if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
             return Err(EFAULT);
         }
-        let (base, len) = (word(&iov, 0), word(&iov, 8));
-        total = total.saturating_add(len);
+        let (base, len) = (word(&iov, 0), word(&iov, 8).min(left));
+        left -= len;
         let passed = skip.min(len);
         skip -= passed;
         let len = (len - passed).min(room);
@@ -194,19 +228,8 @@ fn message(live: &'static Live, cx: &mut assist::Cx, pins: &mut Pins<'_>, at: us
             room -= len;
         }
     }
-    state.total_bytes = total;
-    // Name and control data go with the first part.
-    let (name, control) = if done == 0 {
-        let name_bytes = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize;
-        pins.pin(cx, word(&header, 0), name_bytes).map_err(|_| EIO)?;
-        pins.pin(cx, word(&header, 32), word(&header, 40)).map_err(|_| EIO)?;
-        ([word(&header, 0), word(&header, 8)], [word(&header, 32), word(&header, 40)])
-    } else {
-        ([0; 2], [0; 2])
-    };
-    let buffers = state.parts.as_ptr() as usize;
-    state.header = [name[0], name[1], buffers, used, control[0], control[1], word(&header, 48)];
-    Ok(())
+    state.total_bytes = assist::MAX_RW_COUNT - left;
+    Ok(used)
 }
 
 /// Tells the program what the kernel said of a message: lengths of name and control data, and flags. They come with the first

@@ -20,6 +20,7 @@ const EINVAL: isize = -(Errno::EINVAL.0 as isize);
 const EBADF: isize = -(Errno::EBADF.0 as isize);
 const EPERM: isize = -(Errno::EPERM.0 as isize);
 const EIO: isize = -(Errno::EIO.0 as isize);
+const ENOMEM: isize = -(Errno::ENOMEM.0 as isize);
 
 /// What becomes of a trapped call.
 enum Outcome {
@@ -74,10 +75,8 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 | nr::RECVFROM | nr::SENDTO => {
             return transfer(live, nr, args, uc);
         }
-        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2
-            if is_long_vector(live, args[1], args[2]) && is_file(args[0]) =>
-        {
-            pieces(live, nr, args)
+        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
+            return vector(live, nr, args, uc);
         }
         nr::SENDMSG | nr::RECVMSG
             if args[2] & NOT_A_STREAM == 0 && is_long_message(live, args[1]) && is_stream(args[0]) =>
@@ -143,6 +142,20 @@ fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucont
     }
 }
 
+/// A transfer of several buffers: as [`transfer`]. A datagram is never cut.
+fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    let fd = args[0];
+    if !is_long_vector(live, args[1], args[2]) {
+        assisted(live, nr, args, uc);
+    } else if is_file(fd) {
+        uc.gregs.rax = pieces(live, nr, args) as u64;
+    } else if matches!(nr, nr::READV | nr::WRITEV) && (file_type(fd).0 != S_IFSOCK || is_stream(fd)) {
+        parts::start(live, Part::Vector, nr, args, &mut uc.gregs);
+    } else {
+        assisted(live, nr, args, uc);
+    }
+}
+
 /// Serves a call in the engine, or has it run in its stub once all that its arguments point to is resident.
 pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
     let outcome = live.with(move |cx| serve(live, cx, nr, args));
@@ -184,7 +197,8 @@ fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6]) -> O
                 );
                 EIO
             }
-            _ => EFAULT,
+            Fault::NoMemory => ENOMEM,
+            Fault::Done | Fault::NotMapped => EFAULT,
         });
     }
     if let Some(at) = mask_argument(nr) {
@@ -435,6 +449,7 @@ const S_IFIFO: u32 = 0o010000;
 const S_IFCHR: u32 = 0o020000;
 const S_IFBLK: u32 = 0o060000;
 const S_IFREG: u32 = 0o100000;
+const S_IFSOCK: u32 = 0o140000;
 
 /// Type of what a descriptor is open on, and its major number where that is a device.
 fn file_type(fd: usize) -> (u32, u32) {
