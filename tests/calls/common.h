@@ -1,8 +1,8 @@
 /* What every program of this directory uses: memory in the states that matter to a pager, and checks that say why.
  *
- * A program checks itself: it exits 0 and prints one line, or prints the reason to standard error and exits 1. It
- * must
- * do the same whether it runs plainly or under Outswap, so nothing here knows which of the two it is. */
+ * A program checks itself: it exits 0 and prints one line, or prints the reason to standard error and exits 1. It must do the
+ * same whether it runs plainly or under Outswap, so nothing here knows which of the two it is, but `evict`, which must not pass
+ * where nothing is evicted. */
 #ifndef COMMON_H
 #define COMMON_H
 #ifndef _GNU_SOURCE
@@ -126,11 +126,37 @@ PIECE char *heap(size_t n) {
     if (!p) die("cannot allocate %zu bytes", n);
     return p;
 }
-/* Under Outswap this pages out; elsewhere it is a hint that changes nothing. */
-PIECE void evict(const void *p, size_t n) {
+PIECE size_t in_memory(uintptr_t start, uintptr_t end) {
+    unsigned char flags[64];
+    size_t count = 0;
+    for (uintptr_t at = start; at < end; at += sizeof flags * PAGE) {
+        size_t n = (end - at) / PAGE < sizeof flags ? (end - at) / PAGE : sizeof flags;
+        if (syscall(SYS_mincore, at, n * PAGE, flags)) return 0;
+        for (size_t i = 0; i < n; i++) count += flags[i] & 1;
+    }
+    return count;
+}
+/* Asks for memory to be paged out; elsewhere than under Outswap this is a hint that changes nothing. Some of it may stay: what is
+ * locked, or in use. */
+PIECE void evict_some(const void *p, size_t n) {
     uintptr_t start = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + n + PAGE - 1) & ~(PAGE - 1);
     int saved = errno;
     madvise((void *)start, end - start, MADV_PAGEOUT);
+    errno = saved;
+}
+/* The same, and sees under Outswap that what is managed goes. Another thread may have brought some of it in again by then. */
+PIECE void evict(const void *p, size_t n) {
+    static const uintptr_t first = 0x200000000000, last = 0x240000000000;
+    uintptr_t start = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + n + PAGE - 1) & ~(PAGE - 1);
+    int saved = errno;
+    size_t before = in_memory(start, end), after = before;
+    int look = getenv("OUTSWAP_E2E_MANAGED") && start >= first && end <= last;
+    for (int tries = 0; tries < 100; tries++) {
+        evict_some(p, n);
+        if (!look || before == 0 || (after = in_memory(start, end)) < before) break;
+        usleep(1000);
+    }
+    if (look && before > 0 && after >= before) die("%zu pages at %p: none of %zu was evicted", (end - start) / PAGE, p, before);
     errno = saved;
 }
 /* Makes other memory hot, so that a pager has to choose. */

@@ -21,10 +21,10 @@ static void handler(int s, siginfo_t *i, void *c) {
 static __attribute__((noinline)) int deep(int depth) {
     volatile char room[3000];
     room[0] = depth, room[2999] = depth;
-    if (evicting) evict((void *)((uintptr_t)room - 64 * PAGE), 68 * PAGE);
+    if (evicting) evict_some((void *)((uintptr_t)room - 64 * PAGE), 68 * PAGE);
     OK(raise(SIGUSR1));
     int below = depth ? deep(depth - 1) : 0;
-    if (evicting && depth % 8 == 0) evict((void *)((uintptr_t)room - 64 * PAGE), 64 * PAGE + 3000), OK(raise(SIGUSR1));
+    if (evicting && depth % 8 == 0) evict_some((void *)((uintptr_t)room - 64 * PAGE), 64 * PAGE + 3000), OK(raise(SIGUSR1));
     EQ(room[0], (char)depth), EQ(room[2999], (char)depth);
     return below + 1;
 }

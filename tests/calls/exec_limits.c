@@ -32,7 +32,7 @@ static void lives(void) {
     limited();
     char *p = malloc(20 * MIB);
     CHECK(p);
-    noise(p, 20 * MIB, 1), check_noise(p, 20 * MIB, 1);
+    noise(p, 20 * MIB, 1), evict(p, 20 * MIB), check_noise(p, 20 * MIB, 1);
     int fd = open("/proc/self/exe", O_RDONLY);
     CHECK(fd >= 0);
     void *file = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);

@@ -9,12 +9,13 @@ static long futex(uint32_t *p, int op, uint32_t value, const struct timespec *t,
     return syscall(SYS_futex, p, op, value, t, q, v3);
 }
 static uint32_t *word;
+/* Whoever waits keeps the page in. */
 static void *waker(void *arg) {
     (void)arg;
     usleep(20000);
-    evict(word, 4);
+    evict_some(word, 4);
     __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
-    evict(word, 4);
+    evict_some(word, 4);
     while (futex(word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0) usleep(1000);
     return NULL;
 }
@@ -31,7 +32,7 @@ static void direct(void) {
     pthread_t t;
     OK(pthread_create(&t, NULL, waker, NULL));
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == 0) {
-        evict(word, 4);
+        evict_some(word, 4);
         futex(word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
     }
     futex(word, FUTEX_WAIT_PRIVATE, 1, ARG(struct timespec, 0, 100000000), NULL, 0);
@@ -70,16 +71,17 @@ struct shared {
 };
 static struct shared *s;
 enum { THREADS = 4, ROUNDS = 200 };
+/* The same for who waits for locks, and for robust locks that are held. */
 static void *worker(void *arg) {
     long me = (long)arg;
     for (long i = 0; i < ROUNDS; i++) {
         OK(pthread_mutex_lock(&s->mutex));
         long seen = s->count;
-        evict(s, sizeof *s);
+        evict_some(s, sizeof *s);
         s->count = seen + 1;
         OK(pthread_mutex_unlock(&s->mutex));
         OK(pthread_mutex_lock(&s->inherit)), OK(pthread_mutex_unlock(&s->inherit));
-        OK(sem_wait(&s->semaphore)), evict(&s->semaphore, 1), OK(sem_post(&s->semaphore));
+        OK(sem_wait(&s->semaphore)), evict_some(&s->semaphore, 1), OK(sem_post(&s->semaphore));
         OK(i % 8 ? pthread_rwlock_rdlock(&s->rwlock) : pthread_rwlock_wrlock(&s->rwlock));
         OK(pthread_rwlock_unlock(&s->rwlock));
     }
@@ -89,7 +91,7 @@ static void *worker(void *arg) {
         OK(pthread_mutex_lock(&s->mutex));
         while (s->turn % THREADS != me) OK(pthread_cond_wait(&s->condition, &s->mutex));
         s->turn++;
-        if (i % 10 == 0) evict(s, sizeof *s);
+        if (i % 10 == 0) evict_some(s, sizeof *s);
         OK(pthread_cond_broadcast(&s->condition));
         OK(pthread_mutex_unlock(&s->mutex));
     }
@@ -98,7 +100,7 @@ static void *worker(void *arg) {
 static void *dies_holding(void *arg) {
     (void)arg;
     OK(pthread_mutex_lock(&s->robust));
-    evict(&s->robust, 1);
+    evict_some(&s->robust, 1);
     return NULL;
 }
 int main(void) {
@@ -120,14 +122,14 @@ int main(void) {
     int value;
     OK(sem_getvalue(&s->semaphore, &value)), EQ(value, 2);
     OK(pthread_create(t, NULL, dies_holding, NULL)), OK(pthread_join(*t, NULL));
-    evict(s, sizeof *s);
+    evict_some(s, sizeof *s);
     EQ(pthread_mutex_lock(&s->robust), EOWNERDEAD), OK(pthread_mutex_consistent(&s->robust));
     OK(pthread_mutex_unlock(&s->robust)), OK(pthread_mutex_lock(&s->robust)), OK(pthread_mutex_unlock(&s->robust));
     struct timespec *until = OUT(struct timespec);
     clock_gettime(CLOCK_REALTIME, until), evict(until, sizeof *until);
     OK(pthread_mutex_lock(&s->mutex));
     EQ(pthread_cond_timedwait(&s->condition, &s->mutex, until), ETIMEDOUT);
-    OK(sem_wait(&s->semaphore)), OK(sem_wait(&s->semaphore)), evict(s, sizeof *s), evict(until, sizeof *until);
+    OK(sem_wait(&s->semaphore)), OK(sem_wait(&s->semaphore)), evict_some(s, sizeof *s), evict(until, sizeof *until);
     expect_errno(sem_timedwait(&s->semaphore, until), ETIMEDOUT);
     expect_errno(sem_trywait(&s->semaphore), EAGAIN);
     puts("ok");

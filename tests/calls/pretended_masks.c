@@ -1,5 +1,5 @@
 /* Masks with the signals that the engine needs read as they were set, in any number of threads and processes, one after the
- * other. */
+ * other; and whatever a mask says, memory that is out comes in. */
 #include "common.h"
 #include <spawn.h>
 
@@ -7,7 +7,10 @@ enum { CHILDREN = 300, THREADS = 600 };
 extern char **environ;
 static const int special[] = {SIGSEGV, SIGBUS, SIGSYS};
 
+static char *area;
+
 static int reads_as(int blocked) {
+    evict(area, 4 * PAGE), check(area, 4 * PAGE, 1);
     sigset_t now;
     OK(pthread_sigmask(SIG_SETMASK, NULL, &now));
     for (int i = 0; i < 3; i++)
@@ -35,6 +38,7 @@ static void threads(int blocked) {
 int main(void) {
     tmpdir();
     char *quick[] = {"true", NULL};
+    area = fresh(4), fill(area, 4 * PAGE, 1);
     block(SIG_BLOCK);
     for (int i = 0; i < CHILDREN; i++) {
         pid_t pid;

@@ -1,11 +1,15 @@
 //! The programs of `tests/calls`.
 use crate::setup::workspace;
-use crate::{MIB, Setup, Tmp, build};
+use crate::{MIB, Setup, Tmp, build, plain_mode};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
 /// What each of the programs gets.
 pub const RAM_BYTES: u64 = 32 * MIB;
+
+/// Programs that write nonsense over all that a process of the tree can write, the statistics among it.
+const SCRIBBLERS: [&str; 2] = ["dropped_parent.c", "untrusted.c"];
 
 /// One line of the manifest.
 #[derive(Clone, Debug)]
@@ -66,8 +70,38 @@ pub fn compare(setup: &Setup, program: &str) {
     let binary = build::program(&format!("tests/calls/{program}"));
     let (one, two) = (Tmp::new(), Tmp::new());
     let plain = setup.plain(&binary).env("TMPDIR", one.path()).dir(one.path()).timeout_s(60).run().succeeded();
-    let managed = setup.managed(RAM_BYTES, &binary).env("TMPDIR", two.path()).dir(two.path()).timeout_s(90).run();
-    managed.same_as(&plain).within(RAM_BYTES);
+    let stats = two.join("stats.json");
+    let with_stats = setup.clone().option("--stats", &stats.to_string_lossy());
+    let managed = with_stats.managed(RAM_BYTES, &binary).env("TMPDIR", two.path()).dir(two.path()).timeout_s(90).run();
+    let managed = managed.same_as(&plain).within(RAM_BYTES);
+    if !plain_mode() {
+        let stats = fs::read(&stats).unwrap_or_else(|e| panic!("no statistics ({e}): {}", managed.describe()));
+        let stats = serde_json::from_slice(&stats).expect("it is JSON");
+        let told = if SCRIBBLERS.contains(&program) { Ok(()) } else { was_managed(setup, &stats) };
+        told.unwrap_or_else(|why| panic!("{why}: {}", managed.describe()));
+    }
+}
+
+/// Whether a run was what it was to be: with the fault source that was asked for, and with pages that went out and came back.
+fn was_managed(setup: &Setup, stats: &Value) -> Result<(), String> {
+    if stats["managed"] != true {
+        return Err("nothing was managed".into());
+    }
+    let sources = &stats["fault_sources"];
+    if setup.fault_source().is_some_and(|wanted| *sources != serde_json::json!([wanted])) {
+        return Err(format!("another fault source: {sources}"));
+    }
+    for (name, count) in [("taken", &stats["pages"]["taken"]), ("faults", &stats["faults"]["total"])] {
+        if count.as_u64().is_none_or(|n| n == 0) {
+            return Err(format!("{name}: {count}"));
+        }
+    }
+    for problem in ["corruptions", "store_errors"] {
+        if stats["problems"][problem] != 0 {
+            return Err(format!("{problem}: {}", stats["problems"][problem]));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

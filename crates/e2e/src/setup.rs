@@ -94,6 +94,15 @@ impl Setup {
         self
     }
 
+    /// The fault source that programs are to have; `None` where any is right.
+    pub fn fault_source(&self) -> Option<&str> {
+        if self.launcher.iter().any(|word| word == "--deny") {
+            return Some("mprotect");
+        }
+        let at = self.options.iter().position(|option| option == "--fault-source")?;
+        self.options.get(at + 1)?.to_str()
+    }
+
     fn launched(&self) -> Run {
         match self.launcher.split_first() {
             Some((first, rest)) => Run::new(first).args(rest),
