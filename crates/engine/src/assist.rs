@@ -47,8 +47,6 @@ const STRING_MAX_BYTES: usize = 128 * 1024;
 pub struct Pins<'a> {
     live: &'a Live,
     slot: usize,
-    /// Managed bytes that may still be made resident for a transfer.
-    window_bytes: usize,
     /// Managed bytes that were asked for.
     pinned_bytes: usize,
 }
@@ -79,7 +77,7 @@ impl<'a> Pins<'a> {
         loop {
             if let Some(slot) = live.engine.hazards.acquire(tid) {
                 if slot < gate::CALL_SLOTS {
-                    return Pins { live, slot, window_bytes: window_bytes(live), pinned_bytes: 0 };
+                    return Pins { live, slot, pinned_bytes: 0 };
                 }
                 live.engine.hazards.release(slot);
             }
@@ -218,8 +216,14 @@ impl<'a> Pins<'a> {
         self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
     }
 
-    /// Makes everything resident that a call's arguments point to. For a transfer, lengths in `args` may be cut.
-    pub fn arguments(&mut self, cx: &mut Cx, call: Option<&Call>, args: &mut [usize; 6]) -> Result<(), Fault> {
+    /// Makes everything resident that a call's arguments point to. Lengths of a transfer in `args` are cut to `window_bytes`.
+    pub fn arguments(
+        &mut self,
+        cx: &mut Cx,
+        call: Option<&Call>,
+        args: &mut [usize; 6],
+        window_bytes: usize,
+    ) -> Result<(), Fault> {
         let Some(call) = call else {
             for &arg in args.iter() {
                 if in_arena(arg) {
@@ -249,7 +253,7 @@ impl<'a> Pins<'a> {
                     }
                     // Who waits for all of it takes less for the end of the connection.
                     if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
-                        *len = (*len).min(self.window_bytes);
+                        *len = (*len).min(window_bytes);
                     }
                     let len = self.reachable(at, *len);
                     self.pin(cx, at, len)?;
@@ -263,7 +267,7 @@ impl<'a> Pins<'a> {
                 Arg::N(bytes) => self.pin(cx, at, bytes as usize)?,
                 Arg::Str => self.string(cx, at)?,
                 Arg::Iov(k) => {
-                    let mut limit = call.transfer.then_some(self.window_bytes);
+                    let mut limit = call.transfer.then_some(window_bytes);
                     let count = args[k as usize];
                     let usable = self.vector(cx, at, count, &mut limit)?;
                     // One element at least goes out whole, however long: the call would do nothing otherwise.

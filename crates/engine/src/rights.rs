@@ -1,7 +1,7 @@
 //! Calls that change what a process may do. The background thread must not keep rights that the program gives up, in whose memory
 //! it runs; and some of these calls want a process with one thread. So it ends before such a call, and starts anew with what
 //! rights are left.
-use crate::assist::Pins;
+use crate::assist::{self, Pins};
 use crate::live::Live;
 use crate::{calls, gate, reclaim, trap};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -57,11 +57,11 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
             nr::PRCTL if args[0] == PR_SET_SECCOMP => args[2],
             _ => 0,
         };
-        let mut ok = pins.arguments(cx, calls::find(nr), &mut args).is_ok();
+        let mut ok = pins.arguments(cx, calls::find(nr), &mut args, assist::window_bytes(live)).is_ok();
         // struct sock_fprog: a count and a pointer.
         const FILTER_BYTES: usize = 8;
         let mut program = [0u8; 16];
-        if filter != 0 && pins.pin(cx, filter, program.len()).is_ok() && crate::assist::peek(filter, &mut program) {
+        if filter != 0 && pins.pin(cx, filter, program.len()).is_ok() && assist::peek(filter, &mut program) {
             let count = u16::from_le_bytes([program[0], program[1]]) as usize;
             ok &= pins.pin(cx, trap::word(&program, 8), count * FILTER_BYTES).is_ok();
         }

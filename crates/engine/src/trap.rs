@@ -62,13 +62,13 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::CLOSE_RANGE => close_range(live, args),
         nr::PROCESS_MADVISE => match process_madvise(live, args) {
             Some(value) => value,
-            None => return assisted(live, nr, args, uc),
+            None => return assisted(live, nr, args, assist::window_bytes(live), uc),
         },
         // A process that only shares the memory has limits of its own, which the kernel keeps.
         nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 if live.is_own_process() => {
             match live.with(move |cx| rlimits::call(live, cx, nr, args)) {
                 Some(value) => value,
-                None => return assisted(live, nr, args, uc),
+                None => return assisted(live, nr, args, assist::window_bytes(live), uc),
             }
         }
         _ if live.is_own_process() && rights::changes(nr, args[0]) => return rights::call(live, nr, args, uc),
@@ -87,7 +87,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             // The background thread has other descriptors than a process that shares only the memory.
             -(Errno::EAGAIN.0 as isize)
         }
-        _ => return assisted(live, nr, args, uc),
+        _ => return assisted(live, nr, args, assist::window_bytes(live), uc),
     };
     uc.gregs.rax = value as u64;
 }
@@ -120,10 +120,12 @@ fn fork(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
 /// A transfer of one buffer: whole, in pieces where it is a file, in parts where it is a stream.
 fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
     let [fd, at, len, flags, ..] = args;
-    let long = overlaps_arena(at, len) && len > assist::window_bytes(live);
+    // Asked once: it moves with the limit, and what is whole by one answer would be cut by another.
+    let window_bytes = assist::window_bytes(live);
+    let long = overlaps_arena(at, len) && len > window_bytes;
     // What the kernel refuses it must see as it is.
     if !long || (len as isize) < 0 || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
-        return assisted(live, nr, args, uc);
+        return assisted(live, nr, args, window_bytes, uc);
     }
     args[2] = len.min(MAX_RW_COUNT);
     const MSG_WAITALL: usize = 0x100;
@@ -138,27 +140,28 @@ fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucont
         nr::RECVFROM if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL && is_stream(fd) => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
-        _ => assisted(live, nr, args, uc),
+        _ => assisted(live, nr, args, window_bytes, uc),
     }
 }
 
 /// A transfer of several buffers: as [`transfer`]. A datagram is never cut.
 fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let fd = args[0];
-    if !is_long_vector(live, args[1], args[2]) {
-        assisted(live, nr, args, uc);
+    let (fd, window_bytes) = (args[0], assist::window_bytes(live));
+    if !is_long_vector(live, args[1], args[2], window_bytes) {
+        assisted(live, nr, args, window_bytes, uc);
     } else if is_file(fd) {
         uc.gregs.rax = pieces(live, nr, args) as u64;
     } else if matches!(nr, nr::READV | nr::WRITEV) && (file_type(fd).0 != S_IFSOCK || is_stream(fd)) {
         parts::start(live, Part::Vector, nr, args, &mut uc.gregs);
     } else {
-        assisted(live, nr, args, uc);
+        assisted(live, nr, args, window_bytes, uc);
     }
 }
 
-/// Serves a call in the engine, or has it run in its stub once all that its arguments point to is resident.
-pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let outcome = live.with(move |cx| serve(live, cx, nr, args));
+/// Serves a call in the engine, or has it run in its stub once all that its arguments point to is resident; of a transfer, as
+/// much as `window_bytes`.
+pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], window_bytes: usize, uc: &mut Ucontext) {
+    let outcome = live.with(move |cx| serve(live, cx, nr, args, window_bytes));
     if let Outcome::Run(slot, _) = outcome
         // SAFETY: the slot is this call's.
         && let Some(mask) = unsafe { (*gate::state(slot)).waits_with }
@@ -173,7 +176,7 @@ pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucont
     }
 }
 
-fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6]) -> Outcome {
+fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6], window_bytes: usize) -> Outcome {
     if let Some(value) = memory::call(nr, args, cx) {
         return Outcome::Done(value);
     }
@@ -188,7 +191,7 @@ fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6]) -> O
         }
         return Outcome::Run(pins.slot(), args);
     }
-    if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args) {
+    if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args, window_bytes) {
         pins.release();
         return Outcome::Done(match fault {
             Fault::Corrupt | Fault::Unreadable => {
@@ -229,9 +232,9 @@ fn write<const N: usize>(live: &'static Live, at: usize, bytes: [u8; N]) -> bool
     live.with(move |cx| assist::copy_out(live, cx, at, &bytes))
 }
 
-/// Whether an array of `struct iovec` names more managed memory than may be resident at once. One that the kernel will refuse does
+/// Whether an array of `struct iovec` names more managed memory than `most_bytes`. One that the kernel will refuse does
 /// not.
-fn is_long_vector(live: &'static Live, vec: usize, count: usize) -> bool {
+fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usize) -> bool {
     if count > assist::IOV_MAX {
         return false;
     }
@@ -243,13 +246,13 @@ fn is_long_vector(live: &'static Live, vec: usize, count: usize) -> bool {
             }
             (len as isize) >= 0 && base.checked_add(len).is_some_and(|end| end <= TASK_SIZE)
         });
-        right && bytes > assist::window_bytes(live)
+        right && bytes > most_bytes
     })
 }
 
 fn is_long_message(live: &'static Live, at: usize) -> bool {
     read::<{ assist::MSGHDR_BYTES }>(live, at)
-        .is_some_and(|header| is_long_vector(live, word(&header, 16), word(&header, 24)))
+        .is_some_and(|header| is_long_vector(live, word(&header, 16), word(&header, 24), assist::window_bytes(live)))
 }
 
 /// Which argument of a call is a signal mask that holds while it waits.
