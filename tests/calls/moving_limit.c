@@ -1,6 +1,7 @@
 /* Transfers between files and memory while another process takes room and gives it back, and forks have all wait: how much may be
  * resident changes all the time, and no transfer is ever cut short. */
 #include "common.h"
+#include <sys/prctl.h>
 
 enum { PAGES = 240, VECTORS = 12, OTHER = (12 << 20) / PAGE, TAKEN = (30 << 20) / PAGE };
 static volatile int done;
@@ -22,6 +23,7 @@ static void *forks(void *arg) {
     return arg;
 }
 static void takes_and_gives(void) {
+    OK(prctl(PR_SET_PDEATHSIG, SIGKILL));
     for (;;) {
         char *p = fresh(TAKEN);
         for (size_t i = 0; i < TAKEN; i++) *(volatile size_t *)(p + i * PAGE) = i;
