@@ -275,6 +275,26 @@ fn statistics_are_whole_and_add_up() {
 }
 
 #[test]
+fn what_a_parent_did_is_not_counted_for_its_children_too() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let script = "import os\na=bytearray(os.urandom(1<<20)*64)\nfor i in range(20):\n  p=os.fork()\n  if p==0: os._exit(a[i<<20])\n  \
+                  assert os.WEXITSTATUS(os.waitpid(p,0)[1])==a[i<<20]";
+    let setup = Setup::new().option("--stats", &file.to_string_lossy());
+    setup.managed(RAM_BYTES, outswap_e2e::workloads::python()).args(["-c", script]).run().succeeded();
+    let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+    let n = |path: &str| number(&stats, path);
+    let taken_bytes = n("/pages/taken") * 4 * KIB;
+    assert!(n("/processes/forks") == 20 && taken_bytes > 32 * MIB, "{stats:#}");
+    // Each page that is taken is written to a store once; from there it may go to the file.
+    assert!(n("/compression/in_bytes") <= taken_bytes && n("/compression/in_bytes") > 32 * MIB, "{stats:#}");
+    assert!(n("/stores/memory/pages_out") * 4 * KIB <= taken_bytes, "{stats:#}");
+}
+
+#[test]
 fn summary_goes_to_standard_error() {
     if plain_mode() {
         return;

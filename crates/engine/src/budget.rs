@@ -136,6 +136,9 @@ pub fn forget(live: &Live) {
     live.budget.joining.store(false, Release);
     live.budget.left.store(false, Release);
     live.budget.joined_at_ns.store(0, Release);
+    // The child's store counts from nothing.
+    live.budget.seen_in_ram.store(0, Relaxed);
+    live.budget.seen_in_file.store(0, Relaxed);
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 

@@ -455,6 +455,7 @@ impl<I: FileIo> Tiers<I> {
     /// In the child, before any other use of the store and before any of the program's code runs: afterwards the child has no
     /// descriptor that can write to its parent's file.
     pub fn fork_child(&self, ticket: ForkTicket) {
+        self.stats.begin_child();
         if self.file_tier.is_some() {
             self.file.fork_child(&self.io, &ticket.child, ticket.parent_pid, &self.stats);
             self.adopt();

@@ -50,6 +50,32 @@ stats! {
     forks_without_file,
 }
 
+impl StoreStats {
+    /// In a forked child: what its parent did is its parent's to tell. The gauges stay, they say what the child has.
+    pub(crate) fn begin_child(&self) {
+        for counter in [
+            &self.pages_out_ram,
+            &self.pages_in_ram,
+            &self.pages_out_file,
+            &self.pages_in_file,
+            &self.file_written_total,
+            &self.file_read_total,
+            &self.compress_in_total,
+            &self.compress_out_total,
+            &self.raw_units,
+            &self.full,
+            &self.errors,
+            &self.corruptions,
+            &self.compacted_objects,
+            &self.file_moved_units,
+            &self.pinned_forks,
+            &self.forks_without_file,
+        ] {
+            counter.store(0, Relaxed);
+        }
+    }
+}
+
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }
