@@ -835,6 +835,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
             // Pages that could not be dropped may have left copies.
             if wanted == 0 || self.machine.release(WindowNo(number)) {
                 self.window_lists.lock(self.pause()).free.push(number);
+            } else {
+                self.make_inactive(WindowNo(number));
             }
             return if self.rest(block, refused) { Staged::Refused } else { Staged::Nothing };
         }
@@ -921,7 +923,7 @@ impl<M: Machine, S: Store> Engine<M, S> {
     }
 
     /// Writes out the pages of a window and releases it. Returns false, with the window unreleased, where a store refused
-    /// a page.
+    /// a page, or the machine the release: it is to be tried again.
     fn write_out(&self, number: WindowNo, cx: &mut Context<S::Worker>) -> bool {
         let window = &self.windows[number.0 as usize];
         let base = BlockNo(window.block.load(Relaxed)).first_page();
@@ -1034,8 +1036,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
             spins += 1;
         }
         if !self.machine.release(number) {
-            // Its memory still counts; the window is never used again.
-            return true;
+            // Its memory still counts.
+            return false;
         }
         let frames = window.frames.swap(0, Relaxed);
         self.staged.fetch_sub(frames as i64, Relaxed);
@@ -1150,7 +1152,25 @@ impl<M: Machine, S: Store> Engine<M, S> {
         true
     }
 
-    /// Marks a free range as holding something that the kernel manages.
+    /// Whether nothing of a free range is in memory or in a store. The machine may have refused to drop pages of what was mapped
+    /// there before; they are dropped here if that is possible now.
+    pub fn vacate(&self, first: PageNo, count: u32) -> bool {
+        let is_empty = || {
+            let mut empty = true;
+            self.touched(first, count, |first, count| {
+                let states = (0..count as usize).map(|i| self.state(first.plus(i)));
+                empty &= states.into_iter().all(|state| matches!(state, State::Untouched | State::Zero));
+            });
+            empty
+        };
+        if is_empty() {
+            return true;
+        }
+        self.discard(first, count);
+        is_empty()
+    }
+
+    /// Marks a range that was vacated ([`Engine::vacate`]) as holding something that the kernel manages.
     pub fn map_foreign(&self, first: PageNo, count: u32, prot: Prot) -> bool {
         let vma = Vma { foreign: true, ..Vma::new(first, count, prot) };
         self.map.lock(self.pause()).insert(vma).is_ok()

@@ -74,7 +74,7 @@ pub trait Machine: Sync {
     /// The frame must hold a page, and not be released while the reference lives.
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8];
 
-    /// Frees all frames of a window. False where that failed: the window cannot be used again.
+    /// Frees all frames of a window. False where that failed, and nothing changed.
     fn release(&self, window: WindowNo) -> bool;
 
     /// Installs whole pages with content from `src`. Returns how many pages were installed, and why it stopped.

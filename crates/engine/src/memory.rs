@@ -212,7 +212,7 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
         return probe;
     }
     pass(nr::MUNMAP, [probe as usize, len, 0, 0, 0, 0]);
-    if !unmap(live, first, count) {
+    if !unmap(live, first, count) || !live.engine.vacate(first, count) {
         return ENOMEM;
     }
     let at = pass(nr::MMAP, [addr, len, prot, flags & !MAP_FIXED_NOREPLACE | MAP_FIXED, args[4], args[5]]);
@@ -1011,7 +1011,7 @@ fn shmat(live: &Live, id: usize, addr: usize, flags: usize) -> isize {
         return probe;
     }
     pass(nr::SHMDT, [probe as usize, 0, 0, 0, 0, 0]);
-    if !unmap(live, first, count) {
+    if !unmap(live, first, count) || !live.engine.vacate(first, count) {
         return ENOMEM;
     }
     let at = pass(nr::SHMAT, [id, addr, flags | SHM_REMAP, 0, 0, 0]);

@@ -40,6 +40,9 @@ pub struct Chaos {
     pub no_memory_in: u32,
     pub transfer_refused_in: u32,
     pub protect_refused_in: u32,
+    pub release_refused_in: u32,
+    /// Dropped pages that stay mapped, as zeros.
+    pub drop_kept_in: u32,
     /// Pages at which another of the machine's own mappings starts: nothing is installed across such a border.
     pub border_in: u32,
 }
@@ -260,6 +263,7 @@ impl Machine for SimMachine {
                 continue;
             }
             assert!(m.pages[at].is_some(), "take: page {} is not mapped", page.0);
+            assert!(!m.foreign[at], "take: page {} is not managed now", page.0);
             let frame = window.0 as usize * BLOCK_PAGES + offset + i;
             assert!(!m.filled[frame], "take: frame {frame} is in use");
             let chaos = m.chaos;
@@ -291,6 +295,10 @@ impl Machine for SimMachine {
     fn release(&self, window: WindowNo) -> bool {
         step();
         let mut m = self.lock();
+        let chaos = m.chaos;
+        if m.rng.once_in(chaos.release_refused_in) {
+            return false;
+        }
         let first = window.0 as usize * BLOCK_PAGES;
         for frame in first..first + BLOCK_PAGES {
             if std::mem::replace(&mut m.filled[frame], false) {
@@ -331,17 +339,25 @@ impl Machine for SimMachine {
     }
 
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
+        let kept = {
+            let mut m = self.lock();
+            let chaos = m.chaos;
+            m.rng.once_in(chaos.drop_kept_in)
+        };
         for i in 0..count {
             step();
             self.assert_owned(first.plus(i), "drop");
             let mut m = self.lock();
-            assert!(!m.foreign[first.plus(i).0 as usize], "drop: page {} is not managed now", first.plus(i).0);
+            let at = first.plus(i).0 as usize;
+            assert!(!m.foreign[at], "drop: page {at} is not managed now");
             if self.sabotage != Sabotage::KeepsDropped {
-                m.pages[first.plus(i).0 as usize] = None;
+                let zeros = || Box::new([0; PAGE_BYTES]);
+                m.pages[at] = m.pages[at].take().filter(|_| kept).map(|_| zeros());
+                (m.before[at], m.shared[at]) = (None, false);
             }
         }
         step();
-        true
+        !kept
     }
 
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {

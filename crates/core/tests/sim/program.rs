@@ -7,6 +7,7 @@ use outswap_core::machine::Prot;
 use outswap_core::memory::Reserve;
 use outswap_core::store::Page;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::word::State;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
@@ -178,6 +179,8 @@ impl World {
                 no_memory_in: if no_memory { 20 } else { 0 },
                 transfer_refused_in: if chaotic { 5 } else { 0 },
                 protect_refused_in: if chaotic { 10 } else { 0 },
+                release_refused_in: if chaotic { rng.pick(&[0, 2, 20]) } else { 0 },
+                drop_kept_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
                 border_in: if chaotic { rng.pick(&[0, 7, 40]) } else { 0 },
             },
             no_memory,
@@ -307,9 +310,13 @@ impl World {
         for page in 0..self.setup.pages {
             let mapped = self.model.owner[page].load(Relaxed) != NOBODY;
             assert_eq!(engine.covered(PageNo(page as u32), 1), mapped, "page {page}: the address map");
-            if !mapped || self.model.owner[page].load(Relaxed) == FOREIGN {
-                let state = engine.state(PageNo(page as u32));
-                assert_eq!(state, outswap_core::word::State::Untouched, "page {page} is not mapped");
+            let state = engine.state(PageNo(page as u32));
+            if self.model.owner[page].load(Relaxed) == FOREIGN {
+                assert!(matches!(state, State::Untouched | State::Zero), "page {page} is the kernel's: {state:?}");
+            } else if !mapped {
+                // What the machine did not drop is zeros, until it is evicted.
+                let kept = state != State::Swapped && self.setup.chaos.drop_kept_in > 0;
+                assert!(state == State::Untouched || kept, "page {page} is not mapped: {state:?}");
             }
             if self.model.locked[page].load(Relaxed) {
                 assert!(engine.machine.is_mapped(page as u32), "page {page} is locked");
@@ -663,7 +670,8 @@ impl<'a> Program<'a> {
     fn map_foreign(&mut self) {
         let count = self.rng.range(1, 20) as u32;
         let call = self.engine.begin_call();
-        let gap = self.engine.gap(count, 1).filter(|&f| self.engine.map_foreign(f, count, Prot::READ_WRITE));
+        let gap = self.engine.gap(count, 1).filter(|&f| self.engine.vacate(f, count));
+        let gap = gap.filter(|&f| self.engine.map_foreign(f, count, Prot::READ_WRITE));
         if let Some(first) = gap {
             self.tell("map foreign", first.0 as usize, count as usize);
             for page in first.0 as usize..(first.0 + count) as usize {
