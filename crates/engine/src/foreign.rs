@@ -59,8 +59,6 @@ struct Desk {
 unsafe impl Sync for Desk {}
 
 static ANY: AtomicBool = AtomicBool::new(false);
-/// There was one of whose leaving the kernel does not tell us, because the program had the kernel tell it.
-static ARRANGED: AtomicBool = AtomicBool::new(false);
 static SHARERS_AT: AtomicUsize = AtomicUsize::new(0);
 static DESKS_ALL: [Desk; DESKS] = [const {
     Desk {
@@ -98,11 +96,11 @@ pub fn is_alive(live: &Live, tid: i32) -> bool {
     let of_process = unsafe { syscall3(nr::TGKILL, live.pid.load(Relaxed) as usize, tid as usize, 0) } == 0;
     of_process
         || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32)
-        || ARRANGED.load(Relaxed) && may_share(tid)
+        || any() && may_share(tid)
 }
 
-/// Whether a thread lives that uses the caller's memory: it has not executed another program. Also where the kernel does not
-/// tell.
+/// Whether a thread lives that uses the caller's memory: one of a process that shares it and has threads, or of whose leaving the
+/// kernel tells the program instead of us. When in doubt it does.
 fn may_share(tid: i32) -> bool {
     const KCMP_VM: usize = 1;
     // SAFETY: signal 0 is not sent.
@@ -133,7 +131,6 @@ pub fn thread(live: &Live) -> Option<&'static Thread> {
 /// In a forked child nobody shares the memory.
 pub fn forget() {
     ANY.store(false, Relaxed);
-    ARRANGED.store(false, Relaxed);
     SERVED.store(0, Relaxed);
     for sharer in sharers() {
         sharer.tid.store(0, Relaxed);
@@ -179,9 +176,6 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     // With a program's own arrangement for the child's id there is no place for ours.
     let arranged = flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID) != 0;
     let sharer = if flags & CLONE_THREAD != 0 || arranged { None } else { sharers().iter().find(free) };
-    if flags & CLONE_THREAD == 0 && arranged {
-        ARRANGED.store(true, Relaxed);
-    }
     if flags & CLONE_THREAD == 0 && !arranged && sharer.is_none() {
         return fail(uc);
     }
