@@ -3,7 +3,7 @@
 #include "common.h"
 #include <sys/prctl.h>
 
-enum { PAGES = 240, VECTORS = 12, OTHER = (12 << 20) / PAGE, TAKEN = (30 << 20) / PAGE };
+enum { PAGES = 240, DATAGRAM = 150000, VECTORS = 12, OTHER = (12 << 20) / PAGE, TAKEN = (30 << 20) / PAGE };
 static volatile int done;
 
 /* Memory that comes and goes. */
@@ -40,12 +40,18 @@ int main(void) {
     int fd = open("file", O_CREAT | O_RDWR, 0644);
     CHECK(fd >= 0);
     struct iovec v[VECTORS];
+    int ends[2];
+    OK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends));
     int64_t until = now_ns() + 3000000000;
     for (unsigned round = 0; now_ns() < until; round++) {
         size_t part = (1 + round * 17 % (PAGES / VECTORS)) * PAGE, n = part * VECTORS;
         for (int i = 0; i < VECTORS; i++) v[i] = (struct iovec){p + i * part, part};
         EQ(pwritev(fd, v, VECTORS, 0), n), EQ(preadv(fd, v, VECTORS, 0), n);
         EQ(pwrite(fd, p, n, 0), n), EQ(pread(fd, p, n, 0), n);
+        /* Also messages, which come whole or not at all. */
+        EQ(write(ends[0], p, DATAGRAM), DATAGRAM), EQ(recv(ends[1], p, PAGES * PAGE, 0), DATAGRAM);
+        v[0] = (struct iovec){p, 50000}, v[1] = (struct iovec){p + 50000, DATAGRAM - 50000};
+        EQ(writev(ends[0], v, 2), DATAGRAM), EQ(readv(ends[1], v, 2), DATAGRAM);
         if (round % 16 == 0) check(p, PAGES * PAGE, 1), evict(p, PAGES * PAGE);
     }
     done = 1;

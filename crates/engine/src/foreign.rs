@@ -94,9 +94,7 @@ pub fn any() -> bool {
 pub fn is_alive(live: &Live, tid: i32) -> bool {
     // SAFETY: signal 0 is not sent.
     let of_process = unsafe { syscall3(nr::TGKILL, live.pid.load(Relaxed) as usize, tid as usize, 0) } == 0;
-    of_process
-        || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32)
-        || any() && may_share(tid)
+    of_process || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32) || any() && may_share(tid)
 }
 
 /// Whether a thread lives that uses the caller's memory: one of a process that shares it and has threads, or of whose leaving the

@@ -15,6 +15,8 @@ use outswap_sys::{Errno, nr, os};
 /// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
 /// MSG_ERRQUEUE.
 const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
+/// More than a datagram holds: UDP has 64 KiB, Unix sockets 208 KiB unless `net.core.wmem_max` is raised.
+const DATAGRAM_BYTES: usize = 1 << 20;
 const EFAULT: isize = -(Errno::EFAULT.0 as isize);
 const EINVAL: isize = -(Errno::EINVAL.0 as isize);
 const EBADF: isize = -(Errno::EBADF.0 as isize);
@@ -140,18 +142,21 @@ fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucont
         nr::RECVFROM if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL && is_stream(fd) => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
-        _ => assisted(live, nr, args, window_bytes, uc),
+        nr::PREAD64 | nr::PWRITE64 => assisted(live, nr, args, window_bytes, uc),
+        _ => assisted(live, nr, args, if is_for_messages(fd) { DATAGRAM_BYTES } else { window_bytes }, uc),
     }
 }
 
-/// A transfer of several buffers: as [`transfer`]. A datagram is never cut.
+/// A transfer of several buffers: as [`transfer`].
 fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
     let (fd, window_bytes) = (args[0], assist::window_bytes(live));
     if !is_long_vector(live, args[1], args[2], window_bytes) {
         assisted(live, nr, args, window_bytes, uc);
     } else if is_file(fd) {
         uc.gregs.rax = pieces(live, nr, args) as u64;
-    } else if matches!(nr, nr::READV | nr::WRITEV) && (file_type(fd).0 != S_IFSOCK || is_stream(fd)) {
+    } else if is_for_messages(fd) {
+        assisted(live, nr, args, DATAGRAM_BYTES, uc);
+    } else if matches!(nr, nr::READV | nr::WRITEV) {
         parts::start(live, Part::Vector, nr, args, &mut uc.gregs);
     } else {
         assisted(live, nr, args, window_bytes, uc);
@@ -482,6 +487,11 @@ fn is_stream(fd: usize) -> bool {
     // SAFETY: places for the value and its length.
     let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
     ok && kind == SOCK_STREAM
+}
+
+/// Whether a descriptor is a socket whose messages are whole or nothing.
+fn is_for_messages(fd: usize) -> bool {
+    file_type(fd).0 == S_IFSOCK && !is_stream(fd)
 }
 
 /// A transfer between a file and more memory than may be resident at once. As in the kernel, no signal interrupts it.
