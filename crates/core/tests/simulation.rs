@@ -298,3 +298,37 @@ fn streams_pass_the_borders_of_the_machines_own_mappings() {
         engine.check();
     }
 }
+
+/// Touches a page as a program does; how many faults that took, and how many of them read the store.
+fn touch(engine: &SimEngine, page: u32, cx: &mut Context<sim::store::Worker>) -> (u32, u64) {
+    let from_store = || {
+        let count = |event: Event| engine.machine.events[event as usize].load(Relaxed);
+        count(Event::FaultMiss) + count(Event::FaultBypass)
+    };
+    let (mut faults, before) = (0, from_store());
+    while engine.machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
+        != Access::Done
+    {
+        assert_eq!(engine.fault(PageNo(page), cx), Fault::Done);
+        faults += 1;
+    }
+    (faults, from_store() - before)
+}
+
+#[test]
+fn what_a_stream_will_touch_comes_before_it_gets_there() {
+    const BLOCKS: usize = 60;
+    const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
+    let arena = Arena::default();
+    let engine = engine_with(&arena, BLOCKS, Chaos::default(), true);
+    let mut cx = context();
+    engine.set_limit_pages(PAGES as u64 / 3);
+    for page in 0..PAGES {
+        touch(&engine, page, &mut cx);
+    }
+    let faults: u32 = (0..PAGES).map(|page| touch(&engine, page, &mut cx).0).sum();
+    // A fault a block, but for the start of the stream; four where nothing is read ahead, 64 where no stream is seen.
+    println!("{faults} faults in {BLOCKS} blocks");
+    assert!((BLOCKS as u32..BLOCKS as u32 * 2).contains(&faults), "{faults} faults");
+    engine.check();
+}
