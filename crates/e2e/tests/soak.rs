@@ -65,6 +65,11 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
         for problem in ["corruptions", "store_errors"] {
             assert_eq!(stats["problems"][problem], 0, "{problem}: {}", end.describe());
         }
+        // Without a file, what does not fit stays in memory, and Outswap says so.
+        if !way.swap.contains("file") && stats["problems"]["over_budget"] != 0 {
+            assert!(end.errors().contains("the limit is exceeded"), "{}", end.describe());
+            return end;
+        }
     }
     end.within(RAM_BYTES)
 }
