@@ -59,9 +59,6 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
     assert!(operations(&end) > 0, "{}", end.describe());
     if !plain_mode() {
         let stats: Value = serde_json::from_slice(&fs::read(&stats).expect("--stats makes it")).expect("it is JSON");
-        if end.peak.within(RAM_BYTES).is_err() {
-            eprintln!("{stats:#}");
-        }
         for problem in ["corruptions", "store_errors"] {
             assert_eq!(stats["problems"][problem], 0, "{problem}: {}", end.describe());
         }
@@ -69,6 +66,9 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
         if !way.swap.contains("file") && stats["problems"]["over_budget"] != 0 {
             assert!(end.errors().contains("the limit is exceeded"), "{}", end.describe());
             return end;
+        }
+        if end.peak.within(RAM_BYTES).is_err() {
+            eprintln!("{stats:#}");
         }
     }
     end.within(RAM_BYTES)
