@@ -1158,8 +1158,8 @@ impl<M: Machine, S: Store> Engine<M, S> {
         let is_empty = || {
             let mut empty = true;
             self.touched(first, count, |first, count| {
-                let states = (0..count as usize).map(|i| self.state(first.plus(i)));
-                empty &= states.into_iter().all(|state| matches!(state, State::Untouched | State::Zero));
+                let mut states = (0..count as usize).map(|i| self.state(first.plus(i)));
+                empty &= states.all(|state| matches!(state, State::Untouched | State::Zero));
             });
             empty
         };

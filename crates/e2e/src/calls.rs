@@ -1,6 +1,6 @@
 //! The programs of `tests/calls`.
 use crate::setup::workspace;
-use crate::{MIB, Setup, Tmp, build, plain_mode};
+use crate::{MIB, Setup, Tmp, build, plain_mode, stats};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,8 +75,7 @@ pub fn compare(setup: &Setup, program: &str) {
     let managed = with_stats.managed(RAM_BYTES, &binary).env("TMPDIR", two.path()).dir(two.path()).timeout_s(90).run();
     let managed = managed.same_as(&plain).within(RAM_BYTES);
     if !plain_mode() {
-        let stats = fs::read(&stats).unwrap_or_else(|e| panic!("no statistics ({e}): {}", managed.describe()));
-        let stats = serde_json::from_slice(&stats).expect("it is JSON");
+        let stats = stats::read(stats);
         let told = if SCRIBBLERS.contains(&program) { Ok(()) } else { was_managed(setup, &stats) };
         told.unwrap_or_else(|why| panic!("{why}: {}", managed.describe()));
     }
@@ -96,12 +95,7 @@ fn was_managed(setup: &Setup, stats: &Value) -> Result<(), String> {
             return Err(format!("{name}: {count}"));
         }
     }
-    for problem in ["corruptions", "store_errors"] {
-        if stats["problems"][problem] != 0 {
-            return Err(format!("{problem}: {}", stats["problems"][problem]));
-        }
-    }
-    Ok(())
+    stats::nothing_lost(stats)
 }
 
 #[cfg(test)]

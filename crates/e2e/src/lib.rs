@@ -7,6 +7,7 @@ pub mod calls;
 pub mod process;
 pub mod sample;
 pub mod setup;
+pub mod stats;
 pub mod wire;
 pub mod workloads;
 

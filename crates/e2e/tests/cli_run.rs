@@ -1,6 +1,6 @@
 //! `outswap run` as its user sees it: statuses, signals, streams, environment, statistics. Where both sides are run
 //! plainly (`OUTSWAP_E2E_PLAIN=1`), what only Outswap does is not asked for.
-use outswap_e2e::{KIB, MIB, Outcome, Run, Setup, Tmp, plain_mode, setup};
+use outswap_e2e::{KIB, MIB, Outcome, Run, Setup, Tmp, plain_mode, setup, stats};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -243,8 +243,7 @@ fn statistics_are_whole_and_add_up() {
                   assert os.waitpid(p,0)[1]==0\nos._exit(5)";
     let setup = Setup::new().option("--stats", &file.to_string_lossy());
     setup.managed(RAM_BYTES, outswap_e2e::workloads::python()).args(["-c", script]).run().exited(5).within(RAM_BYTES);
-    let text = fs::read_to_string(&file).expect("--stats makes the file");
-    let stats: Value = serde_json::from_str(&text).expect("it is JSON");
+    let stats = stats::read(&file);
     assert!(stats["schema"].as_str().is_some_and(|s| s.starts_with("outswap.stats/")), "{stats:#}");
     assert_eq!(stats["managed"], true);
     assert_eq!((number(&stats, "/exit/status"), &stats["exit"]["signal"]), (5, &Value::Null));
@@ -285,7 +284,7 @@ fn what_a_parent_did_is_not_counted_for_its_children_too() {
                   assert os.WEXITSTATUS(os.waitpid(p,0)[1])==a[i<<20]";
     let setup = Setup::new().option("--stats", &file.to_string_lossy());
     setup.managed(RAM_BYTES, outswap_e2e::workloads::python()).args(["-c", script]).run().succeeded();
-    let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+    let stats = stats::read(&file);
     let n = |path: &str| number(&stats, path);
     let taken_bytes = n("/pages/taken") * 4 * KIB;
     assert!(n("/processes/forks") == 20 && taken_bytes > 32 * MIB, "{stats:#}");
@@ -316,7 +315,7 @@ fn flags_are_variables_too() {
     let file = dir.join("stats.json");
     let command = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "48M");
     command.env("OUTSWAP_STATS", &file).env("OUTSWAP_MALLOC", "keep").run().exited(0);
-    let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+    let stats = stats::read(&file);
     assert_eq!(number(&stats, "/config/ram_bytes"), 48 * MIB);
     assert_eq!(stats["config"]["malloc"], "keep");
     let bad = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "junk").run().exited(125);
@@ -337,9 +336,7 @@ fn a_run_inside_a_run_keeps_to_both_limits() {
         let command = ["--ram", outer, "--stats", &one, "--", "sh", "-c", "\"$@\"", "sh", &ours, "run", "--ram", inner];
         let end = run(&[&command[..], &["--stats", &two, "--", python, "-c", script]].concat()).succeeded();
         assert_eq!(end.text(), format!("{}\n", 64 * MIB), "{}", end.describe());
-        let [outer, inner] = [&one, &two].map(|path| -> Value {
-            serde_json::from_slice(&fs::read(path.as_ref()).expect("both write statistics")).expect("it is JSON")
-        });
+        let [outer, inner] = [&one, &two].map(|path| stats::read(path.as_ref()));
         assert_eq!((&outer["managed"], &inner["managed"]), (&true.into(), &true.into()), "{}", end.describe());
         let peaks = [&outer, &inner].map(|stats| number(stats, "/memory/tree_peak_bytes"));
         assert!(peaks.iter().all(|&p| p > 16 * MIB && p < 32 * MIB + 12 * MIB), "{outer:#} {inner:#}");
@@ -362,7 +359,7 @@ fn what_ended_processes_held_does_not_weigh_on_later_ones() {
     );
     let setup = Setup::new().option("--stats", &file.to_string_lossy());
     setup.managed(48 * MIB, "sh").args(["-c", &script]).run().succeeded();
-    let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+    let stats = stats::read(&file);
     let n = |path: &str| number(&stats, path);
     assert!(n("/processes/managed") >= 13 && n("/memory/tree_peak_bytes") > 24 * MIB, "{stats:#}");
     assert_eq!((n("/stores/memory/pages_out"), n("/problems/over_budget")), (0, 0), "{stats:#}");

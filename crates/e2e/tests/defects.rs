@@ -1,6 +1,6 @@
 //! What needs options, another environment, other users or eyes from outside: programs that run unmanaged, limits from
 //! outside, what a process of the tree may do to another, and the limit of memory where it is hard to keep.
-use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup};
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, stats};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::fs;
@@ -341,7 +341,7 @@ fn processes_that_ended_count_no_longer() {
         let script = format!("i=0; while [ $i -lt {times} ]; do {} 20 || exit 1; i=$((i+1)); done", program("heap"));
         let args = ["--ram", "32M", "--stats", &file.to_string_lossy(), "--", "sh", "-c", &script];
         run(&[], &args).supervised().run().exited(0).within(RAM_BYTES);
-        let stats: Value = serde_json::from_slice(&fs::read(&file).expect("made")).expect("it is JSON");
+        let stats = stats::read(&file);
         number(&stats, "/pages/taken")
     };
     let (one, twenty) = (taken(1), taken(20));

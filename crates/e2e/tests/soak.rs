@@ -2,9 +2,7 @@
 //! many seconds over every source and store, until the first failure (`make soak`).
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::sample::Sample;
-use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup};
-use serde_json::Value;
-use std::fs;
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup, stats};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -58,10 +56,8 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
     assert!(end.text().ends_with("bad 0\n"), "{}", end.describe());
     assert!(operations(&end) > 0, "{}", end.describe());
     if !plain_mode() {
-        let stats: Value = serde_json::from_slice(&fs::read(&stats).expect("--stats makes it")).expect("it is JSON");
-        for problem in ["corruptions", "store_errors"] {
-            assert_eq!(stats["problems"][problem], 0, "{problem}: {}", end.describe());
-        }
+        let stats = stats::read(&stats);
+        stats::nothing_lost(&stats).unwrap_or_else(|why| panic!("{why}: {}", end.describe()));
         // Without a file, what does not fit stays in memory, and Outswap says so.
         if !way.swap.contains("file") && stats["problems"]["over_budget"] != 0 {
             assert!(end.errors().contains("the limit is exceeded"), "{}", end.describe());

@@ -109,7 +109,7 @@ impl<'a> Pins<'a> {
         if start >= end {
             return Ok(());
         }
-        let end = if len > SHORT_BYTES { end.min(addr + self.reachable(addr, len)) } else { end };
+        let end = if len > SHORT_BYTES { end.min(addr.saturating_add(self.reachable(addr, len))) } else { end };
         if start >= end {
             return Ok(());
         }

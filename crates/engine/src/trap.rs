@@ -81,7 +81,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             return vector(live, nr, args, uc);
         }
         nr::SENDMSG | nr::RECVMSG
-            if args[2] & NOT_A_STREAM == 0 && is_long_message(live, args[1]) && is_stream(args[0]) =>
+            if args[2] & NOT_A_STREAM == 0 && is_long_message(live, args[1]) && kind(args[0]) == Kind::Stream =>
         {
             return parts::start(live, Part::Message, nr, args, &mut uc.gregs);
         }
@@ -131,35 +131,33 @@ fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucont
     }
     args[2] = len.min(MAX_RW_COUNT);
     const MSG_WAITALL: usize = 0x100;
-    match nr {
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 if is_file(fd) => {
+    match (nr, kind(fd)) {
+        (nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64, Kind::File) => {
             uc.gregs.rax = pieces(live, nr, args) as u64;
         }
-        nr::WRITE if is_pipe(fd) || is_stream(fd) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
-        nr::SENDTO if flags & NOT_A_STREAM == 0 && is_stream(fd) => {
-            parts::start(live, Part::Stream, nr, args, &mut uc.gregs)
-        }
-        nr::RECVFROM if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL && is_stream(fd) => {
+        (nr::WRITE, Kind::Pipe | Kind::Stream) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
+        (nr::SENDTO, Kind::Stream) if flags & NOT_A_STREAM == 0 => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
-        nr::PREAD64 | nr::PWRITE64 => assisted(live, nr, args, window_bytes, uc),
-        _ => assisted(live, nr, args, if is_for_messages(fd) { DATAGRAM_BYTES } else { window_bytes }, uc),
+        (nr::RECVFROM, Kind::Stream) if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL => {
+            parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
+        }
+        (_, Kind::Messages) => assisted(live, nr, args, DATAGRAM_BYTES, uc),
+        _ => assisted(live, nr, args, window_bytes, uc),
     }
 }
 
 /// A transfer of several buffers: as [`transfer`].
 fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let (fd, window_bytes) = (args[0], assist::window_bytes(live));
+    let window_bytes = assist::window_bytes(live);
     if !is_long_vector(live, args[1], args[2], window_bytes) {
-        assisted(live, nr, args, window_bytes, uc);
-    } else if is_file(fd) {
-        uc.gregs.rax = pieces(live, nr, args) as u64;
-    } else if is_for_messages(fd) {
-        assisted(live, nr, args, DATAGRAM_BYTES, uc);
-    } else if matches!(nr, nr::READV | nr::WRITEV) {
-        parts::start(live, Part::Vector, nr, args, &mut uc.gregs);
-    } else {
-        assisted(live, nr, args, window_bytes, uc);
+        return assisted(live, nr, args, window_bytes, uc);
+    }
+    match (nr, kind(args[0])) {
+        (_, Kind::File) => uc.gregs.rax = pieces(live, nr, args) as u64,
+        (_, Kind::Messages) => assisted(live, nr, args, DATAGRAM_BYTES, uc),
+        (nr::READV | nr::WRITEV, _) => parts::start(live, Part::Vector, nr, args, &mut uc.gregs),
+        _ => assisted(live, nr, args, window_bytes, uc),
     }
 }
 
@@ -468,14 +466,28 @@ fn file_type(fd: usize) -> (u32, u32) {
     if ok { (stat[6] & S_IFMT, stat[10] >> 8 & 0xfff) } else { (0, 0) }
 }
 
-/// Whether a descriptor is a file, or a device like one (`/dev/zero`), whose transfers are never cut short.
-fn is_file(fd: usize) -> bool {
-    const MEM_MAJOR: u32 = 1;
-    matches!(file_type(fd), (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR))
+/// What a descriptor is open on, as far as transfers differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A file, or a device like one (`/dev/zero`), whose transfers are never cut short.
+    File,
+    Pipe,
+    /// A socket whose bytes follow each other.
+    Stream,
+    /// A socket whose messages are whole or nothing.
+    Messages,
+    Other,
 }
 
-fn is_pipe(fd: usize) -> bool {
-    file_type(fd).0 == S_IFIFO
+fn kind(fd: usize) -> Kind {
+    const MEM_MAJOR: u32 = 1;
+    match file_type(fd) {
+        (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR) => Kind::File,
+        (S_IFIFO, _) => Kind::Pipe,
+        (S_IFSOCK, _) if is_stream(fd) => Kind::Stream,
+        (S_IFSOCK, _) => Kind::Messages,
+        _ => Kind::Other,
+    }
 }
 
 fn is_stream(fd: usize) -> bool {
@@ -487,11 +499,6 @@ fn is_stream(fd: usize) -> bool {
     // SAFETY: places for the value and its length.
     let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
     ok && kind == SOCK_STREAM
-}
-
-/// Whether a descriptor is a socket whose messages are whole or nothing.
-fn is_for_messages(fd: usize) -> bool {
-    file_type(fd).0 == S_IFSOCK && !is_stream(fd)
 }
 
 /// A transfer between a file and more memory than may be resident at once. As in the kernel, no signal interrupts it.

@@ -2,77 +2,65 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! stats {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    (counters { $($(#[$doc:meta])* $counter:ident),* $(,)? } gauges { $($(#[$gauge_doc:meta])* $gauge:ident),* $(,)? }) => {
         /// Counters and gauges of one process's store; read them with relaxed loads.
         #[derive(Default, Debug)]
         #[repr(C)]
-        pub struct StoreStats { $($(#[$doc])* pub $name: AtomicU64),* }
+        pub struct StoreStats {
+            $($(#[$doc])* pub $counter: AtomicU64,)*
+            $($(#[$gauge_doc])* pub $gauge: AtomicU64,)*
+        }
+
+        impl StoreStats {
+            /// In a forked child: what its parent did is its parent's to tell. The gauges stay, they say what the child has.
+            pub(crate) fn begin_child(&self) {
+                $(self.$counter.store(0, Relaxed);)*
+            }
+        }
     };
 }
 stats! {
-    /// Pages written to a plain or compressed RAM tier.
-    pages_out_ram,
-    /// Pages read from a RAM tier.
-    pages_in_ram,
-    /// Pages written to the file tier, directly or from a RAM tier.
-    pages_out_file,
-    /// Pages read from the file tier.
-    pages_in_file,
-    /// Bytes written to the file.
-    file_written_total,
-    /// Bytes read from the file.
-    file_read_total,
-    /// Gauge: live bytes of this process in the file.
-    file_live_bytes,
-    /// Bytes that went into compression.
-    compress_in_total,
-    /// Bytes that came out of compression, raw units counted at full size.
-    compress_out_total,
-    /// Units that did not compress.
-    raw_units,
-    /// Puts refused because every tier was full.
-    full,
-    /// Read and write errors of the file.
-    errors,
-    /// Units that came back changed.
-    corruptions,
-    /// Gauge: pool memory really held.
-    pool_bytes,
-    /// Gauge: bytes of stored objects in the pools.
-    pool_used_bytes,
-    /// Objects moved by compaction of a pool.
-    compacted_objects,
-    /// Units moved out of sparse file segments.
-    file_moved_units,
-    /// Forked children for which a file's table had no entry: what they share is never freed.
-    pinned_forks,
-    /// Forked children that have no file to write to: no descriptor, no permission, or too many ancestors' files in use.
-    forks_without_file,
-}
-
-impl StoreStats {
-    /// In a forked child: what its parent did is its parent's to tell. The gauges stay, they say what the child has.
-    pub(crate) fn begin_child(&self) {
-        for counter in [
-            &self.pages_out_ram,
-            &self.pages_in_ram,
-            &self.pages_out_file,
-            &self.pages_in_file,
-            &self.file_written_total,
-            &self.file_read_total,
-            &self.compress_in_total,
-            &self.compress_out_total,
-            &self.raw_units,
-            &self.full,
-            &self.errors,
-            &self.corruptions,
-            &self.compacted_objects,
-            &self.file_moved_units,
-            &self.pinned_forks,
-            &self.forks_without_file,
-        ] {
-            counter.store(0, Relaxed);
-        }
+    counters {
+        /// Pages written to a plain or compressed RAM tier.
+        pages_out_ram,
+        /// Pages read from a RAM tier.
+        pages_in_ram,
+        /// Pages written to the file tier, directly or from a RAM tier.
+        pages_out_file,
+        /// Pages read from the file tier.
+        pages_in_file,
+        /// Bytes written to the file.
+        file_written_total,
+        /// Bytes read from the file.
+        file_read_total,
+        /// Bytes that went into compression.
+        compress_in_total,
+        /// Bytes that came out of compression, raw units counted at full size.
+        compress_out_total,
+        /// Units that did not compress.
+        raw_units,
+        /// Puts refused because every tier was full.
+        full,
+        /// Read and write errors of the file.
+        errors,
+        /// Units that came back changed.
+        corruptions,
+        /// Objects moved by compaction of a pool.
+        compacted_objects,
+        /// Units moved out of sparse file segments.
+        file_moved_units,
+        /// Forked children for which a file's table had no entry: what they share is never freed.
+        pinned_forks,
+        /// Forked children that have no file to write to: no descriptor, no permission, or too many ancestors' files in use.
+        forks_without_file,
+    }
+    gauges {
+        /// Gauge: live bytes of this process in the file.
+        file_live_bytes,
+        /// Gauge: pool memory really held.
+        pool_bytes,
+        /// Gauge: bytes of stored objects in the pools.
+        pool_used_bytes,
     }
 }
 
