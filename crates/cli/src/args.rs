@@ -3,14 +3,14 @@ use crate::limits::{self, Machine};
 use crate::spec::{self, TierSpec};
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
-use outswap_engine::control::{MAX_TIERS, source};
+use outswap_runtime::control::{MAX_TIERS, source};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The smallest budget: below it the engine's tables and staging windows leave no room for the program.
+/// The smallest budget: below it the runtime's tables and batches leave no room for the program.
 pub const MIN_RAM_BYTES: u64 = 16 << 20;
-/// The smallest limit of resident pages: a few staging windows for each thread that faults.
+/// The smallest limit of resident pages: a few batches for each thread that faults.
 pub const MIN_RESIDENT_BYTES: u64 = 4 << 20;
 /// Share of a limit or of the free memory that `--ram auto` takes.
 const AUTO_PERCENT: u64 = 90;

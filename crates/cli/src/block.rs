@@ -1,6 +1,6 @@
 //! Makes the control block that the program inherits.
 use crate::args::RunOptions;
-use outswap_engine::control::{self, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier};
+use outswap_runtime::control::{self, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier};
 use outswap_sys::{Errno, os};
 use std::os::unix::ffi::OsStrExt;
 
@@ -9,7 +9,7 @@ const LOW_FD: usize = 100;
 /// Limit the number is taken from where the real one is higher. A process's descriptor table is as long as its
 /// highest descriptor, and is copied at each fork, so a number just below a limit of a million would be dear.
 const HIGH_FD: usize = 1024;
-/// Descriptors left free above it: more than the engine of a managed process guards.
+/// Descriptors left free above it: more than the runtime of a managed process guards.
 const SPARE_FDS: usize = 96;
 /// How far a run inside a run keeps from the numbers of the other, which guards as many.
 const LEVEL_FDS: usize = 96;
@@ -130,7 +130,7 @@ fn inheritable(config_fd: i32, shared_fd: i32, outer: Option<Place>) -> outswap_
     control::place_pair(config_fd, shared_fd, lowest_fd(soft, outer.map(|o| o.fd)))
 }
 
-/// `outer_fd` is the number that a run around this one has: what its engine guards in us is near it.
+/// `outer_fd` is the number that a run around this one has: what its runtime guards in us is near it.
 fn lowest_fd(soft_limit: usize, outer_fd: Option<i32>) -> usize {
     let below = outer_fd.map_or(usize::MAX, |fd| (fd as usize).saturating_sub(LEVEL_FDS));
     let wanted = soft_limit.min(HIGH_FD).saturating_sub(SPARE_FDS).min(below);

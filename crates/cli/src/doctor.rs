@@ -2,7 +2,7 @@
 use crate::args::{self, DoctorOptions, MIN_RAM_BYTES};
 use crate::probe::{self, Probe};
 use crate::{EXIT_OURS, Failure, libraries, limits, run, size};
-use outswap_engine::control::source;
+use outswap_runtime::control::source;
 use outswap_sys::Errno;
 use serde::Serialize;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Finds the libraries that are loaded into the program.
 use std::path::{Path, PathBuf};
 
-/// The engine.
+/// The runtime.
 pub const PRELOAD: &str = "liboutswap_preload.so";
 /// The allocator.
 pub const MALLOC: &str = "liboutswap_malloc.so";

@@ -2,7 +2,7 @@
 //!
 //! Each probe runs in a child of its own, because it takes over signals, and because a kernel that does not keep its
 //! promises may kill it.
-use outswap_engine::control::source;
+use outswap_runtime::control::source;
 use outswap_sys::uffd::{FEATURE_MOVE, FEATURE_PAGEFAULT_FLAG_WP, FEATURE_SIGBUS, Uffd};
 use outswap_sys::{Errno, PAGE_BYTES, os};
 use serde::Serialize;

@@ -1,9 +1,9 @@
-//! What the engine asks of the machine: to move pages out of and into the program's reach.
+//! What the pager asks of the machine: to move pages out of and into the program's reach.
 use crate::units::{FrameNo, PageNo};
 
-/// A staging window: 64 frames in which the pages of one block wait for write-out.
+/// A batch: 64 frames in which the pages of one block wait for write-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WindowNo(pub u32);
+pub struct BatchNo(pub u32);
 
 /// Access that the program asked for, as the bits of `PROT_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,10 +63,10 @@ pub trait Machine: Sync {
     fn pause(&self, spins: u32);
 
     /// Takes the present pages among `count` (at most 64) pages from `first` out of the program's reach, into the
-    /// frames of `window` from `offset` on, page by page at the same distance. `present` says (bit i: page `first + i`)
+    /// frames of `batch` from `offset` on, page by page at the same distance. `present` says (bit i: page `first + i`)
     /// which pages are resident. Returns the mask of those that were taken; the others stay mapped, unchanged.
     /// From the instant a page is taken no write of the program reaches its frame.
-    fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64;
+    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64;
 
     /// The content of a frame that holds a page.
     ///
@@ -74,8 +74,8 @@ pub trait Machine: Sync {
     /// The frame must hold a page, and not be released while the reference lives.
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8];
 
-    /// Frees all frames of a window. False where that failed, and nothing changed.
-    fn release(&self, window: WindowNo) -> bool;
+    /// Frees all frames of a batch. False where that failed, and nothing changed.
+    fn release(&self, batch: BatchNo) -> bool;
 
     /// Installs whole pages with content from `src`. Returns how many pages were installed, and why it stopped.
     fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);

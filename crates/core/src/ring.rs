@@ -1,6 +1,6 @@
 //! A bounded first-in-first-out queue of numbers in reserved memory.
-use crate::memory::{Reserve, Table};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::table::{Reserve, Table};
 
 /// A queue of `u32`. It sits behind a lock; the atomics only serve to write through a shared table.
 pub struct Ring {

@@ -4,8 +4,8 @@
 //! starve). Per slot the map keeps a 128-bit hash of the content: it is the checksum that is verified when a page comes
 //! back, and the means to know that a page is clean without a write fault.
 use crate::lock::SpinLock;
-use crate::memory::{Reserve, Table, Zeroed};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{FOLIO_PAGES, SlotId};
 
 /// Slots in a cluster.

@@ -1,4 +1,4 @@
-//! What the engine asks of a store.
+//! What the pager asks of a store.
 use crate::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 
 /// The content of one page.
@@ -19,12 +19,12 @@ pub enum StoreError {
 
 /// A place for evicted pages, keyed by slot.
 ///
-/// The engine calls `put` only for a slot that holds nothing, `get` and `free` only for a slot that holds
+/// The pager calls `put` only for a slot that holds nothing, `get` and `free` only for a slot that holds
 /// something, and never `free` at the same time as another call for the same slot. Different slots may be
 /// used from different threads at once; the store synchronises itself. Everything here may run in the
 /// fault path: no allocation, no panic on a foreseeable error, raw system calls only.
 pub trait Store: Sync {
-    /// Scratch memory of one engine context: compression state and buffers. One thread uses it at a time.
+    /// Scratch memory of one pager context: compression state and buffers. One thread uses it at a time.
     type Worker;
 
     /// Stores one page under `slot`.

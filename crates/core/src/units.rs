@@ -6,7 +6,7 @@ pub const PAGE_BYTES: usize = 4096;
 pub const FOLIO_PAGES: usize = 16;
 /// log2 of [`FOLIO_PAGES`].
 pub const FOLIO_ORDER: u32 = 4;
-/// Pages in a block, the unit of the reclaim queue and of one staging window (256 KiB).
+/// Pages in a block, the unit of the reclaim queue and of one batch (256 KiB).
 pub const BLOCK_PAGES: usize = 64;
 
 /// The number of a page, counted from the start of the managed range.
@@ -17,7 +17,7 @@ pub struct PageNo(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SlotId(pub u32);
 
-/// A frame of a staging window: a page of real memory that holds one page's content.
+/// A frame of a batch: a page of real memory that holds one page's content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameNo(pub u32);
 

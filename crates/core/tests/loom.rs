@@ -1,4 +1,4 @@
-//! The engine itself under the loom model checker: two threads, one block, every interleaving of the atomics with at
+//! The pager itself under the loom model checker: two threads, one block, every interleaving of the atomics with at
 //! most a few preemptions.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p outswap-core --test loom --release`; `LOOM_MAX_PREEMPTIONS` goes deeper.
@@ -7,20 +7,20 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use outswap_core::engine::{Config, Context, Engine, Fault, Step};
-use outswap_core::hazard::{Hazards, RANGES};
-use outswap_core::machine::{Event, Machine, Prot, PutError, WindowNo};
-use outswap_core::memory::Reserve;
+use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::page::State;
+use outswap_core::pager::{Config, Context, Fault, Pager, Step};
+use outswap_core::pins::{Pins, RANGES};
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::sync::{AtomicU64, Ordering::Release, Ordering::SeqCst};
+use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo, SlotId};
-use outswap_core::word::State;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-const WINDOWS: usize = 2;
+const BATCHES: usize = 2;
 const PAGE: PageNo = PageNo(5);
 
 /// Memory of zeros, given back when the execution is over.
@@ -74,8 +74,8 @@ impl Cx {
 struct TestMachine {
     /// Of each page its content plus 1, or 0 where it is missing.
     pages: [AtomicU64; BLOCK_PAGES],
-    /// The frames of each window that hold a page.
-    filled: [AtomicU64; WINDOWS],
+    /// The frames of each batch that hold a page.
+    filled: [AtomicU64; BATCHES],
     frames: UnsafeCell<Memory>,
     /// Set before the threads start.
     grain: AtomicUsize,
@@ -89,8 +89,8 @@ impl TestMachine {
     fn new() -> TestMachine {
         TestMachine {
             pages: [const { AtomicU64::new(0) }; BLOCK_PAGES],
-            filled: [const { AtomicU64::new(0) }; WINDOWS],
-            frames: UnsafeCell::new(Memory::new(WINDOWS * BLOCK_PAGES * PAGE_BYTES)),
+            filled: [const { AtomicU64::new(0) }; BATCHES],
+            frames: UnsafeCell::new(Memory::new(BATCHES * BLOCK_PAGES * PAGE_BYTES)),
             grain: AtomicUsize::new(1),
         }
     }
@@ -122,29 +122,29 @@ impl Machine for TestMachine {
     fn pause(&self, _: u32) {
         thread::yield_now();
     }
-    fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
+    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
         for i in (0..count).filter(|i| present & 1 << i != 0) {
             let content = self.page(first.plus(i)).swap(0, SeqCst);
             assert!(content != 0, "a resident page is mapped");
             let bit = 1 << (offset + i);
-            let frame = window.0 as usize * BLOCK_PAGES + offset + i;
+            let frame = batch.0 as usize * BLOCK_PAGES + offset + i;
             // SAFETY: within the allocation, and nobody reads an empty frame.
             unsafe { self.frame_ptr(frame).write_bytes((content - 1) as u8, PAGE_BYTES) };
-            assert!(self.filled[window.0 as usize].fetch_or(bit, SeqCst) & bit == 0, "the frame is free");
+            assert!(self.filled[batch.0 as usize].fetch_or(bit, SeqCst) & bit == 0, "the frame is free");
         }
         present
     }
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
-        let (window, index) = (frame.0 as usize / BLOCK_PAGES, frame.0 as usize % BLOCK_PAGES);
-        assert!(self.filled[window].load(SeqCst) >> index & 1 == 1, "the frame holds a page");
+        let (batch, index) = (frame.0 as usize / BLOCK_PAGES, frame.0 as usize % BLOCK_PAGES);
+        assert!(self.filled[batch].load(SeqCst) >> index & 1 == 1, "the frame holds a page");
         // SAFETY: within the allocation; not written before it is released.
         unsafe { std::slice::from_raw_parts(self.frame_ptr(frame.0 as usize), pages * PAGE_BYTES) }
     }
-    fn release(&self, window: WindowNo) -> bool {
-        let filled = self.filled[window.0 as usize].swap(0, SeqCst);
+    fn release(&self, batch: BatchNo) -> bool {
+        let filled = self.filled[batch.0 as usize].swap(0, SeqCst);
         for index in (0..BLOCK_PAGES).filter(|i| filled & 1 << i != 0) {
             // SAFETY: within the allocation, and nobody may refer to the frame any more.
-            unsafe { self.frame_ptr(window.0 as usize * BLOCK_PAGES + index).write_bytes(0xdb, PAGE_BYTES) };
+            unsafe { self.frame_ptr(batch.0 as usize * BLOCK_PAGES + index).write_bytes(0xdb, PAGE_BYTES) };
         }
         true
     }
@@ -216,8 +216,8 @@ impl Store for TestStore {
 }
 
 struct World {
-    engine: Engine<TestMachine, TestStore>,
-    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the engine")]
+    pager: Pager<TestMachine, TestStore>,
+    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the pager")]
     arena: Arena,
 }
 
@@ -228,16 +228,16 @@ impl World {
         let config = Config {
             pages: BLOCK_PAGES as u32,
             slots: 512,
-            windows: WINDOWS,
-            hazards: 1,
+            batches: BATCHES,
+            pins: 1,
             mappings: 4,
             seed: 7,
             folios: false,
         };
         let arena = Arena::default();
-        let engine = Engine::new(machine, store, &arena, config).expect("tables fit");
-        assert!(engine.map(PageNo(0), 16, Prot::READ_WRITE, false));
-        let world = World { engine, arena };
+        let pager = Pager::new(machine, store, &arena, config).expect("tables fit");
+        assert!(pager.map(PageNo(0), 16, Prot::READ_WRITE, false));
+        let world = World { pager, arena };
         world.warm_up(&mut Cx::new());
         Arc::new(world)
     }
@@ -246,46 +246,46 @@ impl World {
         let near = [PAGE, PAGE.plus(1), PAGE.plus(2)];
         for write in [false, true] {
             for page in near {
-                assert_eq!(self.engine.fault(page, cx.get()), Fault::Done);
-                self.engine.machine.access(page, Some(9));
+                assert_eq!(self.pager.fault(page, cx.get()), Fault::Done);
+                self.pager.machine.access(page, Some(9));
             }
-            for _ in 0..WINDOWS {
-                self.engine.page_out(PAGE, 3, write, cx.get());
-                self.engine.will_need(PAGE, 3, cx.get());
-                let _ = self.engine.reclaim(cx.get());
+            for _ in 0..BATCHES {
+                self.pager.page_out(PAGE, 3, write, cx.get());
+                self.pager.will_need(PAGE, 3, cx.get());
+                let _ = self.pager.reclaim(cx.get());
             }
         }
-        let slot = self.engine.hazards.acquire(1).expect("none is in use");
-        (0..=RANGES as u32).for_each(|i| self.engine.hazards.publish(slot, PageNo(20 + 2 * i), 1));
-        self.engine.hazards.mask(PAGE.block());
-        self.engine.hazards.release(slot);
-        self.engine.hazards.mask(PAGE.block());
-        self.engine.discard(PageNo(0), BLOCK_PAGES as u32);
-        self.engine.set_limit_pages(0);
-        while matches!(self.engine.reclaim(cx.get()), Step::Freed(_)) {}
-        self.engine.set_limit_pages(BLOCK_PAGES as u64);
-        self.engine.check();
-        assert_eq!((self.engine.used_pages(), self.engine.used_slots()), (0, 0));
+        let slot = self.pager.pins.acquire(1).expect("none is in use");
+        (0..=RANGES as u32).for_each(|i| self.pager.pins.publish(slot, PageNo(20 + 2 * i), 1));
+        self.pager.pins.mask(PAGE.block());
+        self.pager.pins.release(slot);
+        self.pager.pins.mask(PAGE.block());
+        self.pager.discard(PageNo(0), BLOCK_PAGES as u32);
+        self.pager.set_limit_pages(0);
+        while matches!(self.pager.reclaim(cx.get()), Step::Freed(_)) {}
+        self.pager.set_limit_pages(BLOCK_PAGES as u64);
+        self.pager.check();
+        assert_eq!((self.pager.used_pages(), self.pager.used_slots()), (0, 0));
     }
     /// A program's access, which faults until it succeeds.
     fn touch(&self, write: Option<u8>, cx: &mut Cx) -> u8 {
         loop {
-            if let Some(byte) = self.engine.machine.access(PAGE, write) {
+            if let Some(byte) = self.pager.machine.access(PAGE, write) {
                 return byte;
             }
-            assert_eq!(self.engine.fault(PAGE, cx.get()), Fault::Done);
+            assert_eq!(self.pager.fault(PAGE, cx.get()), Fault::Done);
         }
     }
     fn page_out(&self, write: bool, cx: &mut Cx) {
-        self.engine.page_out(PAGE, 1, write, cx.get());
+        self.pager.page_out(PAGE, 1, write, cx.get());
     }
     /// The page's content, and that the books are right, once all threads are done.
     fn ends_with(&self, byte: u8) {
-        self.engine.check();
+        self.pager.check();
         assert_eq!(self.touch(None, &mut Cx::new()), byte, "the page's content");
-        self.engine.check();
-        let held = self.engine.store.lock().iter().flatten().count() as u64;
-        assert_eq!(held, self.engine.used_slots(), "slots: store against engine");
+        self.pager.check();
+        let held = self.pager.store.lock().iter().flatten().count() as u64;
+        assert_eq!(held, self.pager.used_slots(), "slots: store against pager");
     }
 }
 
@@ -322,18 +322,18 @@ fn written(byte: u8) -> impl Fn(&World, &mut Cx) + Copy {
 fn swapped(w: &World, cx: &mut Cx) {
     written(1)(w, cx);
     w.page_out(true, cx);
-    assert_eq!(w.engine.state(PAGE), State::Swapped);
+    assert_eq!(w.pager.state(PAGE), State::Swapped);
 }
 fn cached(w: &World, cx: &mut Cx) {
     written(1)(w, cx);
     w.page_out(false, cx);
-    assert_eq!(w.engine.state(PAGE), State::Cached);
+    assert_eq!(w.pager.state(PAGE), State::Isolated);
 }
 /// Resident, with a copy in the store that is still right.
 fn clean(w: &World, cx: &mut Cx) {
     swapped(w, cx);
     w.touch(None, cx);
-    assert_eq!(w.engine.retained_pages(), 1);
+    assert_eq!(w.pager.swapcache_pages(), 1);
 }
 
 fn reads_one(w: &World, cx: &mut Cx) {
@@ -343,33 +343,33 @@ fn evicts(w: &World, cx: &mut Cx) {
     w.page_out(true, cx);
 }
 fn writes_out(w: &World, cx: &mut Cx) {
-    // The only window there is may be empty already, or held up by a touch.
-    assert!(matches!(w.engine.reclaim(cx.get()), Step::Freed(_) | Step::Staged | Step::Nothing | Step::StoreFull));
+    // The only batch there is may be empty already, or held up by a touch.
+    assert!(matches!(w.pager.reclaim(cx.get()), Step::Freed(_) | Step::Isolated | Step::Nothing | Step::StoreFull));
 }
 fn discards(w: &World, _: &mut Cx) {
-    w.engine.discard(PAGE, 1);
+    w.pager.discard(PAGE, 1);
 }
-/// A thread that has its hazard slot already. (Loom lets each of the slot's eight ranges be read as it was before it was
+/// A thread that has its pin slot already. (Loom lets each of the slot's eight ranges be read as it was before it was
 /// cleared; two threads that also take the slot make 2^16 times as many interleavings, all alike.)
 fn with_slot(before: impl Fn(&World, &mut Cx) + Copy) -> impl Fn(&World, &mut Cx) + Copy {
     move |w, cx| {
         before(w, cx);
-        assert_eq!(w.engine.hazards.acquire(1), Some(0));
+        assert_eq!(w.pager.pins.acquire(1), Some(0));
     }
 }
 /// A system call: the page must stay from the end of `pin` to the release.
 fn calls(w: &World, cx: &mut Cx) {
     let slot = 0;
-    w.engine.hazards.publish(slot, PAGE, 1);
-    assert_eq!(w.engine.pin(PAGE, 1, cx.get()), (1, Fault::Done));
-    assert_eq!(w.engine.machine.access(PAGE, None), Some(1), "no EFAULT");
-    assert_eq!(w.engine.machine.access(PAGE, None), Some(1), "no EFAULT");
-    w.engine.hazards.release(slot);
+    w.pager.pins.publish(slot, PAGE, 1);
+    assert_eq!(w.pager.pin(PAGE, 1, cx.get()), (1, Fault::Done));
+    assert_eq!(w.pager.machine.access(PAGE, None), Some(1), "no EFAULT");
+    assert_eq!(w.pager.machine.access(PAGE, None), Some(1), "no EFAULT");
+    w.pager.pins.release(slot);
 }
 
 /// The same with more ranges than the slot holds: the page's is in a linked record.
 fn calls_with_many(w: &World, cx: &mut Cx) {
-    (0..RANGES as u32).for_each(|i| w.engine.hazards.publish(0, PageNo(20 + 2 * i), 1));
+    (0..RANGES as u32).for_each(|i| w.pager.pins.publish(0, PageNo(20 + 2 * i), 1));
     calls(w, cx);
 }
 
@@ -440,20 +440,20 @@ fn write_out_of_a_clean_page_against_touch() {
 /// Where `moves` takes the page to.
 const ELSEWHERE: PageNo = PageNo(12);
 fn moves(w: &World, cx: &mut Cx) {
-    assert_eq!(w.engine.move_pages(PAGE, ELSEWHERE, 1, cx.get()), 1);
+    assert_eq!(w.pager.move_pages(PAGE, ELSEWHERE, 1, cx.get()), 1);
 }
 fn is_elsewhere(w: &World) {
-    w.engine.check();
-    assert_eq!(w.engine.state(PAGE), State::Untouched);
+    w.pager.check();
+    assert_eq!(w.pager.state(PAGE), State::Untouched);
     let mut cx = Cx::new();
-    while w.engine.machine.access(ELSEWHERE, None).is_none() {
-        assert_eq!(w.engine.fault(ELSEWHERE, cx.get()), Fault::Done);
+    while w.pager.machine.access(ELSEWHERE, None).is_none() {
+        assert_eq!(w.pager.fault(ELSEWHERE, cx.get()), Fault::Done);
     }
-    assert_eq!(w.engine.machine.access(ELSEWHERE, None), Some(1));
-    w.engine.check();
+    assert_eq!(w.pager.machine.access(ELSEWHERE, None), Some(1));
+    w.pager.check();
 }
 fn evicts_all(w: &World, cx: &mut Cx) {
-    w.engine.page_out(PageNo(0), BLOCK_PAGES as u32, true, cx.get());
+    w.pager.page_out(PageNo(0), BLOCK_PAGES as u32, true, cx.get());
 }
 #[test]
 fn move_against_evict() {
@@ -465,25 +465,25 @@ fn move_against_write_out() {
 }
 #[test]
 fn fault_with_neighbours_against_unmap() {
-    let coarse = |w: &World, _: &mut Cx| w.engine.machine.grain.store(2, std::sync::atomic::Ordering::Relaxed);
-    let unmaps_before = |w: &World, _: &mut Cx| assert!(w.engine.unmap(PageNo(0), PAGE.0));
+    let coarse = |w: &World, _: &mut Cx| w.pager.machine.grain.store(2, std::sync::atomic::Ordering::Relaxed);
+    let unmaps_before = |w: &World, _: &mut Cx| assert!(w.pager.unmap(PageNo(0), PAGE.0));
     model(coarse, written(2), unmaps_before, |w| {
-        assert_eq!(w.engine.state(PageNo(PAGE.0 - 1)), State::Untouched, "nothing comes in where nothing is mapped");
+        assert_eq!(w.pager.state(PageNo(PAGE.0 - 1)), State::Untouched, "nothing comes in where nothing is mapped");
         w.ends_with(2);
     });
 }
 
-/// Hazards alone, with `len` slots and as many records.
+/// Pins alone, with `len` slots and as many records.
 struct Slots {
-    hazards: Hazards,
-    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the hazards")]
+    pins: Pins,
+    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the pins")]
     arena: Arena,
 }
 impl Slots {
     fn new(len: usize) -> Slots {
         let arena = Arena::default();
-        let hazards = Hazards::new(&arena, len).expect("tables fit");
-        let slots = Slots { hazards, arena };
+        let pins = Pins::new(&arena, len).expect("tables fit");
+        let slots = Slots { pins, arena };
         // As `warm_up`.
         let taken: Vec<usize> = (0..len).map(|i| slots.fill(i as u32, 40)).collect();
         taken.into_iter().for_each(|slot| slots.ends(slot));
@@ -491,21 +491,21 @@ impl Slots {
     }
     /// A call with so many ranges, from `first` on, that one of them is in a record; returns its slot.
     fn fill(&self, owner: u32, first: u32) -> usize {
-        let slot = self.hazards.acquire(owner + 1).expect("there are as many slots as calls");
+        let slot = self.pins.acquire(owner + 1).expect("there are as many slots as calls");
         self.more(slot, first);
         slot
     }
     fn more(&self, slot: usize, first: u32) {
-        (0..=RANGES as u32).for_each(|i| self.hazards.publish(slot, PageNo(first + 2 * i), 1));
+        (0..=RANGES as u32).for_each(|i| self.pins.publish(slot, PageNo(first + 2 * i), 1));
         self.covers(first);
     }
     fn covers(&self, first: u32) {
         let wanted = (0..=RANGES as u32).fold(0, |m, i| m | 1u64 << (first + 2 * i));
-        assert_eq!(self.hazards.mask(BlockNo(0)) & wanted, wanted, "what is published is covered");
+        assert_eq!(self.pins.mask(BlockNo(0)) & wanted, wanted, "what is published is covered");
     }
     /// As the stub ends a call: one plain store.
     fn ends(&self, slot: usize) {
-        self.hazards.owner_word(slot).store(0, Release);
+        self.pins.owner_word(slot).store(0, Release);
     }
 }
 
@@ -526,7 +526,7 @@ fn check_slots(len: usize, threads: [fn(&Slots); 2], after: fn(&Slots)) {
 }
 
 fn nothing_is_left(slots: &Slots) {
-    assert_eq!(slots.hazards.mask(BlockNo(0)), 0, "all that is over is free");
+    assert_eq!(slots.pins.mask(BlockNo(0)), 0, "all that is over is free");
 }
 
 #[test]
@@ -538,8 +538,8 @@ fn a_record_is_taken_again_by_the_next_call_of_its_slot() {
         slots.ends(slot);
     };
     let reclaims = |slots: &Slots| {
-        slots.hazards.mask(BlockNo(0));
-        slots.hazards.mask(BlockNo(0));
+        slots.pins.mask(BlockNo(0));
+        slots.pins.mask(BlockNo(0));
     };
     check_slots(1, [again, reclaims], nothing_is_left);
 }
@@ -547,7 +547,7 @@ fn a_record_is_taken_again_by_the_next_call_of_its_slot() {
 fn a_record_is_taken_by_another_call_than_the_one_that_ended() {
     let ends = |slots: &Slots| {
         slots.ends(0);
-        slots.hazards.mask(BlockNo(0));
+        slots.pins.mask(BlockNo(0));
     };
     let takes = |slots: &Slots| {
         // With two slots there are two records: one of them is the ended call's, or will be free.

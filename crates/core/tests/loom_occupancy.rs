@@ -1,4 +1,4 @@
-//! Who is at work in the engine, under the loom model checker: threads that take places beside one that forks.
+//! Who is at work in the pager, under the loom model checker: threads that take places beside one that forks.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p outswap-core --test loom_occupancy --release`
 #![cfg(loom)]

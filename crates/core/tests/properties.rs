@@ -1,14 +1,14 @@
-//! Slots, address map, queue, hazards and page words against simple reference models.
+//! Slots, address map, queue, pins and page words against simple reference models.
 #![cfg(not(loom))]
 
-use outswap_core::hazard::{Hazards, RANGES, mask_of};
 use outswap_core::machine::Prot;
-use outswap_core::map::{Map, MapError, Vma};
-use outswap_core::memory::Reserve;
+use outswap_core::page::{REFERENCED_MAX, State, Word};
+use outswap_core::pins::{Pins, RANGES, mask_of};
 use outswap_core::ring::Ring;
 use outswap_core::slots::{CLUSTER_SLOTS, Order, Slots};
+use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, FrameNo, PageNo, SlotId};
-use outswap_core::word::{HEAT_MAX, State, Word};
+use outswap_core::vma::{Map, MapError, Vma};
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -331,10 +331,10 @@ fn a_full_ring_takes_nothing() {
     ring.push(2);
 }
 
-// -------------------------------------------------------------------- hazards
+// -------------------------------------------------------------------- pins
 
 #[derive(Clone, Debug)]
-enum HazardOp {
+enum PinOp {
     Acquire(u32),
     Publish(usize, u32, u32),
     /// As the code that ends a call does it.
@@ -344,55 +344,55 @@ enum HazardOp {
 }
 
 const BLOCKS: u32 = 6;
-const HAZARDS: usize = 3;
+const PINS: usize = 3;
 
-fn hazard_ops() -> impl Strategy<Value = Vec<HazardOp>> {
+fn pin_ops() -> impl Strategy<Value = Vec<PinOp>> {
     let pages = BLOCKS * BLOCK_PAGES as u32;
     let op = prop_oneof![
-        2 => (1..100u32).prop_map(HazardOp::Acquire),
-        8 => (0..HAZARDS, 0..pages, 1..100u32).prop_map(move |(s, f, c)| HazardOp::Publish(s, f, c.min(pages - f))),
-        1 => (0..HAZARDS).prop_map(HazardOp::Release),
-        2 => (0..HAZARDS, 1..70u32, 2..9u32).prop_map(|(s, n, d)| HazardOp::PublishMany(s, n, d)),
+        2 => (1..100u32).prop_map(PinOp::Acquire),
+        8 => (0..PINS, 0..pages, 1..100u32).prop_map(move |(s, f, c)| PinOp::Publish(s, f, c.min(pages - f))),
+        1 => (0..PINS).prop_map(PinOp::Release),
+        2 => (0..PINS, 1..70u32, 2..9u32).prop_map(|(s, n, d)| PinOp::PublishMany(s, n, d)),
     ];
     prop::collection::vec(op, 1..60)
 }
 
 proptest! {
     #[test]
-    fn hazards_cover_what_was_published(ops in hazard_ops()) {
+    fn pins_cover_what_was_published(ops in pin_ops()) {
         let arena = Arena::default();
-        let hazards = Hazards::new(&arena, HAZARDS).expect("tables fit");
+        let pins = Pins::new(&arena, PINS).expect("tables fit");
         let mut model: BTreeMap<usize, (u32, Vec<(u32, u32)>)> = BTreeMap::new();
         let mut short = false;
         for op in ops {
             match op {
-                HazardOp::Acquire(owner) => match hazards.acquire(owner) {
+                PinOp::Acquire(owner) => match pins.acquire(owner) {
                     Some(slot) => prop_assert!(model.insert(slot, (owner, Vec::new())).is_none()),
-                    None => prop_assert_eq!(model.len(), HAZARDS),
+                    None => prop_assert_eq!(model.len(), PINS),
                 },
-                HazardOp::Publish(slot, first, count) => {
+                PinOp::Publish(slot, first, count) => {
                     if let Some((_, ranges)) = model.get_mut(&slot) {
-                        hazards.publish(slot, PageNo(first), count);
+                        pins.publish(slot, PageNo(first), count);
                         ranges.push((first, count));
                     }
                 }
-                HazardOp::PublishMany(slot, count, distance) => {
+                PinOp::PublishMany(slot, count, distance) => {
                     if let Some((_, ranges)) = model.get_mut(&slot) {
                         let pages = (0..count).map(|i| i * distance).take_while(|&p| p < BLOCKS * BLOCK_PAGES as u32);
                         for page in pages {
-                            hazards.publish(slot, PageNo(page), 1);
+                            pins.publish(slot, PageNo(page), 1);
                             ranges.push((page, 1));
                         }
                     }
                 }
-                HazardOp::Release(slot) => {
+                PinOp::Release(slot) => {
                     if model.remove(&slot).is_some() {
-                        hazards.owner_word(slot).store(0, Relaxed);
+                        pins.owner_word(slot).store(0, Relaxed);
                     }
                 }
             }
             let owners: Vec<(usize, u32)> = model.iter().map(|(&slot, (owner, _))| (slot, *owner)).collect();
-            prop_assert_eq!(hazards.in_use().collect::<Vec<_>>(), owners);
+            prop_assert_eq!(pins.in_use().collect::<Vec<_>>(), owners);
             // Ranges that touch need one place; these counts do not know of it, so they are upper bounds. A record is full, or
             // the last of its slot.
             let records: usize = model.values().map(|(_, ranges)| ranges.len().saturating_sub(1) / RANGES).sum();
@@ -402,10 +402,10 @@ proptest! {
                 };
                 let first = BlockNo(block).first_page().0;
                 let wanted = (0..BLOCK_PAGES as u32).filter(|&i| published(first + i)).fold(0u64, |m, i| m | 1 << i);
-                let mask = hazards.mask(BlockNo(block));
+                let mask = pins.mask(BlockNo(block));
                 prop_assert_eq!(mask & wanted, wanted, "block {}: a published page is not covered", block);
                 // Only who found no record had ranges joined. Once short of records, a slot stays so.
-                short |= records > HAZARDS;
+                short |= records > PINS;
                 prop_assert!(short || mask == wanted, "block {}: more is covered than was published", block);
             }
             short &= !model.is_empty();
@@ -416,22 +416,22 @@ proptest! {
     fn a_call_has_as_many_ranges_as_it_needs(distances in prop::collection::vec(2..300u32, 1..1024), rounds in 1..4u32) {
         const SLOTS: usize = 80;
         let arena = Arena::default();
-        let hazards = Hazards::new(&arena, SLOTS).expect("tables fit");
+        let pins = Pins::new(&arena, SLOTS).expect("tables fit");
         let pages: Vec<u32> = distances.iter().scan(0, |at, d| { *at += d; Some(*at) }).collect();
         let blocks = pages[pages.len() - 1] / BLOCK_PAGES as u32 + 1;
         for round in 0..rounds {
-            let slot = hazards.acquire(round + 1).expect("none is in use");
+            let slot = pins.acquire(round + 1).expect("none is in use");
             // What the slot itself covers needs no further place.
             for &page in pages.iter().chain(&pages[..RANGES.min(pages.len())]) {
-                hazards.publish(slot, PageNo(page), 1);
+                pins.publish(slot, PageNo(page), 1);
             }
             for block in 0..blocks {
                 let bits = pages.iter().filter(|&&p| PageNo(p).block() == BlockNo(block));
                 let wanted = bits.fold(0u64, |m, &p| m | 1 << PageNo(p).index_in_block());
-                prop_assert_eq!(hazards.mask(BlockNo(block)), wanted, "block {}", block);
+                prop_assert_eq!(pins.mask(BlockNo(block)), wanted, "block {}", block);
             }
-            hazards.owner_word(slot).store(0, Relaxed);
-            prop_assert!((0..blocks).all(|b| hazards.mask(BlockNo(b)) == 0), "all is free with the owner word");
+            pins.owner_word(slot).store(0, Relaxed);
+            prop_assert!((0..blocks).all(|b| pins.mask(BlockNo(b)) == 0), "all is free with the owner word");
         }
     }
 
@@ -448,21 +448,21 @@ proptest! {
 proptest! {
     #[test]
     fn words_give_back_what_was_put_in(
-        number: u32, retained: bool, folio: bool, heat in 0..10u64, locked: bool,
+        number: u32, retained: bool, folio: bool, referenced in 0..10u64, locked: bool,
     ) {
         let slot = retained.then_some(SlotId(number));
         let check = |word: Word, state: State, slot: Option<SlotId>| {
-            let word = word.with_heat(heat).with_locked(locked);
+            let word = word.with_referenced(referenced).with_locked(locked);
             assert_eq!((word.state(), word.slot(), word.folio()), (state, slot, folio));
-            assert_eq!((word.heat(), word.locked()), (heat.min(HEAT_MAX), locked));
+            assert_eq!((word.referenced(), word.locked()), (referenced.min(REFERENCED_MAX), locked));
             let busy = word.busy();
             assert_eq!((busy.state(), busy.slot(), busy.folio()), (State::Busy, slot, folio));
             assert_ne!(busy, word);
         };
         check(Word::resident(slot, folio), State::Resident, slot);
         check(Word::swapped(SlotId(number), folio), State::Swapped, Some(SlotId(number)));
-        check(Word::cached(FrameNo(number), folio), State::Cached, None);
-        prop_assert_eq!(Word::cached(FrameNo(number), folio).with_heat(heat).frame(), FrameNo(number));
+        check(Word::isolated(FrameNo(number), folio), State::Isolated, None);
+        prop_assert_eq!(Word::isolated(FrameNo(number), folio).with_referenced(referenced).frame(), FrameNo(number));
         prop_assert_eq!(Word::zero().state(), State::Zero);
         prop_assert_eq!(Word::UNTOUCHED.state(), State::Untouched);
     }

@@ -1,4 +1,4 @@
-//! The engine on a simulated machine: random programs under random schedules, with things going wrong, against a plain
+//! The pager on a simulated machine: random programs under random schedules, with things going wrong, against a plain
 //! array of pages.
 //!
 //! `OUTSWAP_SIM_SEEDS=N` runs N seeds, `OUTSWAP_SIM_SEED=N` runs seed N alone.
@@ -6,10 +6,10 @@
 
 mod sim;
 
-use outswap_core::engine::{Config, Context, Engine, Fault};
 use outswap_core::machine::{Event, Prot};
+use outswap_core::pager::{Config, Context, Fault, Pager};
 use outswap_core::units::{BLOCK_PAGES, PageNo};
-use sim::machine::{Access, Chaos, Sabotage, SimEngine, SimMachine};
+use sim::machine::{Access, Chaos, Sabotage, SimMachine, SimPager};
 use sim::program::{Arena, Options, Outcome, context, run_seed};
 use sim::store::{SimStore, Trouble};
 use std::ops::Range;
@@ -116,7 +116,7 @@ fn random_programs() {
     println!("{seeds} seeds, {} steps, {} forks, events {:?}", sum.steps, sum.forks, sum.events);
     assert_eq!(sum.seeds, seeds);
     if seeds >= 1000 {
-        // A harness that no longer reaches a part of the engine proves nothing about it.
+        // A harness that no longer reaches a part of the pager proves nothing about it.
         assert!(sum.events.iter().all(|&n| n > 0), "every kind of event happens: {:?}", sum.events);
         assert!(sum.forks > 0);
     }
@@ -166,21 +166,21 @@ fn defects_are_noticed() {
     }
 }
 
-/// An engine over `blocks` blocks, mapped as a whole, that works.
-fn plain_engine(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimEngine> {
+/// A pager over `blocks` blocks, mapped as a whole, that works.
+fn plain_engine(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimPager> {
     engine_with(arena, blocks, chaos, false)
 }
 
-fn engine_with(arena: &Arena, blocks: usize, chaos: Chaos, folios: bool) -> Box<SimEngine> {
+fn engine_with(arena: &Arena, blocks: usize, chaos: Chaos, folios: bool) -> Box<SimPager> {
     let pages = blocks * BLOCK_PAGES;
     let machine = SimMachine::new(1, pages, 8, 1, chaos, Sabotage::None);
     let store = SimStore::new(1, 2 * pages, Trouble::default(), Sabotage::None);
     let slots = 2 * pages;
-    let config = Config { pages: pages as u32, slots, windows: 8, hazards: 1, mappings: 8, seed: 1, folios };
-    let engine = Box::new(Engine::new(machine, store, arena, config).expect("tables fit"));
-    engine.machine.attach(&engine);
-    assert!(engine.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
-    engine
+    let config = Config { pages: pages as u32, slots, batches: 8, pins: 1, mappings: 8, seed: 1, folios };
+    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    assert!(pager.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
+    pager
 }
 
 #[test]
@@ -188,33 +188,33 @@ fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
     const STUBBORN: usize = 600;
     const BUSY: usize = 40;
     let arena = Arena::default();
-    let engine = plain_engine(&arena, STUBBORN + BUSY, Chaos::default());
+    let pager = plain_engine(&arena, STUBBORN + BUSY, Chaos::default());
     let mut cx = context();
     let stubborn = STUBBORN * BLOCK_PAGES;
-    engine.machine.refuse(0..stubborn);
-    (0..stubborn).for_each(|page| assert_eq!(engine.fault(PageNo(page as u32), &mut cx), Fault::Done));
+    pager.machine.refuse(0..stubborn);
+    (0..stubborn).for_each(|page| assert_eq!(pager.fault(PageNo(page as u32), &mut cx), Fault::Done));
     // A quarter of what the program works on fits beside them.
     let limit = (stubborn + BUSY * BLOCK_PAGES / 4) as u64;
-    engine.set_limit_pages(limit);
+    pager.set_limit_pages(limit);
     let (mut faults, mut over) = (0, 0);
     for round in 0..4u8 {
-        let before = engine.machine.takes.load(Relaxed);
+        let before = pager.machine.takes.load(Relaxed);
         for page in stubborn..stubborn + BUSY * BLOCK_PAGES {
-            while engine.machine.access(page as u32, true, |content| content[0] += 1) != Access::Done {
-                assert_eq!(engine.fault(PageNo(page as u32), &mut cx), Fault::Done);
+            while pager.machine.access(page as u32, true, |content| content[0] += 1) != Access::Done {
+                assert_eq!(pager.fault(PageNo(page as u32), &mut cx), Fault::Done);
                 faults += 1;
             }
-            engine.machine.access(page as u32, false, |content| assert_eq!(content[0], round + 1));
-            over = over.max(engine.used_pages().saturating_sub(limit));
+            pager.machine.access(page as u32, false, |content| assert_eq!(content[0], round + 1));
+            over = over.max(pager.used_pages().saturating_sub(limit));
         }
-        let takes = engine.machine.takes.load(Relaxed) - before;
+        let takes = pager.machine.takes.load(Relaxed) - before;
         // Each of them is asked a few times, less and less often.
         let most = if round < 3 { 2 * STUBBORN } else { 0 } + BUSY;
         assert!(takes <= most as u64, "round {round}: {takes} attempts");
     }
     assert!(faults >= 4 * BUSY * BLOCK_PAGES * 3 / 4, "the others are evicted: {faults} faults");
     assert!(over <= 32, "{over} pages over the limit");
-    engine.check();
+    pager.check();
 }
 
 #[test]
@@ -223,58 +223,58 @@ fn reclaim_ends_where_everything_is_refused() {
     // Steps of reclaim without success, blocks refused in each, and runs of pages in a block.
     const TAKES_MAX: u64 = 5 * 36;
     let arena = Arena::default();
-    let engine = plain_engine(&arena, BLOCKS, Chaos::default());
+    let pager = plain_engine(&arena, BLOCKS, Chaos::default());
     let mut cx = context();
-    engine.machine.refuse(0..BLOCKS * BLOCK_PAGES);
-    engine.set_limit_pages(10);
+    pager.machine.refuse(0..BLOCKS * BLOCK_PAGES);
+    pager.set_limit_pages(10);
     for page in 0..(BLOCKS * BLOCK_PAGES) as u32 {
-        let takes = engine.machine.takes.load(Relaxed);
-        assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done);
-        let takes = engine.machine.takes.load(Relaxed) - takes;
+        let takes = pager.machine.takes.load(Relaxed);
+        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        let takes = pager.machine.takes.load(Relaxed) - takes;
         assert!(takes <= TAKES_MAX, "{takes} attempts in one fault");
     }
-    engine.check();
+    pager.check();
 }
 
 #[test]
 fn a_move_ends_where_the_machine_refuses() {
     const PAGES: u32 = 2 * BLOCK_PAGES as u32;
     let arena = Arena::default();
-    let engine = plain_engine(&arena, 4, Chaos { transfer_refused_in: 1, ..Chaos::default() });
+    let pager = plain_engine(&arena, 4, Chaos { transfer_refused_in: 1, ..Chaos::default() });
     let mut cx = context();
     let write = |page: u32, cx: &mut Context<_>| {
-        assert_eq!(engine.fault(PageNo(page), cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(page), cx), Fault::Done);
         assert_eq!(
-            engine.machine.access(page, true, |content| content[..4].copy_from_slice(&page.to_le_bytes())),
+            pager.machine.access(page, true, |content| content[..4].copy_from_slice(&page.to_le_bytes())),
             Access::Done
         );
     };
     // What can be evicted moves all the same.
     (0..10).for_each(|page| write(page, &mut cx));
-    assert_eq!(engine.move_pages(PageNo(0), PageNo(PAGES), 10, &mut cx), 10);
+    assert_eq!(pager.move_pages(PageNo(0), PageNo(PAGES), 10, &mut cx), 10);
     for page in 0..10u32 {
-        assert_eq!(engine.fault(PageNo(PAGES + page), &mut cx), Fault::Done);
-        engine.machine.access(PAGES + page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
+        assert_eq!(pager.fault(PageNo(PAGES + page), &mut cx), Fault::Done);
+        pager.machine.access(PAGES + page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
     }
     // What cannot be stays where it is, and all after it.
     (20..30).for_each(|page| write(page, &mut cx));
-    engine.machine.refuse(25..26);
-    assert_eq!(engine.move_pages(PageNo(20), PageNo(PAGES + 20), 10, &mut cx), 5);
-    assert_eq!(engine.move_pages(PageNo(PAGES + 20), PageNo(20), 5, &mut cx), 5);
+    pager.machine.refuse(25..26);
+    assert_eq!(pager.move_pages(PageNo(20), PageNo(PAGES + 20), 10, &mut cx), 5);
+    assert_eq!(pager.move_pages(PageNo(PAGES + 20), PageNo(20), 5, &mut cx), 5);
     for page in 20..30u32 {
-        assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done);
-        engine.machine.access(page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
+        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        pager.machine.access(page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
     }
-    engine.check();
+    pager.check();
 }
 
 /// Writes a page's number there as a program does; how many faults that took.
-fn touch(engine: &SimEngine, page: u32, cx: &mut Context<sim::store::Worker>) -> u32 {
+fn touch(pager: &SimPager, page: u32, cx: &mut Context<sim::store::Worker>) -> u32 {
     let mut faults = 0;
-    while engine.machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
+    while pager.machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
         != Access::Done
     {
-        assert_eq!(engine.fault(PageNo(page), cx), Fault::Done, "page {page}");
+        assert_eq!(pager.fault(PageNo(page), cx), Fault::Done, "page {page}");
         faults += 1;
     }
     faults
@@ -287,22 +287,22 @@ fn streams_pass_the_borders_of_the_machines_own_mappings() {
     // Also within what a stream that enters a block would bring in at once.
     for border in [1, 2, 3, 7, 15, 16, 17, 63] {
         let arena = Arena::default();
-        let engine = engine_with(&arena, BLOCKS, Chaos::default(), true);
+        let pager = engine_with(&arena, BLOCKS, Chaos::default(), true);
         let mut cx = context();
-        (0..BLOCKS).for_each(|block| engine.machine.set_border(block * BLOCK_PAGES + border));
-        engine.set_limit_pages(2 * BLOCK_PAGES as u64);
+        (0..BLOCKS).for_each(|block| pager.machine.set_border(block * BLOCK_PAGES + border));
+        pager.set_limit_pages(2 * BLOCK_PAGES as u64);
         for round in 0..2u8 {
             println!("border {border}, round {round}");
             for page in 0..PAGES {
-                touch(&engine, page, &mut cx);
+                touch(&pager, page, &mut cx);
             }
             for page in 0..PAGES {
-                assert_eq!(engine.fault(PageNo(page), &mut cx), Fault::Done, "border {border}, page {page} read");
-                engine.machine.access(page, false, |content| assert_eq!(content[..4], (page + 1).to_le_bytes()));
+                assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done, "border {border}, page {page} read");
+                pager.machine.access(page, false, |content| assert_eq!(content[..4], (page + 1).to_le_bytes()));
             }
         }
-        assert!(engine.machine.events[Event::FoliosIn as usize].load(Relaxed) > 0, "streams are followed elsewhere");
-        engine.check();
+        assert!(pager.machine.events[Event::FoliosIn as usize].load(Relaxed) > 0, "streams are followed elsewhere");
+        pager.check();
     }
 }
 
@@ -311,15 +311,15 @@ fn what_a_stream_will_touch_comes_before_it_gets_there() {
     const BLOCKS: usize = 60;
     const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
     let arena = Arena::default();
-    let engine = engine_with(&arena, BLOCKS, Chaos::default(), true);
+    let pager = engine_with(&arena, BLOCKS, Chaos::default(), true);
     let mut cx = context();
-    engine.set_limit_pages(PAGES as u64 / 3);
+    pager.set_limit_pages(PAGES as u64 / 3);
     for page in 0..PAGES {
-        touch(&engine, page, &mut cx);
+        touch(&pager, page, &mut cx);
     }
-    let faults: u32 = (0..PAGES).map(|page| touch(&engine, page, &mut cx)).sum();
+    let faults: u32 = (0..PAGES).map(|page| touch(&pager, page, &mut cx)).sum();
     // A fault a block, but for the start of the stream; four where nothing is read ahead, 64 where no stream is seen.
     println!("{faults} faults in {BLOCKS} blocks");
     assert!((BLOCKS as u32..BLOCKS as u32 * 2).contains(&faults), "{faults} faults");
-    engine.check();
+    pager.check();
 }

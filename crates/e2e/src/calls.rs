@@ -38,7 +38,7 @@ pub fn programs() -> BTreeSet<String> {
     manifest().into_iter().map(|row| row.program).collect()
 }
 
-/// The calls that the engine's table names, from its source: the first word of each `call!(NAME, ...)`.
+/// The calls that the runtime's table names, from its source: the first word of each `call!(NAME, ...)`.
 pub fn table(source: &str) -> Vec<String> {
     let code: String = source.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
     let mut names = Vec::new();

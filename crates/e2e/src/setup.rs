@@ -169,7 +169,7 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
-/// A quarter of what a plain run used; never less than the engine itself needs.
+/// A quarter of what a plain run used; never less than the runtime itself needs.
 pub fn quarter(plain_bytes: u64) -> u64 {
     (plain_bytes / 4).max(12 * MIB)
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 type Result = Arc<OnceLock<std::result::Result<(), String>>>;
 
 fn every_row_of_the_table_has_a_program() -> std::result::Result<(), Failed> {
-    let path = workspace().join("crates/engine/src/calls.rs");
+    let path = workspace().join("crates/runtime/src/calls.rs");
     let source = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let table = calls::table(&source);
     if table.len() < 100 {

@@ -310,8 +310,8 @@ fn pages_on_their_way_out_are_in_no_core_dump() {
     }
     let end = run(&[], &["--ram", "32M", "--", "cat", "/proc/self/smaps"]).run().exited(0);
     let text = end.text();
-    // The one mapping of 4 GiB: the staging windows.
-    let after = text.split("Size:            4194304 kB").nth(1).expect("staging windows are mapped");
+    // The one mapping of 4 GiB: the batches.
+    let after = text.split("Size:            4194304 kB").nth(1).expect("batches are mapped");
     let flags = after.lines().find(|l| l.starts_with("VmFlags:")).expect("each mapping has them");
     assert!(flags.split_ascii_whitespace().any(|f| f == "dd"), "{flags}");
 }

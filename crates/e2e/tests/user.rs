@@ -6,7 +6,7 @@ use outswap_e2e::{MIB, Setup, calls, env_or, setup, workloads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-/// Programs whose way through the engine depends on the fault source: data both ways, protection, fork, signals,
+/// Programs whose way through the runtime depends on the fault source: data both ways, protection, fork, signals,
 /// threads.
 const REPRESENTATIVE: &[&str] = &[
     "rw.c",

@@ -1,11 +1,11 @@
-//! The preload library: it sets the engine up before the program runs, and stands in front of the C library's memory
+//! The preload library: it sets the runtime up before the program runs, and stands in front of the C library's memory
 //! functions, whose fresh mappings no filter can recognise.
 #![cfg_attr(not(test), no_std)]
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
-use outswap_engine::layout::overlaps_arena;
-use outswap_engine::{gate, init, rlimits};
+use outswap_runtime::layout::overlaps_arena;
+use outswap_runtime::{gate, init, rlimits};
 use outswap_sys::{Errno, nr, os};
 
 unsafe extern "C" {
@@ -49,7 +49,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
         place.1,
         info.message()
     );
-    if let Some(live) = outswap_engine::live::try_live() {
+    if let Some(live) = outswap_runtime::live::try_live() {
         live.control.post(&text.bytes[..text.len]);
     }
     const SIGABRT: i32 = 6;
@@ -70,10 +70,10 @@ fn finish(value: isize) -> isize {
     value
 }
 
-/// Serves a memory call in the engine if it concerns managed memory, else passes it on.
+/// Serves a memory call in the runtime if it concerns managed memory, else passes it on.
 fn memory_call(nr: usize, args: [usize; 6], concerns_us: bool) -> isize {
     if concerns_us && init::ensure().is_some() {
-        // SAFETY: the program's own call; the engine is set up.
+        // SAFETY: the program's own call; the runtime is set up.
         return finish(unsafe { gate::trapped(nr, args) });
     }
     let [a, b, c, d, e, f] = args;

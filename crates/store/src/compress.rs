@@ -1,4 +1,4 @@
-//! LZ4 and Zstandard without allocation, and the scratch memory of one engine context.
+//! LZ4 and Zstandard without allocation, and the scratch memory of one runtime context.
 //!
 //! # The unit of compression
 //! A folio is compressed in chunks of [`CHUNK_PAGES`] pages, or page by page. Measured with
@@ -87,7 +87,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Scratch memory of one engine context. All-zero memory is a valid worker; an LZ4 run touches its first
+/// Scratch memory of one runtime context. All-zero memory is a valid worker; an LZ4 run touches its first
 /// 66 KiB only, the rest belongs to Zstandard.
 #[repr(C, align(64))]
 pub struct Worker {

@@ -387,7 +387,7 @@ impl FileTier {
 
     fn close(word: &AtomicI32) {
         if let Some(fd) = Self::fd_of(word) {
-            // Closed before it is forgotten: until then the engine keeps the program from using the number.
+            // Closed before it is forgotten: until then the runtime keeps the program from using the number.
             let _ = os::close(fd);
             word.store(0, Release);
         }

@@ -376,7 +376,7 @@ impl<I: FileIo> Tiers<I> {
         regions.unmap();
     }
 
-    // ---- what the engine reads and sets ----
+    // ---- what the runtime reads and sets ----
 
     /// Counters and gauges. The pool gauges are brought up to date by this call.
     pub fn stats(&self) -> &StoreStats {
@@ -401,7 +401,7 @@ impl<I: FileIo> Tiers<I> {
         self.limits.held_bytes.load(Relaxed).saturating_sub(self.limits.limit_bytes.load(Relaxed))
     }
 
-    /// All descriptors that the store has open now, so that the engine can guard just these against the program: of the own
+    /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         self.file_tier.iter().flat_map(|_| self.file.descriptors())

@@ -151,7 +151,7 @@ struct FreeSpans {
     empty: SpanRef,
 }
 
-/// Memory held by all pools of a store together, and the limit the engine sets.
+/// Memory held by all pools of a store together, and the limit the runtime sets.
 pub(crate) struct Limits {
     pub held_bytes: AtomicU64,
     pub limit_bytes: AtomicU64,

@@ -257,7 +257,7 @@ impl Volume {
         (fd != 0).then_some(fd - 1)
     }
 
-    /// Whether a descriptor is of this file still. Where the numbers that the engine guards are not to be had, a program can
+    /// Whether a descriptor is of this file still. Where the numbers that the runtime guards are not to be had, a program can
     /// close one of ours and have another file under its number.
     pub fn is_of(&self, fd: i32) -> bool {
         let [device, inode] = &self.identity;
@@ -379,7 +379,7 @@ impl Volume {
             return None;
         }
         if let Some(fd) = self.fd() {
-            // Closed before it is forgotten: until then the engine keeps the program from using the number.
+            // Closed before it is forgotten: until then the runtime keeps the program from using the number.
             if self.is_of(fd) {
                 let _ = os::close(fd);
             }

@@ -51,7 +51,7 @@ impl Bed {
     fn free(&self, slot: u32) {
         self.store.free(SlotId(slot));
     }
-    /// Forks as the engine does; the child runs `child` and ends.
+    /// Forks as the runtime does; the child runs `child` and ends.
     fn fork(&mut self, child: impl FnOnce(&mut Bed)) -> i32 {
         let ticket = self.store.fork_prepare();
         let pid = fork();
@@ -374,7 +374,7 @@ fn another_file_under_our_number_is_left_alone() {
     std::fs::remove_file(&name).expect("ours");
 }
 
-/// The store's numbers are those that the engine guards, or none: however many files a chain of forks needs.
+/// The store's numbers are those that the runtime guards, or none: however many files a chain of forks needs.
 fn numbers_are_in_the_guarded_range() {
     fn descend(bed: &mut Bed, depth: u32) {
         let range = 200..200 + outswap_store::DESCRIPTORS;

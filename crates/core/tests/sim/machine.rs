@@ -1,16 +1,16 @@
 //! A machine that exists only as tables, and insists on its contract.
 use super::sched::{self, Rng, step};
 use super::store::SimStore;
-use outswap_core::engine::Engine;
-use outswap_core::machine::{Event, Machine, Prot, PutError, WindowNo};
+use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::page::State;
+use outswap_core::pager::Pager;
 use outswap_core::store::Page;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
-use outswap_core::word::State;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 
-pub type SimEngine = Engine<SimMachine, SimStore>;
+pub type SimPager = Pager<SimMachine, SimStore>;
 
 /// A defect that the harness must notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ pub struct SimMachine {
     frames: AtomicPtr<u8>,
     frame_count: usize,
     grain: usize,
-    engine: AtomicPtr<SimEngine>,
+    pager: AtomicPtr<SimPager>,
     pub events: [AtomicU64; outswap_core::machine::EVENTS],
     /// Calls of `take`.
     pub takes: AtomicU64,
@@ -89,8 +89,8 @@ pub enum Access {
 }
 
 impl SimMachine {
-    pub fn new(seed: u64, pages: usize, windows: usize, grain: usize, chaos: Chaos, sabotage: Sabotage) -> Self {
-        let frame_count = windows * BLOCK_PAGES;
+    pub fn new(seed: u64, pages: usize, batches: usize, grain: usize, chaos: Chaos, sabotage: Sabotage) -> Self {
+        let frame_count = batches * BLOCK_PAGES;
         // SAFETY: the size is not zero.
         let frames = unsafe { alloc_zeroed(layout(frame_count)) };
         assert!(!frames.is_null());
@@ -111,16 +111,16 @@ impl SimMachine {
             frames: AtomicPtr::new(frames),
             frame_count,
             grain,
-            engine: AtomicPtr::new(std::ptr::null_mut()),
+            pager: AtomicPtr::new(std::ptr::null_mut()),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
             takes: AtomicU64::new(0),
             sabotage,
         }
     }
 
-    /// Lets the machine look at the engine's page words, to see that pages it is given are owned.
-    pub fn attach(&self, engine: &SimEngine) {
-        self.engine.store(engine as *const SimEngine as *mut SimEngine, Release);
+    /// Lets the machine look at the pager's page words, to see that pages it is given are owned.
+    pub fn attach(&self, pager: &SimPager) {
+        self.pager.store(pager as *const SimPager as *mut SimPager, Release);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Mapping> {
@@ -129,9 +129,9 @@ impl SimMachine {
     }
 
     fn assert_owned(&self, page: PageNo, who: &str) {
-        // SAFETY: the engine owns this machine, so it outlives every call of it.
-        let engine = unsafe { &*self.engine.load(Acquire) };
-        assert_eq!(engine.state(page), State::Busy, "{who}: page {} is not owned by the caller", page.0);
+        // SAFETY: the pager owns this machine, so it outlives every call of it.
+        let pager = unsafe { &*self.pager.load(Acquire) };
+        assert_eq!(pager.state(page), State::Busy, "{who}: page {} is not owned by the caller", page.0);
     }
 
     fn frame_ptr(&self, frame: usize) -> *mut u8 {
@@ -247,8 +247,8 @@ impl Machine for SimMachine {
         sched::wait();
     }
 
-    fn take(&self, first: PageNo, count: usize, present: u64, window: WindowNo, offset: usize) -> u64 {
-        assert!(count <= BLOCK_PAGES && offset + count <= BLOCK_PAGES, "take: a window has 64 frames");
+    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+        assert!(count <= BLOCK_PAGES && offset + count <= BLOCK_PAGES, "take: a batch has 64 frames");
         assert!(present != 0 && present.checked_shr(count as u32).unwrap_or(0) == 0, "take: pages of the run only");
         self.takes.fetch_add(1, Relaxed);
         let mut taken = 0;
@@ -264,7 +264,7 @@ impl Machine for SimMachine {
             }
             assert!(m.pages[at].is_some(), "take: page {} is not mapped", page.0);
             assert!(!m.foreign[at], "take: page {} is not managed now", page.0);
-            let frame = window.0 as usize * BLOCK_PAGES + offset + i;
+            let frame = batch.0 as usize * BLOCK_PAGES + offset + i;
             assert!(!m.filled[frame], "take: frame {frame} is in use");
             let chaos = m.chaos;
             if m.stubborn[at] || m.rng.once_in(chaos.take_refused_in) || m.shared[at] && m.rng.once_in(2) {
@@ -292,14 +292,14 @@ impl Machine for SimMachine {
         unsafe { std::slice::from_raw_parts(self.frame_ptr(first), pages * PAGE_BYTES) }
     }
 
-    fn release(&self, window: WindowNo) -> bool {
+    fn release(&self, batch: BatchNo) -> bool {
         step();
         let mut m = self.lock();
         let chaos = m.chaos;
         if m.rng.once_in(chaos.release_refused_in) {
             return false;
         }
-        let first = window.0 as usize * BLOCK_PAGES;
+        let first = batch.0 as usize * BLOCK_PAGES;
         for frame in first..first + BLOCK_PAGES {
             if std::mem::replace(&mut m.filled[frame], false) {
                 // Whoever still reads the frame gets something that matches no page.

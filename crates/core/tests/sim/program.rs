@@ -1,18 +1,18 @@
 //! Random programs over the simulated machine, checked against a plain array of pages.
-use super::machine::{Access, Chaos, Sabotage, SimEngine, SimMachine};
+use super::machine::{Access, Chaos, Sabotage, SimMachine, SimPager};
 use super::sched::{self, Rng, guarded, step};
 use super::store::{SimStore, Trouble, Worker};
-use outswap_core::engine::{Config, Context, Engine, Fault, Step};
 use outswap_core::machine::Prot;
-use outswap_core::memory::Reserve;
+use outswap_core::page::State;
+use outswap_core::pager::{Config, Context, Fault, Pager, Step};
 use outswap_core::store::Page;
+use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
-use outswap_core::word::State;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
 
-/// Memory for the engine's tables.
+/// Memory for the pager's tables.
 #[derive(Default)]
 pub struct Arena(Mutex<Vec<(usize, Layout)>>);
 
@@ -28,7 +28,7 @@ impl Reserve for Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         for (base, layout) in self.0.get_mut().expect("no panic while held").drain(..) {
-            // SAFETY: allocated above with this layout; the engine is gone.
+            // SAFETY: allocated above with this layout; the pager is gone.
             unsafe { dealloc(base as *mut u8, layout) };
         }
     }
@@ -53,7 +53,7 @@ struct Model {
 /// One simulated process.
 struct World {
     // Declared first: dropped before the memory it lies in.
-    engine: Box<SimEngine>,
+    pager: Box<SimPager>,
     #[expect(dead_code, reason = "owns the tables' memory")]
     arena: Arena,
     model: Model,
@@ -76,7 +76,7 @@ struct Setup {
     trouble: Trouble,
     chaos: Chaos,
     no_memory: bool,
-    /// Nothing goes wrong, and there are slots and windows for everybody.
+    /// Nothing goes wrong, and there are slots and batches for everybody.
     calm: bool,
     /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
     dense: bool,
@@ -135,7 +135,7 @@ pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
         world.fork(&mut rng, options, &mut outcome, 0)?;
     }
     guarded(|| world.finish())?;
-    for (sum, n) in outcome.events.iter_mut().zip(&world.engine.machine.events) {
+    for (sum, n) in outcome.events.iter_mut().zip(&world.pager.machine.events) {
         *sum = n.load(Relaxed);
     }
     Ok(outcome)
@@ -151,7 +151,7 @@ impl World {
     fn new(rng: &mut Rng, options: Options) -> World {
         let blocks = rng.range(3, 14);
         let pages = blocks * BLOCK_PAGES;
-        let windows = rng.pick(&[1, 2, 3, 4, 6, 8]);
+        let batches = rng.pick(&[1, 2, 3, 4, 6, 8]);
         let slots = rng.pick(&[512, 1024, 2048, 2048]);
         let troubled = rng.once_in(2);
         let broken = rng.once_in(4);
@@ -184,25 +184,25 @@ impl World {
                 border_in: if chaotic { rng.pick(&[0, 7, 40]) } else { 0 },
             },
             no_memory,
-            calm: slots >= pages * 2 && windows >= 6 && !troubled && !broken && !chaotic && !no_memory,
+            calm: slots >= pages * 2 && batches >= 6 && !troubled && !broken && !chaotic && !no_memory,
             dense: rng.once_in(3),
         };
         let config = Config {
             pages: pages as u32,
             slots,
-            windows,
-            hazards: rng.pick(&[1, 2, 8]),
+            batches,
+            pins: rng.pick(&[1, 2, 8]),
             mappings: rng.pick(&[24, 200]),
             seed: rng.next(),
             folios: !rng.once_in(4),
         };
-        let machine = SimMachine::new(rng.next(), pages, windows, setup.grain, setup.chaos, options.sabotage);
+        let machine = SimMachine::new(rng.next(), pages, batches, setup.grain, setup.chaos, options.sabotage);
         let store = SimStore::new(rng.next(), slots, setup.trouble, options.sabotage);
         let arena = Arena::default();
-        let engine = Box::new(Engine::new(machine, store, &arena, config).expect("tables fit"));
-        engine.machine.attach(&engine);
-        engine.set_limit_pages(rng.range(8, setup.max_limit) as u64);
-        engine.set_retain_max(rng.pick(&[0, 10, u64::MAX]));
+        let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
+        pager.machine.attach(&pager);
+        pager.set_limit_pages(rng.range(8, setup.max_limit) as u64);
+        pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {
             owner: (0..pages).map(|_| AtomicU8::new(NOBODY)).collect(),
             prot: (0..pages).map(|_| AtomicU8::new(0)).collect(),
@@ -212,7 +212,7 @@ impl World {
             calls: AtomicUsize::new(0),
         };
         // Threads own runs of pages, so that they share blocks and folios, but no page.
-        while !engine.map(PageNo(0), setup.mapped as u32, Prot::READ_WRITE, false) {}
+        while !pager.map(PageNo(0), setup.mapped as u32, Prot::READ_WRITE, false) {}
         let mut page = 0;
         while page < setup.mapped {
             let owner = rng.below(setup.threads) as u8;
@@ -226,7 +226,7 @@ impl World {
                 }
             }
         }
-        World { engine, arena, model, config, setup, told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
+        World { pager, arena, model, config, setup, told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
     }
 
     /// Runs the program's threads to their end.
@@ -256,9 +256,9 @@ impl World {
         let mut cx = context();
         let slack = rng.below(20) as u64;
         while self.model.programs_left.load(SeqCst) > 0 {
-            if self.engine.used_pages() + slack > self.engine.limit_pages() {
-                match self.engine.reclaim(&mut cx) {
-                    Step::Freed(_) | Step::Staged => step(),
+            if self.pager.used_pages() + slack > self.pager.limit_pages() {
+                match self.pager.reclaim(&mut cx) {
+                    Step::Freed(_) | Step::Isolated => step(),
                     Step::Nothing | Step::StoreFull => sched::wait(),
                 }
             } else {
@@ -267,8 +267,8 @@ impl World {
         }
     }
 
-    /// Forks the process at a quiet point; both sides go on and are checked. The engine's tables are copied as the
-    /// kernel copies them for the live engine.
+    /// Forks the process at a quiet point; both sides go on and are checked. The pager's tables are copied as the
+    /// kernel copies them for the live pager.
     fn fork(&self, rng: &mut Rng, options: Options, outcome: &mut Outcome, depth: u32) -> Result<(), String> {
         let child_seed = rng.next();
         // SAFETY: the child goes on with a copy of this thread only; it uses nothing that another thread of the test
@@ -276,8 +276,8 @@ impl World {
         let pid = unsafe { fork() };
         assert!(pid >= 0, "fork");
         let mut side = Rng(if pid == 0 { child_seed } else { rng.next() });
-        self.engine.machine.forked(side.next());
-        self.engine.store.forked(side.next());
+        self.pager.machine.forked(side.next());
+        self.pager.store.forked(side.next());
         let mut result = self.phase(&mut side, options, outcome);
         if pid == 0 {
             if result.is_ok() && depth < 2 && side.once_in(3) {
@@ -302,15 +302,15 @@ impl World {
 
     /// Checks that hold whenever no thread is at work.
     fn quiet_check(&self) {
-        let engine = &self.engine;
-        engine.check();
-        assert_eq!(engine.store.used_slots(), engine.used_slots(), "slots: store against engine");
-        assert_eq!(engine.machine.mapped_pages(), engine.resident_pages(), "mapped pages: machine against engine");
-        assert_eq!(engine.machine.filled_frames(), engine.staged_pages(), "frames: machine against engine");
+        let pager = &self.pager;
+        pager.check();
+        assert_eq!(pager.store.used_slots(), pager.used_slots(), "slots: store against pager");
+        assert_eq!(pager.machine.mapped_pages(), pager.resident_pages(), "mapped pages: machine against pager");
+        assert_eq!(pager.machine.filled_frames(), pager.isolated_pages(), "frames: machine against pager");
         for page in 0..self.setup.pages {
             let mapped = self.model.owner[page].load(Relaxed) != NOBODY;
-            assert_eq!(engine.covered(PageNo(page as u32), 1), mapped, "page {page}: the address map");
-            let state = engine.state(PageNo(page as u32));
+            assert_eq!(pager.covered(PageNo(page as u32), 1), mapped, "page {page}: the address map");
+            let state = pager.state(PageNo(page as u32));
             if self.model.owner[page].load(Relaxed) == FOREIGN {
                 assert!(matches!(state, State::Untouched | State::Zero), "page {page} is the kernel's: {state:?}");
             } else if !mapped {
@@ -319,23 +319,23 @@ impl World {
                 assert!(state == State::Untouched || kept, "page {page} is not mapped: {state:?}");
             }
             if self.model.locked[page].load(Relaxed) {
-                assert!(engine.machine.is_mapped(page as u32), "page {page} is locked");
+                assert!(pager.machine.is_mapped(page as u32), "page {page} is locked");
             }
         }
     }
 
     /// Everything is read back, put out as far as possible, read back again, and unmapped; nothing may be left.
     fn finish(&self) {
-        let engine = &self.engine;
-        engine.machine.calm();
-        engine.store.calm();
+        let pager = &self.pager;
+        pager.machine.calm();
+        pager.store.calm();
         let mut program = Program::new(self, 0, 1);
         program.chaos_over = true;
         let verify_all = |program: &mut Program| {
             for page in 0..self.setup.pages as u32 {
                 if self.model.owner[page as usize].load(Relaxed) < FOREIGN {
                     if self.model.prot[page as usize].load(Relaxed) == 0 {
-                        if !engine.protect(PageNo(page), 1, Prot::READ) {
+                        if !pager.protect(PageNo(page), 1, Prot::READ) {
                             assert!(self.config.mappings < 100, "page {page}: the map has room");
                             continue;
                         }
@@ -349,38 +349,38 @@ impl World {
         self.quiet_check();
         self.model.locked.iter().for_each(|locked| locked.store(false, Relaxed));
         let (mut page, end) = (0, self.setup.pages as u32);
-        while let Some(vma) = engine.next_in(page, end) {
+        while let Some(vma) = pager.next_in(page, end) {
             // Whole mappings need no room in the map.
-            assert!(engine.set_locked(vma.first, vma.count, false, false));
-            engine.end_private(vma.first, vma.count);
+            assert!(pager.set_locked(vma.first, vma.count, false, false));
+            pager.end_private(vma.first, vma.count);
             page = vma.end();
         }
         if self.config.slots >= self.setup.pages * 2 {
-            engine.set_limit_pages(0);
-            engine.set_retain_max(0);
+            pager.set_limit_pages(0);
+            pager.set_swapcache_max(0);
             let mut idle = 0;
             while idle < 10 {
-                match engine.reclaim(&mut program.cx) {
-                    Step::Freed(_) | Step::Staged => idle = 0,
+                match pager.reclaim(&mut program.cx) {
+                    Step::Freed(_) | Step::Isolated => idle = 0,
                     Step::Nothing | Step::StoreFull => idle += 1,
                 }
             }
-            assert_eq!(engine.used_pages(), 0, "all pages can be evicted, and reclaim finds them");
+            assert_eq!(pager.used_pages(), 0, "all pages can be evicted, and reclaim finds them");
             self.quiet_check();
         }
-        engine.set_limit_pages(self.setup.max_limit as u64);
+        pager.set_limit_pages(self.setup.max_limit as u64);
         verify_all(&mut program);
         self.quiet_check();
         for page in 0..self.setup.pages {
-            self.engine.machine.set_foreign(page, false);
+            self.pager.machine.set_foreign(page, false);
         }
-        engine.discard(PageNo(0), self.setup.pages as u32);
-        engine.set_limit_pages(0);
-        while matches!(engine.reclaim(&mut program.cx), Step::Freed(_)) {}
-        engine.check();
-        assert_eq!((engine.used_slots(), engine.resident_pages()), (0, 0), "nothing is left");
-        assert_eq!((engine.store.used_slots(), engine.machine.mapped_pages()), (0, 0), "nothing is left");
-        assert_eq!((engine.staged_pages(), engine.machine.filled_frames()), (0, 0), "no frame is left");
+        pager.discard(PageNo(0), self.setup.pages as u32);
+        pager.set_limit_pages(0);
+        while matches!(pager.reclaim(&mut program.cx), Step::Freed(_)) {}
+        pager.check();
+        assert_eq!((pager.used_slots(), pager.resident_pages()), (0, 0), "nothing is left");
+        assert_eq!((pager.store.used_slots(), pager.machine.mapped_pages()), (0, 0), "nothing is left");
+        assert_eq!((pager.isolated_pages(), pager.machine.filled_frames()), (0, 0), "no frame is left");
     }
 }
 
@@ -391,7 +391,7 @@ pub fn context() -> Box<Context<Worker>> {
 /// One thread of the program.
 struct Program<'a> {
     world: &'a World,
-    engine: &'a SimEngine,
+    pager: &'a SimPager,
     me: u8,
     rng: Rng,
     cx: Box<Context<Worker>>,
@@ -401,8 +401,8 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     fn new(world: &'a World, me: u8, seed: u64) -> Self {
-        let engine = &*world.engine;
-        Program { world, engine, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false }
+        let pager = &*world.pager;
+        Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false }
     }
 
     fn tell(&self, what: &str, first: usize, count: usize) {
@@ -479,7 +479,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Fails unless the engine's answer has a cause that was injected. True where it is worth trying again.
+    /// Fails unless the pager's answer has a cause that was injected. True where it is worth trying again.
     fn excuse(&mut self, fault: Fault, page: u32, tries: u32) -> bool {
         match fault {
             Fault::Done => {
@@ -505,7 +505,7 @@ impl<'a> Program<'a> {
     /// The program gives up the content of a page that cannot be read back.
     fn lose(&mut self, page: u32) {
         *self.model().content[page as usize].lock().expect("no panic while held") = None;
-        self.engine.discard(PageNo(page), 1);
+        self.pager.discard(PageNo(page), 1);
     }
 
     /// An instruction of the program that uses a page: it faults, and is run again, until the page is there.
@@ -514,13 +514,13 @@ impl<'a> Program<'a> {
         let mut tries = 0;
         loop {
             step();
-            if self.engine.machine.access(page, write, &mut f) == Access::Done {
+            if self.pager.machine.access(page, write, &mut f) == Access::Done {
                 return;
             }
             assert!(!self.locked(page as usize), "page {page} is locked, and yet not there");
             self.cx.worker = Worker::default();
-            let limit = self.engine.limit_pages();
-            let fault = self.engine.fault(PageNo(page), &mut self.cx);
+            let limit = self.pager.limit_pages();
+            let fault = self.pager.fault(PageNo(page), &mut self.cx);
             self.check_limit(limit);
             tries += 1;
             if !self.excuse(fault, page, tries) {
@@ -531,10 +531,10 @@ impl<'a> Program<'a> {
 
     /// After a fault the limit holds but for what the threads at work may add together, unless pages are held in.
     fn check_limit(&self, limit_before: u64) {
-        let limit = self.engine.limit_pages();
+        let limit = self.pager.limit_pages();
         let held = self.model().calls.load(Relaxed) > 0 || self.model().locked.iter().any(|l| l.load(Relaxed));
         if self.world.setup.calm && !self.chaos_over && !held && limit == limit_before {
-            let used = self.engine.used_pages();
+            let used = self.pager.used_pages();
             let most = limit + 32 * (self.world.setup.threads as u64 + 1);
             assert!(used <= most, "{used} pages in use with a limit of {limit}");
         }
@@ -627,21 +627,21 @@ impl<'a> Program<'a> {
         // The kernel refuses this for locked pages.
         let Some((first, count)) = self.run_of(70, |s, p| !s.locked(p)) else { return };
         self.tell("discard", first, count);
-        self.engine.discard(PageNo(first as u32), count as u32);
+        self.pager.discard(PageNo(first as u32), count as u32);
         (first..first + count).for_each(|p| drop(self.forget(p)));
     }
 
     fn map(&mut self) {
         let count = self.rng.range(1, 70) as u32;
         let align = self.rng.pick(&[1, 1, 16, 64]);
-        let call = self.engine.begin_call();
-        if let Some(first) = self.engine.gap(count, align) {
-            assert!(self.engine.is_free(first, count));
+        let call = self.pager.begin_call();
+        if let Some(first) = self.pager.gap(count, align) {
+            assert!(self.pager.is_free(first, count));
             self.tell("map", first.0 as usize, count as usize);
-            if self.engine.map(first, count, Prot::READ_WRITE, false) {
+            if self.pager.map(first, count, Prot::READ_WRITE, false) {
                 self.own(first.0 as usize, count as usize);
             } else {
-                assert!(self.engine.is_free(first, count), "a mapping that was refused leaves nothing behind");
+                assert!(self.pager.is_free(first, count), "a mapping that was refused leaves nothing behind");
             }
         }
         drop(call);
@@ -658,42 +658,42 @@ impl<'a> Program<'a> {
     fn stray(&mut self) {
         let page = self.rng.below(self.world.setup.pages);
         if self.model().owner[page].load(Relaxed) >= FOREIGN {
-            let fault = self.engine.fault(PageNo(page as u32), &mut self.cx);
+            let fault = self.pager.fault(PageNo(page as u32), &mut self.cx);
             // Another thread may map it meanwhile, and use it.
             if self.model().owner[page].load(Relaxed) >= FOREIGN {
                 assert!(matches!(fault, Fault::NotMapped | Fault::NoMemory | Fault::Done), "{fault:?}");
             }
         }
-        assert_eq!(self.engine.fault(PageNo(self.world.setup.pages as u32), &mut self.cx), Fault::NotMapped);
+        assert_eq!(self.pager.fault(PageNo(self.world.setup.pages as u32), &mut self.cx), Fault::NotMapped);
     }
 
     fn map_foreign(&mut self) {
         let count = self.rng.range(1, 20) as u32;
-        let call = self.engine.begin_call();
-        let gap = self.engine.gap(count, 1).filter(|&f| self.engine.vacate(f, count));
-        let gap = gap.filter(|&f| self.engine.map_foreign(f, count, Prot::READ_WRITE));
+        let call = self.pager.begin_call();
+        let gap = self.pager.gap(count, 1).filter(|&f| self.pager.vacate(f, count));
+        let gap = gap.filter(|&f| self.pager.map_foreign(f, count, Prot::READ_WRITE));
         if let Some(first) = gap {
             self.tell("map foreign", first.0 as usize, count as usize);
             for page in first.0 as usize..(first.0 + count) as usize {
                 assert_eq!(self.model().owner[page].swap(FOREIGN, Relaxed), NOBODY);
-                self.engine.machine.set_foreign(page, true);
+                self.pager.machine.set_foreign(page, true);
             }
         }
         drop(call);
     }
     fn unmap_foreign(&mut self) {
-        let call = self.engine.begin_call();
+        let call = self.pager.begin_call();
         let pages = self.world.setup.pages;
         let foreign = |p: usize| self.model().owner[p].load(Relaxed) == FOREIGN;
         if let Some(first) = (0..pages).find(|&p| foreign(p)) {
             let count = (first..pages).take_while(|&p| foreign(p)).count();
-            // Given back first, as the engine asks.
-            (first..first + count).for_each(|p| self.engine.machine.set_foreign(p, false));
-            if self.engine.unmap(PageNo(first as u32), count as u32) {
+            // Given back first, as the pager asks.
+            (first..first + count).for_each(|p| self.pager.machine.set_foreign(p, false));
+            if self.pager.unmap(PageNo(first as u32), count as u32) {
                 self.tell("unmap foreign", first, count);
                 self.disown(first, count);
             } else {
-                (first..first + count).for_each(|p| self.engine.machine.set_foreign(p, true));
+                (first..first + count).for_each(|p| self.pager.machine.set_foreign(p, true));
             }
         }
         drop(call);
@@ -702,8 +702,8 @@ impl<'a> Program<'a> {
     fn unmap(&mut self) {
         let Some((first, count)) = self.run_of(50, |_, _| true) else { return };
         self.tell("unmap", first, count);
-        let call = self.engine.begin_call();
-        if self.engine.unmap(PageNo(first as u32), count as u32) {
+        let call = self.pager.begin_call();
+        if self.pager.unmap(PageNo(first as u32), count as u32) {
             self.disown(first, count);
         }
         drop(call);
@@ -720,12 +720,12 @@ impl<'a> Program<'a> {
         let Some((first, count)) = self.run_of(40, |_, _| true) else { return };
         let prot = self.rng.pick(&[0, 1, 1, 3, 3]);
         self.tell(["protect none", "protect read", "", "protect write"][prot as usize], first, count);
-        let call = self.engine.begin_call();
-        let done = self.engine.protect(PageNo(first as u32), count as u32, Prot(prot));
+        let call = self.pager.begin_call();
+        let done = self.pager.protect(PageNo(first as u32), count as u32, Prot(prot));
         for page in first..first + count {
             // Refused, it may have changed a part, as the kernel's does; but map and machine must agree.
-            let now = self.engine.find(PageNo(page as u32)).expect("the page is mapped").prot;
-            assert_eq!(self.engine.machine.prot(page), now, "page {page}: map against machine");
+            let now = self.pager.find(PageNo(page as u32)).expect("the page is mapped").prot;
+            assert_eq!(self.pager.machine.prot(page), now, "page {page}: map against machine");
             assert!(now == Prot(prot) || !done && now == Prot(self.prot(page)), "page {page}: access");
             self.model().prot[page].store(now.0, Relaxed);
         }
@@ -735,22 +735,22 @@ impl<'a> Program<'a> {
     fn remap(&mut self) {
         let Some((first, count)) = self.run_of(50, |s, p| s.prot(p) == 3) else { return };
         let (n, from) = (count as u32, PageNo(first as u32));
-        let call = self.engine.begin_call();
-        if let Some(to) = self.engine.gap(n, self.rng.pick(&[1, 1, 16])) {
-            if self.engine.map(to, n, Prot::READ_WRITE, false) {
+        let call = self.pager.begin_call();
+        if let Some(to) = self.pager.gap(n, self.rng.pick(&[1, 1, 16])) {
+            if self.pager.map(to, n, Prot::READ_WRITE, false) {
                 self.tell("move from", first, count);
                 self.tell("move to", to.0 as usize, count);
-                let moved = self.engine.move_pages(from, to, n, &mut self.cx);
+                let moved = self.pager.move_pages(from, to, n, &mut self.cx);
                 assert_eq!(moved, n, "the machine does not refuse for ever");
                 self.own(to.0 as usize, count);
                 for i in 0..count {
                     let content = self.forget(first + i);
                     *self.model().content[to.0 as usize + i].lock().expect("no panic while held") = content;
                 }
-                if self.engine.unmap(from, n) {
+                if self.pager.unmap(from, n) {
                     self.disown(first, count);
                 } else {
-                    self.engine.discard(from, n);
+                    self.pager.discard(from, n);
                 }
             }
         }
@@ -768,41 +768,41 @@ impl<'a> Program<'a> {
         if way > 0 {
             // What is not there yet is locked when it is touched.
             self.tell(if way == 1 { "lock on fault" } else { "keep private" }, first, count);
-            let call = self.engine.begin_call();
+            let call = self.pager.begin_call();
             self.cx.worker = Worker::default();
             let done = match way {
-                1 => self.engine.set_locked(page, n, true, true),
-                _ => self.engine.keep_private(page, n, &mut self.cx) == Fault::Done,
+                1 => self.pager.set_locked(page, n, true, true),
+                _ => self.pager.keep_private(page, n, &mut self.cx) == Fault::Done,
             };
             drop(call);
             for page in first..first + count {
                 self.verify(page as u32);
-                if done && self.engine.machine.is_mapped(page as u32) {
+                if done && self.pager.machine.is_mapped(page as u32) {
                     self.model().locked[page].store(true, Relaxed);
                 }
             }
             return;
         }
-        let Some(hazard) = self.engine.hazards.acquire(self.me as u32 + 1) else { return };
-        self.engine.hazards.publish(hazard, page, n);
+        let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1) else { return };
+        self.pager.pins.publish(pin, page, n);
         if self.pin(first, count) == count {
             self.tell("lock", first, count);
-            let call = self.engine.begin_call();
-            let done = self.engine.set_locked(page, n, true, false);
+            let call = self.pager.begin_call();
+            let done = self.pager.set_locked(page, n, true, false);
             drop(call);
             if done {
                 (first..first + count).for_each(|p| self.model().locked[p].store(true, Relaxed));
             }
         }
-        self.engine.hazards.release(hazard);
+        self.pager.pins.release(pin);
     }
 
     fn unlock(&mut self) {
         let Some((first, count)) = self.run_of(10, |_, _| true) else { return };
         (first..first + count).for_each(|p| self.model().locked[p].store(false, Relaxed));
-        let call = self.engine.begin_call();
-        self.engine.set_locked(PageNo(first as u32), count as u32, false, false);
-        self.engine.end_private(PageNo(first as u32), count as u32);
+        let call = self.pager.begin_call();
+        self.pager.set_locked(PageNo(first as u32), count as u32, false, false);
+        self.pager.end_private(PageNo(first as u32), count as u32);
         drop(call);
     }
 
@@ -813,19 +813,19 @@ impl<'a> Program<'a> {
         let count = count.min(self.world.setup.pages - first);
         let write = self.rng.once_in(2);
         self.tell(if write { "page out" } else { "cold" }, first, count);
-        self.engine.page_out(PageNo(first as u32), count as u32, write, &mut self.cx);
+        self.pager.page_out(PageNo(first as u32), count as u32, write, &mut self.cx);
     }
 
     fn will_need(&mut self) {
         let Some((first, count)) = self.run_of(90, |_, _| true) else { return };
-        self.engine.will_need(PageNo(first as u32), count as u32, &mut self.cx);
+        self.pager.will_need(PageNo(first as u32), count as u32, &mut self.cx);
     }
 
     fn change_limits(&mut self) {
         let limit = self.rng.range(8, self.world.setup.max_limit);
-        self.engine.set_limit_pages(limit as u64);
+        self.pager.set_limit_pages(limit as u64);
         if self.rng.once_in(3) {
-            self.engine.set_retain_max(self.rng.pick(&[0, 5, 50, u64::MAX]));
+            self.pager.set_swapcache_max(self.rng.pick(&[0, 5, 50, u64::MAX]));
         }
     }
 
@@ -834,7 +834,7 @@ impl<'a> Program<'a> {
         let mut tries = 0;
         loop {
             self.cx.worker = Worker::default();
-            let (sure, fault) = self.engine.pin(PageNo(first as u32), count as u32, &mut self.cx);
+            let (sure, fault) = self.pager.pin(PageNo(first as u32), count as u32, &mut self.cx);
             assert!(sure as usize <= count);
             tries += 1;
             if fault == Fault::Done {
@@ -854,12 +854,12 @@ impl<'a> Program<'a> {
         self.model().calls.fetch_sub(1, Relaxed);
     }
     fn call_inner(&mut self) {
-        let Some(hazard) = self.engine.hazards.acquire(self.me as u32 + 1) else { return };
+        let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1) else { return };
         let mut ranges = Vec::new();
         for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11, 40]) {
             let most = self.rng.pick(&[2, 6, 20]);
             if let Some((first, count)) = self.run_of(most, |_, _| true) {
-                self.engine.hazards.publish(hazard, PageNo(first as u32), count as u32);
+                self.pager.pins.publish(pin, PageNo(first as u32), count as u32);
                 self.tell("call with", first, count);
                 ranges.push((first, count));
             }
@@ -884,7 +884,7 @@ impl<'a> Program<'a> {
             let mut found: Page = [0; PAGE_BYTES];
             let byte = self.rng.next() as u8;
             let at = self.rng.below(PAGE_BYTES);
-            let there = self.engine.machine.access(page as u32, write, |content| {
+            let there = self.pager.machine.access(page as u32, write, |content| {
                 found = *content;
                 if write {
                     content[at] = byte;
@@ -897,6 +897,6 @@ impl<'a> Program<'a> {
                 *self.model().content[page].lock().expect("no panic while held") = Some(Box::new(found));
             }
         }
-        self.engine.hazards.release(hazard);
+        self.pager.pins.release(pin);
     }
 }

@@ -82,7 +82,7 @@ impl Baton {
         // SAFETY: the caller holds the baton.
         let choice = unsafe { &mut *self.choice.get() };
         choice.steps += 1;
-        assert!(choice.steps < MAX_STEPS, "no end after {MAX_STEPS} steps: the engine hangs");
+        assert!(choice.steps < MAX_STEPS, "no end after {MAX_STEPS} steps: the pager hangs");
         if choice.steps >= choice.frozen_until {
             choice.frozen = NOBODY;
             if choice.rng.once_in(500) {

@@ -1,0 +1,239 @@
+//! Pins: page ranges that a system call is using.
+//!
+//! A caller publishes its ranges, then makes sure that the pages are resident. Reclaim marks pages busy, then looks at
+//! the pins. With sequentially consistent stores and loads on both sides one of the two always sees the other:
+//! either the caller finds the page busy and waits, or reclaim finds the range and lets the page be.
+//!
+//! A call with more ranges than its slot holds links further records to it. The code that ends a call clears the slot's owner
+//! word and nothing else, perhaps long after; its records are free from that instant, because each names the acquisition that
+//! it belongs to: the slot, and the slot's serial number then.
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence};
+use crate::table::{Reserve, Table, Zeroed};
+use crate::units::{BLOCK_PAGES, BlockNo, PageNo};
+
+/// Ranges that one slot, and one record linked to it, can publish.
+pub const RANGES: usize = if cfg!(loom) { 2 } else { 14 };
+
+/// The ranges of one call in progress.
+#[repr(C, align(128))]
+pub struct Pin {
+    /// 0: free. Otherwise the thread that uses it. Cleared by the code that ends the call.
+    pub owner: AtomicU32,
+    /// How often the slot was taken.
+    serial: AtomicU32,
+    /// The record linked last, plus 1; 0 for none. Used by the owner only.
+    last: AtomicU32,
+    reserved: AtomicU32,
+    ranges: Ranges,
+}
+// SAFETY: atomics of zero are valid.
+unsafe impl Zeroed for Pin {}
+
+/// More ranges of a call.
+#[repr(C, align(128))]
+struct More {
+    /// Slot plus 1, and its serial number: free as soon as that acquisition is over.
+    link: AtomicU64,
+    reserved: AtomicU64,
+    ranges: Ranges,
+}
+// SAFETY: atomics of zero are valid.
+unsafe impl Zeroed for More {}
+
+/// First page and page count, packed, of each range; 0 for none. Filled from the first on, and never emptied while in use.
+#[repr(C)]
+struct Ranges([AtomicU64; RANGES]);
+
+/// All pin slots, and as many records that can be linked to them.
+pub struct Pins {
+    slots: Table<Pin>,
+    more: Table<More>,
+    /// No slot at or above this was ever used.
+    high_water: AtomicUsize,
+    /// How often a record was taken (upper half); no record at or above the lower half is in use.
+    more_high: AtomicU64,
+}
+
+fn pack(first: u64, end: u64) -> u64 {
+    first << 32 | (end - first)
+}
+fn unpack(range: u64) -> (u64, u64) {
+    (range >> 32, (range >> 32) + (range & 0xffff_ffff))
+}
+
+impl Ranges {
+    fn clear(&self) {
+        self.0.iter().for_each(|range| range.store(0, Relaxed));
+    }
+
+    /// Adds a range: where it overlaps or touches one that is there, that one grows. False where there is no room.
+    fn add(&self, first: u64, end: u64) -> bool {
+        for range in &self.0 {
+            let old = range.load(Relaxed);
+            if old == 0 {
+                range.store(pack(first, end), SeqCst);
+                return true;
+            }
+            let (from, to) = unpack(old);
+            if first <= to && from <= end {
+                if first < from || to < end {
+                    range.store(pack(first.min(from), end.max(to)), SeqCst);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the nearest range grow over a new one and what lies between.
+    fn join(&self, first: u64, end: u64) {
+        let joined = |range: &AtomicU64| {
+            let (from, to) = unpack(range.load(Relaxed));
+            (first.min(from), end.max(to))
+        };
+        let span = |range: &&AtomicU64| {
+            let (from, to) = joined(range);
+            to - from
+        };
+        if let Some(nearest) = self.0.iter().min_by_key(span) {
+            let (from, to) = joined(nearest);
+            nearest.store(pack(from, to), SeqCst);
+        }
+    }
+
+    /// The pages from `start` to `end`, at most 64, that the ranges cover.
+    fn mask(&self, start: u64, end: u64) -> u64 {
+        let mut mask = 0;
+        for range in &self.0 {
+            let range = range.load(SeqCst);
+            if range == 0 {
+                break;
+            }
+            let (first, last) = unpack(range);
+            let (from, to) = (first.max(start), last.min(end));
+            if from < to {
+                mask |= mask_of((from - start) as usize, (to - from) as usize);
+            }
+        }
+        mask
+    }
+}
+
+impl Pins {
+    /// Reserves `len` slots.
+    pub fn new(from: &impl Reserve, len: usize) -> Option<Pins> {
+        Some(Pins {
+            slots: Table::new(from, len)?,
+            more: Table::new(from, len)?,
+            high_water: AtomicUsize::new(0),
+            more_high: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes a free slot for `owner` (not 0); `None` when all are in use.
+    pub fn acquire(&self, owner: u32) -> Option<usize> {
+        for (i, slot) in self.slots.iter().enumerate() {
+            if slot.owner.load(Relaxed) == 0 && slot.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
+                // Before this, records of the acquisition before look as if they were in use again, which harms nobody.
+                slot.serial.fetch_add(1, SeqCst);
+                slot.last.store(0, Relaxed);
+                slot.ranges.clear();
+                self.high_water.fetch_max(i + 1, SeqCst);
+                return Some(i);
+            }
+        }
+        None
+    }
+
+    /// Publishes one more range of a slot. Where no record can be linked, the range joins the nearest one of the slot, which
+    /// then also covers what lies between.
+    pub fn publish(&self, slot: usize, first: PageNo, count: u32) {
+        let (first, end) = (first.0 as u64, first.0 as u64 + count as u64);
+        let pin = &self.slots[slot];
+        let last = || self.more.get((pin.last.load(Relaxed) as usize).wrapping_sub(1));
+        let added = pin.ranges.add(first, end)
+            || last().is_some_and(|more| more.ranges.add(first, end))
+            || self.link(slot) && last().is_some_and(|more| more.ranges.add(first, end));
+        if !added {
+            pin.ranges.join(first, end);
+        }
+        fence(SeqCst);
+    }
+
+    /// Links a free record to a slot.
+    fn link(&self, slot: usize) -> bool {
+        let pin = &self.slots[slot];
+        let mine = (slot as u64 + 1) << 32 | pin.serial.load(Relaxed) as u64;
+        for (i, more) in self.more.iter().enumerate() {
+            let seen = more.link.load(SeqCst);
+            // What is over stays over: the link is as it was seen only as long as nobody took the record.
+            if self.is_live(seen) || more.link.compare_exchange(seen, mine, SeqCst, Relaxed).is_err() {
+                continue;
+            }
+            more.ranges.clear();
+            let mut high = self.more_high.load(SeqCst);
+            loop {
+                let raised = (high >> 32).wrapping_add(1) << 32 | (high & 0xffff_ffff).max(i as u64 + 1);
+                match self.more_high.compare_exchange(high, raised, SeqCst, SeqCst) {
+                    Ok(_) => break,
+                    Err(now) => high = now,
+                }
+            }
+            pin.last.store(i as u32 + 1, Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// Whether the acquisition that a link names is not over.
+    fn is_live(&self, link: u64) -> bool {
+        let Some(pin) = self.slots.get((link >> 32).wrapping_sub(1) as usize) else { return false };
+        pin.owner.load(SeqCst) != 0 && pin.serial.load(SeqCst) == link as u32
+    }
+
+    /// Frees a slot.
+    pub fn release(&self, slot: usize) {
+        self.slots[slot].owner.store(0, Release);
+    }
+
+    /// Address of a slot's owner word, for code that clears it without calling.
+    pub fn owner_word(&self, slot: usize) -> &AtomicU32 {
+        &self.slots[slot].owner
+    }
+
+    /// Owners of all slots in use, with their numbers.
+    pub fn in_use(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let high = self.high_water.load(SeqCst);
+        self.slots[..high].iter().enumerate().map(|(i, s)| (i, s.owner.load(SeqCst))).filter(|&(_, o)| o != 0)
+    }
+
+    /// The pages of a block that some call is using, as a mask.
+    pub fn mask(&self, block: BlockNo) -> u64 {
+        let (start, end) = (block.first_page().0 as u64, block.first_page().0 as u64 + BLOCK_PAGES as u64);
+        let mut mask = 0;
+        for slot in &self.slots[..self.high_water.load(SeqCst)] {
+            if slot.owner.load(SeqCst) != 0 {
+                mask |= slot.ranges.mask(start, end);
+            }
+        }
+        let seen = self.more_high.load(SeqCst);
+        let high = seen & 0xffff_ffff;
+        let mut used = 0;
+        for (i, more) in self.more[..high as usize].iter().enumerate() {
+            if self.is_live(more.link.load(SeqCst)) {
+                mask |= more.ranges.mask(start, end);
+                used = i as u64 + 1;
+            }
+        }
+        if used < high {
+            // Who has taken a record since has changed the upper half, or raises the lower one after this.
+            let _ = self.more_high.compare_exchange(seen, seen & !0xffff_ffff | used, SeqCst, Relaxed);
+        }
+        mask
+    }
+}
+
+/// A mask of `count` bits from bit `first` on.
+pub fn mask_of(first: usize, count: usize) -> u64 {
+    if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << first }
+}

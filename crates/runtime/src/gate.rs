@@ -1,0 +1,390 @@
+//! The gate: the only code from which system calls may name managed memory.
+//!
+//! The filter traps every other system call with a pointer into the managed range. Beside the plain gate there is one
+//! stub for each pin; a trapped call is made to continue in the stub of its slot, which issues the call, frees the
+//! slot and returns to where the call came from. So the call itself runs outside of any handler, with the program's own
+//! signal mask, can be interrupted and restarted by the kernel, and signal handlers run as they always do.
+//!
+//! ```text
+//! gate     syscall; ret                                     our own calls
+//!          start of new threads and sharing processes       (threads.rs, foreign.rs)
+//! stubs    one for each pin, each with two entries:
+//!            whole   syscall; free the slot; back to the caller
+//!            part    syscall; keep the result; trap back, to go on with the next part
+//! back     a call that is always trapped
+//! hook     the same, for the functions of the preload library
+//! ```
+//! Where a stub returns to, and what else it needs, stands in the slot's [`SlotState`], which lies wherever the kernel put it.
+use crate::layout::*;
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+use outswap_sys::signal::Stack;
+use outswap_sys::{PAGE_BYTES, Result, nr, os, ret};
+
+/// The last slots are never freed: each belongs to one place that clones (see [`clone_stub`]).
+const PERMANENT: usize = 64;
+
+/// Pins that calls may use.
+pub const CALL_SLOTS: usize = PINS - PERMANENT;
+/// Buffers of a message that goes in parts.
+pub const MESSAGE_PARTS: usize = 16;
+
+/// A call in parts, and what of it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Part {
+    /// The call runs whole.
+    Whole = 0,
+    /// Bytes of a stream, one window after the other, until all are through.
+    Stream,
+    /// A message on a stream, so many buffers after the other; its header stands in the slot.
+    Message,
+    /// The buffers of a vector, so many after the other.
+    Vector,
+    /// An exec, whose strings are in a buffer of ours.
+    Exec,
+}
+
+/// What a call in progress needs, one for each pin. It belongs to whoever has the slot.
+#[repr(C)]
+pub struct SlotState {
+    /// Where the stub returns to. Read by the stub.
+    pub to: usize,
+    /// What a part of the call gave. Written by the stub.
+    pub result: isize,
+    /// The call as the program made it.
+    pub nr: usize,
+    /// Its arguments.
+    pub args: [usize; 6],
+    /// How it runs.
+    pub part: Part,
+    /// The buffer of an exec, and the execution domain that it changed.
+    pub buffer: usize,
+    /// See `buffer`.
+    pub domain: Option<usize>,
+    /// Bytes done by earlier parts.
+    pub done_bytes: usize,
+    /// Bytes of all parts, and of a stream's part under way.
+    pub total_bytes: usize,
+    /// See `total_bytes`.
+    pub part_bytes: usize,
+    /// The signal mask that the program wants while the call waits.
+    pub waits_with: Option<u64>,
+    /// What the kernel gets in place of it.
+    pub mask: u64,
+    /// What `pselect6` points to in place of the program's.
+    pub pair: [usize; 2],
+    /// A `struct msghdr` in place of the program's.
+    pub header: [usize; 7],
+    /// Its buffers.
+    pub parts: [[usize; 2]; MESSAGE_PARTS],
+}
+
+static STATES: AtomicUsize = AtomicUsize::new(0);
+
+/// The state of a slot. What it points to may be used by whoever has the slot.
+pub fn state(slot: usize) -> *mut SlotState {
+    (STATES.load(Acquire) as *mut SlotState).wrapping_add(slot)
+}
+
+const WHOLE_BYTES: usize = 34;
+
+/// Opens the plain gate. Before this, no call may name managed memory: the filter may have been inherited.
+pub fn open() -> Result<()> {
+    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE;
+    // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
+    let at = unsafe { os::mmap(gate(), GATE_BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
+    if at != gate() {
+        return Err(outswap_sys::Errno::EEXIST);
+    }
+    // SAFETY: fresh memory, ours alone; the second piece of code lies between its two symbols.
+    unsafe {
+        core::slice::from_raw_parts_mut(gate() as *mut u8, 3).copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
+        let (from, to) = (outswap_start as *const () as usize, outswap_start_end as *const () as usize);
+        assert!(to - from <= PAGE_BYTES - START_AT, "the start of threads fits the gate's page");
+        core::ptr::copy_nonoverlapping(from as *const u8, (gate() + START_AT) as *mut u8, to - from);
+        // Nothing writes the page from here on.
+        os::mprotect(gate(), PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)?;
+        // our own structures may lie in managed memory too, where the program puts its stacks there.
+        outswap_sys::issue_from(gate());
+    }
+    Ok(())
+}
+
+/// Builds the stubs. `owner_word(slot)` is the address of the slot's owner word.
+pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
+    STATES.store(os::mmap_anonymous(PINS * core::mem::size_of::<SlotState>())?, Release);
+    // SAFETY: the stubs' pages, ours alone and not used by anyone yet.
+    let code = unsafe { core::slice::from_raw_parts_mut(stubs() as *mut u8, PINS * STUB_BYTES) };
+    for slot in 0..PINS {
+        let stub = &mut code[slot * STUB_BYTES..][..STUB_BYTES];
+        let state_at = (state(slot) as u64).to_le_bytes();
+        stub[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
+        stub[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
+        stub[4..12].copy_from_slice(&state_at);
+        stub[12..15].copy_from_slice(&[0x49, 0x8b, 0x0b]); // mov rcx, [r11]
+        if slot >= CALL_SLOTS {
+            stub[15..17].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
+            continue;
+        }
+        stub[15..17].copy_from_slice(&[0x49, 0xbb]); // mov r11, owner word
+        stub[17..25].copy_from_slice(&(owner_word(slot) as u64).to_le_bytes());
+        stub[25..32].copy_from_slice(&[0x41, 0xc7, 0x03, 0, 0, 0, 0]); // mov dword [r11], 0
+        stub[32..34].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
+        let part = &mut stub[WHOLE_BYTES..];
+        part[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
+        part[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
+        part[4..12].copy_from_slice(&state_at);
+        part[12..16].copy_from_slice(&[0x49, 0x89, 0x43, 0x08]); // mov [r11 + 8], rax
+        part[16] = 0xbf; // mov edi, slot
+        part[17..21].copy_from_slice(&(slot as u32).to_le_bytes());
+        part[21] = 0xe9; // jmp back
+        let from = stubs() + slot * STUB_BYTES + WHOLE_BYTES + 26;
+        part[22..26].copy_from_slice(&((back() as i64 - from as i64) as i32).to_le_bytes());
+    }
+    // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
+    unsafe {
+        let number = (TRAPPED as u32).to_le_bytes();
+        let code = core::slice::from_raw_parts_mut(back() as *mut u8, PAGE_BYTES);
+        code[0] = 0xb8; // mov eax, TRAPPED
+        code[1..5].copy_from_slice(&number);
+        code[5..BACK_BYTES].copy_from_slice(&[0x0f, 0x05]); // syscall
+        let code = &mut code[hook() - back()..];
+        code[0] = 0x0d; // or eax, TRAPPED
+        code[1..5].copy_from_slice(&number);
+        code[5..8].copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
+        os::mprotect(stubs(), PINS * STUB_BYTES + PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)
+    }
+}
+
+fn stubs() -> usize {
+    gate() + PAGE_BYTES
+}
+
+fn back() -> usize {
+    gate() + GATE_CODE_BYTES
+}
+
+fn hook() -> usize {
+    back() + 16
+}
+
+const BACK_BYTES: usize = 7;
+/// Numbers of no call, which are always trapped: [`NUMBERS`] from here on, the last bits being the number of the call meant.
+pub const TRAPPED: usize = 0x4f53_0000;
+/// See [`TRAPPED`].
+pub const NUMBERS: usize = 0x1000;
+/// In place of a call's number: keep the pages of a range for the kernel, see [`crate::assist::keep`].
+pub const KEEP: usize = NUMBERS - 1;
+
+/// Makes a call that is always trapped, so that it is served on the runtime's alternate stack, whatever the caller's stack is.
+///
+/// # Safety
+/// As the system call itself. The gate must be open.
+pub unsafe fn trapped(nr: usize, args: [usize; 6]) -> isize {
+    let value: isize;
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the caller vouches for the call; the code called is `syscall; ret`.
+    unsafe {
+        core::arch::asm!("call {hook}", hook = in(reg) hook(), inlateout("rax") nr as isize => value, in("rdi") a,
+                         in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _);
+    }
+    value
+}
+
+/// Whether a trapped call is one of [`trapped`].
+pub fn is_hook(address: usize) -> bool {
+    address == hook() + BACK_BYTES
+}
+
+/// Whether a trapped call is that of a stub that wants the next part: `address` is what the kernel says of the trap.
+pub fn is_back(address: usize) -> bool {
+    address.wrapping_sub(back()) <= BACK_BYTES
+}
+
+/// Where in a stub some code was interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InStub {
+    /// Before the call, or where the kernel will start it again.
+    Before(usize),
+    /// After the call: its result is in `rax`.
+    After(usize),
+    /// The slot is free already: `rcx` is where to go.
+    Freed,
+    /// After a part: its result is in the slot.
+    Kept(usize),
+}
+
+/// What an instruction pointer says of a call in progress.
+pub fn in_stub(rip: usize, rdi: usize) -> Option<InStub> {
+    if is_back(rip) {
+        return Some(InStub::Kept(rdi));
+    }
+    let offset = rip.wrapping_sub(stubs());
+    let (slot, at) = (offset / STUB_BYTES, offset % STUB_BYTES);
+    if slot >= CALL_SLOTS {
+        return None;
+    }
+    Some(match at {
+        0 | WHOLE_BYTES => InStub::Before(slot),
+        32 => InStub::Freed,
+        1..32 => InStub::After(slot),
+        _ if at - WHOLE_BYTES < 16 => InStub::After(slot),
+        _ => InStub::Kept(slot),
+    })
+}
+
+/// Issues a system call that may name managed memory. (Once the gate is open, every call of the runtime comes from there; this
+/// name says where that matters.)
+///
+/// # Safety
+/// As the system call itself.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn call(nr: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    // SAFETY: the caller vouches.
+    unsafe { outswap_sys::syscall6(nr, a, b, c, d, e, f) }
+}
+
+/// [`call`] with three arguments, as a `Result`.
+///
+/// # Safety
+/// As the system call itself.
+pub unsafe fn call3(nr: usize, a: usize, b: usize, c: usize) -> Result<usize> {
+    // SAFETY: the caller vouches.
+    ret(unsafe { call(nr, a, b, c, 0, 0, 0) })
+}
+
+/// The stub of a slot, which returns to where its state says, or traps back once the call is done.
+pub fn stub(slot: usize, comes_back: bool) -> usize {
+    stubs() + slot * STUB_BYTES + if comes_back { WHOLE_BYTES } else { 0 }
+}
+
+/// A stub that issues a call and returns to `to` without freeing anything: for clone with the caller's stack, whose child passes
+/// through it too. `None` when more places clone than there are stubs.
+pub fn clone_stub(to: usize) -> Option<usize> {
+    (CALL_SLOTS..PINS).find_map(|slot| {
+        // SAFETY: the first word of a state that no call ever uses.
+        let word = unsafe { AtomicUsize::from_ptr(&raw mut (*state(slot)).to) };
+        let ours = match word.compare_exchange(0, to, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(old) => old == to,
+        };
+        ours.then_some(stubs() + slot * STUB_BYTES)
+    })
+}
+
+/// What a clone with `CLONE_VM` needs on both sides. `r9`, which clone does not use, points to it.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Start {
+    /// Where both go on.
+    pub to: usize,
+    /// `rdi`, `rsi`, `rdx`, `r10`, `r8`, `r9` as they were, for both: what the call got may differ.
+    pub registers: [u64; 6],
+    /// The alternate stack that the child sets; none where the size is 0.
+    pub stack: Stack,
+    /// Where the parent notes the child's thread id, or 0 where there is none.
+    pub tid_at: usize,
+    /// What the parent sets to 0 where there is no child.
+    pub fail_at: usize,
+    /// 1 once the parent does not need this any more.
+    pub parent_done: core::sync::atomic::AtomicU32,
+}
+
+/// Offset of the start of threads in the gate's page.
+const START_AT: usize = 64;
+
+/// The code that a clone described by a [`Start`] runs through.
+pub fn start_stub() -> usize {
+    gate() + START_AT
+}
+
+// Copied into the gate, so it must not refer to any other place.
+global_asm!(
+    ".hidden outswap_start, outswap_start_end",
+    ".globl outswap_start, outswap_start_end",
+    "outswap_start:",
+    "syscall",
+    "test rax, rax",
+    "jz 2f",
+    "mov r11, [r9 + 80]",
+    "xor ecx, ecx",
+    "test rax, rax",
+    "cmovns ecx, eax",
+    "mov [r11], ecx",
+    "jns 4f",
+    "mov r11, [r9 + 88]",
+    "mov dword ptr [r11], 0",
+    "4:",
+    "mov rdi, [r9 + 8]",
+    "mov rsi, [r9 + 16]",
+    "mov rdx, [r9 + 24]",
+    "mov r10, [r9 + 32]",
+    "mov r8, [r9 + 40]",
+    "mov r11, [r9 + 48]",
+    "mov rcx, [r9]",
+    "mov dword ptr [r9 + 96], 1",
+    "mov r9, r11",
+    "jmp rcx",
+    "2:",
+    "cmp qword ptr [r9 + 72], 0",
+    "je 3f",
+    "lea rdi, [r9 + 56]",
+    "xor esi, esi",
+    "mov eax, 131", // sigaltstack
+    "syscall",
+    "3:",
+    "xor eax, eax",
+    "mov rdi, [r9 + 8]",
+    "mov rsi, [r9 + 16]",
+    "mov rdx, [r9 + 24]",
+    "mov r10, [r9 + 32]",
+    "mov r8, [r9 + 40]",
+    "mov rcx, [r9]",
+    "mov r9, [r9 + 48]",
+    "jmp rcx",
+    "outswap_start_end:",
+);
+unsafe extern "C" {
+    fn outswap_start();
+    fn outswap_start_end();
+}
+const _: () = {
+    assert!(core::mem::offset_of!(Start, registers) == 8 && core::mem::offset_of!(Start, stack) == 56);
+    assert!(core::mem::offset_of!(Start, tid_at) == 80 && core::mem::offset_of!(Start, fail_at) == 88);
+    assert!(core::mem::offset_of!(Start, parent_done) == 96 && core::mem::offset_of!(Stack, size) == 16);
+    assert!(core::mem::offset_of!(SlotState, to) == 0 && core::mem::offset_of!(SlotState, result) == 8);
+};
+
+/// Ends the calling thread after storing 0 to `word`, with no use of a stack in between: whoever sees the 0 may use the stack.
+pub fn end_thread(word: &core::sync::atomic::AtomicI32, status: usize) -> ! {
+    // SAFETY: does not return; the word lives for ever.
+    unsafe {
+        core::arch::asm!("mov dword ptr [{word}], 0", "syscall", "ud2", word = in(reg) word.as_ptr(), in("rax") nr::EXIT,
+                         in("rdi") status, in("rsi") 0, in("rdx") 0, in("r10") 0, in("r8") 0, in("r9") 0,
+                         options(noreturn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_of_a_stub_is_told_apart() {
+        let whole = |at: usize| in_stub(stubs() + 5 * STUB_BYTES + at, 0);
+        assert_eq!(whole(0), Some(InStub::Before(5)));
+        for at in [2, 12, 15, 25] {
+            assert_eq!(whole(at), Some(InStub::After(5)), "{at}");
+        }
+        assert_eq!(whole(32), Some(InStub::Freed));
+        let part = |at: usize| in_stub(stubs() + 5 * STUB_BYTES + WHOLE_BYTES + at, 0);
+        assert_eq!(part(0), Some(InStub::Before(5)));
+        assert_eq!((part(2), part(12)), (Some(InStub::After(5)), Some(InStub::After(5))));
+        assert_eq!((part(16), part(21)), (Some(InStub::Kept(5)), Some(InStub::Kept(5))));
+        assert_eq!(in_stub(back(), 7), Some(InStub::Kept(7)));
+        assert_eq!(in_stub(stubs() + CALL_SLOTS * STUB_BYTES, 0), None, "clones pass signals through");
+        assert_eq!(in_stub(gate(), 0), None);
+        assert_eq!(in_stub(gate() - 1, 0), None);
+    }
+}

@@ -1,0 +1,440 @@
+//! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
+use crate::contexts::Contexts;
+use crate::control::{self, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
+use crate::filter::{self, Known};
+use crate::layout::*;
+use crate::live::{self, Live, Mapped};
+use crate::machine::LiveMachine;
+use crate::source::{Source, mprotect};
+use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
+use outswap_core::pager::{Config, Pager};
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
+use outswap_sys::{Errno, nr, os};
+
+static CONTEXTS: Contexts = Contexts::unreserved();
+static SETUP_TID: AtomicI32 = AtomicI32::new(0);
+/// The inherited descriptor of the configuration; that of the shared part of the control block is the next one.
+static CONTROL_FD: AtomicI32 = AtomicI32::new(-1);
+/// Where the runtime's object is.
+static OBJECT: AtomicUsize = AtomicUsize::new(0);
+
+/// Slots: 256 GiB of swap space.
+const SLOTS: usize = 1 << 26;
+/// Batches of a large managed range: 4 GiB of frames.
+const BATCHES: usize = 1 << 14;
+const MAPPINGS: usize = 1 << 18;
+/// Descriptors that the runtime keeps: the control block's two are inherited, the others follow them.
+const FDS: i32 = 64;
+/// What the store's numbers come after: the fault source's two.
+const SOURCE_FDS: i32 = 2;
+const _: () = assert!(SOURCE_FDS + outswap_store::DESCRIPTORS <= FDS);
+
+/// Why a process cannot be managed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetupError {
+    /// No control block: this process is not to be managed.
+    NotAsked,
+    /// Address space or memory is missing.
+    NoMemory,
+    /// No fault source works here.
+    NoSource(Errno),
+    /// The system refused something else.
+    System(&'static str, Errno),
+}
+
+impl SetupError {
+    fn text(self) -> &'static [u8] {
+        match self {
+            SetupError::NotAsked => b"",
+            SetupError::NoMemory => b"warning: no address space for Outswap (see ulimit -v); a process runs unmanaged",
+            SetupError::NoSource(_) => {
+                b"warning: the fault source does not work in a process, which runs unmanaged; see outswap doctor"
+            }
+            SetupError::System(what, _) => what.as_bytes(),
+        }
+    }
+}
+
+unsafe extern "C" {
+    /// The dynamic linker's: where the process's first stack began. The number of arguments stands there, then pointers to them,
+    /// a null pointer, pointers to the environment's variables, a null pointer.
+    static __libc_stack_end: *const usize;
+}
+
+/// The environment as the C library passes it to functions that run at start; null before that.
+static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The environment as the kernel passed it. The C library may not have its own yet, and `/proc/self/environ` cannot be read by
+/// a process whose program's file it may not read. `None`: the dynamic linker has forgotten, and the C library's comes later.
+fn environment() -> Option<*const *const c_char> {
+    let given = ENVIRONMENT.load(Acquire);
+    if !given.is_null() {
+        return Some(given);
+    }
+    // SAFETY: written by the dynamic linker, before it runs anything else.
+    let first = unsafe { __libc_stack_end };
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: the stack is laid out as described, and stays.
+    let (count, after) = unsafe { (*first, *first.add(1 + *first)) };
+    // SAFETY: as above.
+    (after == 0).then(|| unsafe { first.add(count + 2) }.cast())
+}
+
+/// Sets the process up at its start, if that was not done. `environment`: as the C library passes it.
+pub fn start(environment: *const *const c_char) {
+    ENVIRONMENT.store(environment.cast_mut(), Release);
+    ensure();
+}
+
+/// Sets the process up unless that was done. Returns the runtime if the process is managed.
+pub fn ensure() -> Option<&'static Live> {
+    if let Some(live) = live::try_live() {
+        return Some(live);
+    }
+    let environment = environment()?;
+    if live::begin_setup(&SETUP_TID) {
+        setup_or_tell(environment);
+        live::end_setup();
+    }
+    live::try_live()
+}
+
+fn setup_or_tell(environment: *const *const c_char) {
+    // SAFETY: an array of strings that ends with a null pointer.
+    let variable = |key| unsafe { find_variable(environment, key) };
+    let Some(control) = variable(control::ENV.as_bytes()).and_then(open_control) else { return };
+    rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default());
+    if let Err(error) = setup(control) {
+        rlimits::give_up_setup();
+        control.processes_unmanaged.fetch_add(1, Relaxed);
+        if error != SetupError::NotAsked {
+            control.post(error.text());
+        }
+    }
+}
+
+/// Where this process has the control block of `control`'s run: what children find in their environment.
+pub fn place(control: &Control) -> Place {
+    Place {
+        fd: CONTROL_FD.load(Relaxed),
+        supervisor_pid: control.config.supervisor_pid,
+        supervisor_fd: control.config.supervisor_fd,
+    }
+}
+
+/// Opens the control block that the control variable names, and those of the runs around it.
+fn open_control(value: &[u8]) -> Option<&'static Control> {
+    let place = Place::parse(value)?;
+    let own = place.open()?;
+    CONTROL_FD.store(inherit(&own, place.fd)?, Relaxed);
+
+    // From the outside in: each names the one around it.
+    let mut levels = [const { None }; MAX_LEVELS];
+    let (mut count, mut complete, mut outer) = (1, true, until_nul(&own.config.outer));
+    levels[0] = Some(own);
+    while !outer.is_empty() && count < MAX_LEVELS {
+        let Some(opened) = Place::parse(outer).and_then(|place| place.open()) else {
+            complete = false;
+            break;
+        };
+        close_both(&opened);
+        outer = until_nul(&opened.config.outer);
+        levels[count] = Some(opened);
+        count += 1;
+    }
+    let memory = os::mmap_anonymous(size_of::<[Control; MAX_LEVELS]>()).ok()? as *mut Control;
+    let mut control: Option<&'static Control> = None;
+    for (i, level) in levels.into_iter().enumerate().rev() {
+        let Some(level) = level else { continue };
+        // SAFETY: fresh memory for so many, page-aligned, never unmapped.
+        control = Some(unsafe {
+            memory.add(i).write(Control::new(level.config, level.shared, control));
+            &*memory.add(i)
+        });
+    }
+    if !complete && let Some(control) = control {
+        control.post(b"warning: the run around this one cannot be reached: its limit does not count a process");
+    }
+    control
+}
+
+/// Makes sure that children inherit a control block's descriptors. Returns the first of them.
+fn inherit(opened: &Opened, wanted: i32) -> Option<i32> {
+    let Some((config, shared)) = opened.fds else { return Some(wanted) };
+    // A program in between has closed them, and may have lowered its limit, or use the numbers for something else.
+    let limit = live::fd_limit();
+    let from = [wanted as usize, limit.saturating_sub(FDS as usize * 2), limit / 2];
+    let placed = from.into_iter().find_map(|from| control::place_pair(config, shared, from).ok());
+    close_both(opened);
+    placed
+}
+
+fn close_both(opened: &Opened) {
+    if let Some((config, shared)) = opened.fds {
+        let _ = os::close(config);
+        let _ = os::close(shared);
+    }
+}
+
+/// The value of a variable. Of several, the first.
+///
+/// # Safety
+/// An array of pointers to NUL-terminated strings, ended by a null pointer, all of which stays.
+unsafe fn find_variable(environment: *const *const c_char, key: &[u8]) -> Option<&'static [u8]> {
+    let mut at = environment;
+    loop {
+        // SAFETY: the array's end was not seen yet.
+        let variable = unsafe { *at };
+        if variable.is_null() {
+            return None;
+        }
+        // SAFETY: as the caller says.
+        let variable = unsafe { CStr::from_ptr(variable) }.to_bytes();
+        if let Some(value) = variable.strip_prefix(key).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(value);
+        }
+        // SAFETY: as above.
+        at = unsafe { at.add(1) };
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(Errno) -> SetupError {
+    move |e| SetupError::System(what, e)
+}
+
+fn setup(control: &'static Control) -> Result<(), SetupError> {
+    signals::start_clock();
+    place_gate(control.config.gate);
+    gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
+    CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
+    threads::reserve().map_err(|_| SetupError::NoMemory)?;
+    foreign::reserve().map_err(|_| SetupError::NoMemory)?;
+    exec::reserve().map_err(|_| SetupError::NoMemory)?;
+    let arena_bytes = reserve_arena().ok_or(SetupError::NoMemory)?;
+    let stage_bytes = BATCHES.min(arena_bytes / 8 / (BLOCK_PAGES * PAGE_BYTES)) * BLOCK_PAGES * PAGE_BYTES;
+
+    let machine = LiveMachine::unset();
+    let min_fd = CONTROL_FD.load(Relaxed) + 2;
+    machine.arena_bytes.store(arena_bytes, Relaxed);
+    open_source(control, &machine, min_fd)?;
+    let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
+    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
+    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
+    }
+    machine.stage.store(stage, Relaxed);
+    let record = fork::take_record(control, os::getpid());
+    record.fault_source.store(machine.source.load(Relaxed), Relaxed);
+    machine.record.store(record as *const _ as *mut _, Release);
+
+    let (mut seed, mut place) = ([0u8; 8], [0u8; 8]);
+    os::getrandom(&mut seed)
+        .and_then(|_| os::getrandom(&mut place))
+        .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
+    let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
+    let config = Config {
+        pages: (arena_bytes / PAGE_BYTES) as u32,
+        slots,
+        batches: live::batches(stage_bytes),
+        pins: PINS,
+        mappings: MAPPINGS,
+        seed: u64::from_le_bytes(seed),
+        folios: true,
+    };
+    let store = make_store(control, slots, min_fd)?;
+    if store.file_error().is_some() {
+        control.post_once(Once::NoFile);
+    }
+    let pager = Pager::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
+    if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
+        pager.set_bottom(bottom(u64::from_le_bytes(place), config.pages));
+    }
+    gate::build(|slot| pager.pins.owner_word(slot).as_ptr() as usize)
+        .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
+
+    let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
+    OBJECT.store(object as usize, Relaxed);
+    // SAFETY: fresh memory of that size, page-aligned, never unmapped.
+    let live: &'static Live = unsafe {
+        object.write(Live::new(pager, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS)));
+        &*object
+    };
+    live.register_all().map_err(SetupError::NoSource)?;
+    let mut handlers = Default::default();
+    signals::install(&mut handlers)
+        .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;
+    for (signal, action) in signals::SIGNALS.into_iter().zip(&handlers) {
+        live.actions.set(signal, action);
+    }
+    threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
+    let code = code::find();
+    let known = Known {
+        library: code.library.get(),
+        all: code.all.get(),
+        fds: live.fds.0..=live.fds.1,
+        keep_malloc: control.config.keep_malloc != 0,
+    };
+    // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
+    // few hundred execs ends here, because filters add up.
+    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range(gate(), GATE_CODE_BYTES) };
+    if let Err(e) = filtered.and_then(|()| filter::install_process(&known)) {
+        signals::uninstall(&handlers);
+        control.fold(live.record(), os::getpid());
+        return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
+    }
+    live::set(live);
+    deliver::adopt(live);
+    rlimits::end_setup();
+    budget::measure(live);
+    budget::refresh(live);
+    Ok(())
+}
+
+/// Where the first mappings lie: somewhere in the first eighth of a managed range of so many pages, so that their addresses
+/// are not known before. A small range is left whole.
+fn bottom(random: u64, pages: u32) -> PageNo {
+    const SMALL_PAGES: u32 = 1 << 24;
+    /// The runtime's tables, and the kernel's, are touched in pieces for so many.
+    const STEP_PAGES: u32 = 512;
+    if pages < SMALL_PAGES {
+        return PageNo(0);
+    }
+    PageNo((random % (pages / 8 / STEP_PAGES) as u64) as u32 * STEP_PAGES)
+}
+
+/// Reserves the managed range, as large as the address-space limit allows.
+fn reserve_arena() -> Option<usize> {
+    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED_NOREPLACE;
+    ARENA_SIZES.iter().copied().find(|&bytes| {
+        // Tables and staging need a part of a limited address space too: half as much again must be free.
+        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing; the probe is given back at once.
+        unsafe {
+            let Ok(probe) =
+                os::mmap(0, bytes / 2, os::PROT_NONE, os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE, -1, 0)
+            else {
+                return false;
+            };
+            let at = gate::call(nr::MMAP, ARENA, bytes, os::PROT_NONE, flags, usize::MAX, 0);
+            let _ = os::munmap(probe, bytes / 2);
+            at == ARENA as isize
+        }
+    })
+}
+
+/// Chooses and opens the fault source: the one asked for, or the best that works.
+fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<(), SetupError> {
+    use control::source::*;
+    let asked = control.config.fault_source;
+    let mut error = Errno::ENOSYS;
+    for number in [MOVE, COPY, MPROTECT] {
+        if asked != AUTO && asked != number {
+            continue;
+        }
+        let opened = match Source::of(number) {
+            Source::Mprotect => {
+                mprotect::learn_limits();
+                fork::open_mem(min_fd + 1).map(|fd| machine.mem_fd.store(fd, Relaxed))
+            }
+            source => live::open_uffd(source, min_fd).map(|uffd| machine.uffd.store(uffd.0, Relaxed)),
+        };
+        match opened {
+            Ok(()) => {
+                machine.source.store(number, Relaxed);
+                return Ok(());
+            }
+            Err(e) => error = e,
+        }
+    }
+    Err(SetupError::NoSource(error))
+}
+
+fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static Tiers, SetupError> {
+    let mut tiers = [TierConfig { kind: TierKind::Ram, max_bytes: 0 }; control::MAX_TIERS];
+    let mut n = 0;
+    for spec in control.config.tiers.iter().filter(|t| t.kind != tier::NONE) {
+        let kind = match (spec.kind, spec.algorithm) {
+            (tier::RAM, _) => TierKind::Ram,
+            (tier::FILE, _) => TierKind::File,
+            (_, tier::ZSTD) => TierKind::Compressed(Algorithm::Zstd(if spec.level == 0 { 3 } else { spec.level })),
+            _ => TierKind::Compressed(Algorithm::Lz4),
+        };
+        tiers[n] = TierConfig { kind, max_bytes: spec.max_bytes };
+        n += 1;
+    }
+    let dir = &control.config.swap_dir;
+    let dir = &dir[..dir.iter().position(|b| *b == 0).unwrap_or(dir.len())];
+    let config =
+        outswap_store::Config { tiers: &tiers[..n], slots: slots as u32, directory: dir, min_fd: min_fd + SOURCE_FDS };
+    Tiers::init(&config).map_err(|_| SetupError::NoMemory)
+}
+
+/// Whether the range filter is in force already: asks for something harmless with a pointer into the managed range, from
+/// outside the gate.
+fn range_is_trapped() -> bool {
+    // SAFETY: advice of no kind for no memory.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") nr::MADVISE => _, in("rdi") ARENA, in("rsi") 0, in("rdx") 0,
+                         in("r10") 0, in("r8") 0, in("r9") 0, out("rcx") _, out("r11") _);
+    }
+    signals::was_trapped()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(variables: &[&CStr]) -> Option<&'static [u8]> {
+        let variables: Vec<_> = variables.iter().map(|v| v.as_ptr()).chain([core::ptr::null()]).collect();
+        // SAFETY: literals, and an array that lives through the call.
+        unsafe { find_variable(variables.as_ptr(), control::ENV.as_bytes()) }
+    }
+
+    #[test]
+    fn the_variable_is_found_wherever_it_stands() {
+        let want = Some(b"7:/proc/1/fd/7".as_slice());
+        for variables in [
+            &[c"OUTSWAP_CONTROL=7:/proc/1/fd/7"][..],
+            &[c"A=1", c"OUTSWAP_CONTROL=7:/proc/1/fd/7", c"B=2"],
+            &[c"OUTSWAP_CONTROLS=no", c"XOUTSWAP_CONTROL=no", c"OUTSWAP_CONTROL=7:/proc/1/fd/7"],
+            &[c"A=OUTSWAP_CONTROL=no", c"", c"OUTSWAP_CONTROL=7:/proc/1/fd/7", c"OUTSWAP_CONTROL=second"],
+        ] {
+            assert_eq!(find(variables), want, "{variables:?}");
+        }
+        assert_eq!(find(&[c"OUTSWAP_CONTROL="]), Some(b"".as_slice()));
+        assert_eq!(find(&[c"A=1", c"OUTSWAP=2", c"OUTSWAP_CONTROL"]), None);
+        assert_eq!(find(&[]), None);
+    }
+
+    #[test]
+    fn first_mappings_lie_anywhere_in_the_first_eighth() {
+        for pages in [1 << 24, 1 << 30] {
+            assert_eq!(bottom(0, pages), PageNo(0));
+            let highest = (0..).map(|n| bottom(n, pages).0).take(1 << 18).max();
+            assert_eq!(highest, Some(pages / 8 - 512));
+        }
+        assert_eq!(bottom(u64::MAX, (1 << 24) - 512), PageNo(0));
+    }
+
+    #[test]
+    fn the_first_stack_has_the_environment() {
+        let mut at = environment().expect("the dynamic linker knows");
+        let mut found = Vec::new();
+        // SAFETY: an array of strings that ends with a null pointer.
+        unsafe {
+            while !(*at).is_null() {
+                found.push(CStr::from_ptr(*at).to_bytes().to_vec());
+                at = at.add(1);
+            }
+        }
+        let file = std::fs::read("/proc/self/environ").expect("our own");
+        let want: Vec<_> = file.split(|b| *b == 0).map(<[u8]>::to_vec).collect();
+        assert_eq!(found, want[..want.len() - 1]);
+        assert!(!found.is_empty());
+    }
+}

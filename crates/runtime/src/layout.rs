@@ -1,0 +1,75 @@
+//! Where things lie in the address space.
+//!
+//! All managed memory lies in one range at a fixed address, so that one seccomp filter, inherited through exec, can
+//! recognise every pointer into it. The gate lies where the run's configuration says, at random, the same for all of its
+//! processes: the filter must know it, and nobody else should.
+//!
+//! ```text
+//! gate   code that may issue system calls on managed memory, and one stub a pin
+//! ARENA  managed memory, reserved without access
+//! ...    up to ARENA + 4 TiB, of which a process may use less
+//! ```
+//! Batches and tables lie wherever the kernel puts them.
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+use outswap_sys::PAGE_BYTES;
+
+/// Where the memory that a process usually has ends.
+pub const TASK_SIZE: usize = (1 << 47) - PAGE_BYTES;
+/// Start of the managed range.
+pub const ARENA: usize = 0x2000_0000_0000;
+/// Largest managed range, and the range that the filter recognises: 4 TiB.
+pub const ARENA_MAX_BYTES: usize = 1 << 42;
+/// Sizes of the managed range that are tried, largest first: an address-space limit may forbid the larger ones.
+pub const ARENA_SIZES: &[usize] = &[1 << 42, 1 << 40, 1 << 38, 1 << 36, 1 << 34, 1 << 32, 1 << 31];
+/// Bytes of code in the gate; the filter lets system calls from there pass.
+pub const GATE_CODE_BYTES: usize = PAGE_BYTES + PINS * STUB_BYTES;
+/// Bytes of the gate in all: one page more, whose calls are trapped.
+pub const GATE_BYTES: usize = GATE_CODE_BYTES + PAGE_BYTES;
+/// Pins: calls on managed memory that may be in progress at the same time.
+pub const PINS: usize = 4096;
+/// Bytes of a stub.
+pub const STUB_BYTES: usize = 64;
+
+/// The part of the address space that gates are in, below the managed range and far from what the kernel gives out by itself.
+const GATES: usize = 0x1000_0000_0000;
+const GATES_BYTES: usize = ARENA - GATES - (1 << 32);
+static GATE: AtomicUsize = AtomicUsize::new(GATES);
+
+/// Start of the gate.
+pub fn gate() -> usize {
+    GATE.load(Relaxed)
+}
+
+/// Sets where the gate is, from random bits: a page of the range above, such that the gate does not cross a 4 GiB border, which
+/// is what the filter's comparisons need. To be called before anything uses the gate.
+pub fn place_gate(random: u64) {
+    let at = GATES + (random as usize % (GATES_BYTES / PAGE_BYTES)) * PAGE_BYTES;
+    let inside = at & 0xffff_ffff;
+    let last = (1 << 32) - GATE_BYTES.next_multiple_of(PAGE_BYTES);
+    GATE.store(if inside > last { at - (inside - last) } else { at }, Relaxed);
+}
+
+/// Whether an address lies in the range that the filter recognises.
+pub fn in_arena(addr: usize) -> bool {
+    addr.wrapping_sub(ARENA) < ARENA_MAX_BYTES
+}
+
+/// Whether a range touches the managed range.
+pub fn overlaps_arena(addr: usize, len: usize) -> bool {
+    addr < ARENA + ARENA_MAX_BYTES && addr.saturating_add(len) > ARENA
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_lie_below_the_arena_within_four_gib() {
+        for random in (0..1000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).chain([0, u64::MAX, 0xfffff]) {
+            place_gate(random);
+            let (first, last) = (gate(), gate() + GATE_BYTES - 1);
+            assert!(first.is_multiple_of(PAGE_BYTES) && first >= GATES && last < ARENA, "{first:x}");
+            assert_eq!(first >> 32, last >> 32, "{first:x}");
+        }
+    }
+}

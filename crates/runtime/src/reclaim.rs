@@ -1,0 +1,249 @@
+//! The background thread: it keeps frames free, so that faults need not wait for write-out, and works for processes that share
+//! this memory ([`crate::foreign`]).
+//!
+//! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
+//! work when the C library's own state is in any condition.
+use crate::control::Stat;
+use crate::live::{Live, live};
+use crate::{assist, budget, foreign, trap};
+use core::arch::asm;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use outswap_core::lock::SpinLock;
+use outswap_core::pager::Step;
+use outswap_core::store::Store;
+use outswap_sys::{PAGE_BYTES, nr, os, signal};
+
+/// The thread's id, 0 while there is none. The kernel clears it when the thread has ended, however it did so.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+static WAKE: AtomicU32 = AtomicU32::new(0);
+static ASLEEP: AtomicU32 = AtomicU32::new(0);
+static QUIT: AtomicBool = AtomicBool::new(false);
+/// How many calls want that there is no such thread meanwhile.
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+/// Held while a thread is started, or is kept from being started.
+static STARTING: SpinLock<()> = SpinLock::new(());
+/// The thread's stack: one, kept for the next.
+static STACK: AtomicUsize = AtomicUsize::new(0);
+
+const STACK_BYTES: usize = 64 * 1024;
+/// Steps before others are let in again (fork waits for that).
+const STEPS: usize = 8;
+/// How long the thread sleeps at most before it looks at the budget again: other processes of the tree may need room, and memory
+/// that is not managed grows without a word.
+const LOOK_NS: u64 = 50_000_000;
+/// The same in a process that shares pages with others, whose writes nobody tells it of.
+const LOOK_SHARED_NS: u64 = 10_000_000;
+/// The thread starts when one part in so many of the limit is used: less is not worth evicting.
+const START_SHARE: u64 = 16;
+
+/// Bytes of a pool over its limit that are given back at one look.
+const SHRINK_BYTES: u64 = 1 << 20;
+/// Looks after which slots of threads that ended inside a call are freed.
+const SWEEP_LOOKS: u32 = 16;
+
+/// Free pages under the limit at which background reclaim starts, and up to which it works: 1/32 and 1/16 of the limit,
+/// 8 MiB and 16 MiB at most.
+fn watermarks(limit: u64) -> (u64, u64) {
+    ((limit / 32).clamp(16, 2048), (limit / 16).clamp(32, 4096))
+}
+
+fn free_pages(live: &Live) -> u64 {
+    live.pager.limit_pages().saturating_sub(live.pager.used_pages())
+}
+
+/// Wakes the thread when frames run low; starts it when they might soon.
+pub fn wake_if_low(live: &'static Live) {
+    let limit = live.pager.limit_pages();
+    if THREAD.load(Relaxed) == 0 {
+        if live.pager.used_pages() > limit / START_SHARE && live.is_own_process() {
+            ensure(live);
+        }
+        return;
+    }
+    if free_pages(live) < watermarks(limit).0 {
+        wake();
+    }
+}
+
+/// Wakes the thread.
+pub fn wake() {
+    if ASLEEP.load(SeqCst) != 0 && ASLEEP.swap(0, SeqCst) != 0 {
+        WAKE.fetch_add(1, SeqCst);
+        os::futex_wake(&WAKE, 1, false);
+    }
+}
+
+/// In a forked child the thread is gone.
+pub fn forget() {
+    THREAD.store(0, Release);
+    ASLEEP.store(0, Release);
+    QUIT.store(false, Release);
+    HOLDS.store(0, Release);
+    // SAFETY: no other thread exists that could hold it.
+    unsafe { STARTING.forget() };
+}
+
+/// Whether a thread id is that of the thread.
+pub fn is_thread(tid: u32) -> bool {
+    THREAD.load(Relaxed) == tid
+}
+
+/// Whether some call wants that there is no such thread at present.
+pub fn is_held_off() -> bool {
+    HOLDS.load(SeqCst) != 0
+}
+
+/// Whether the thread lives, or will when a call that wants it gone is over.
+pub fn will_serve(live: &Live) -> bool {
+    THREAD.load(SeqCst) != 0 || HOLDS.load(SeqCst) != 0 && !budget::is_gone(live.pid.load(Relaxed))
+}
+
+/// Starts the thread unless there is one. Where it cannot be made (a limit of processes), reclaim happens in the program's
+/// threads alone. Says whether it lives. Only for the process whose runtime this is.
+pub fn ensure(live: &'static Live) -> bool {
+    if THREAD.load(Acquire) != 0 {
+        return true;
+    }
+    let _starting = STARTING.lock(os::wait_a_little);
+    if THREAD.load(Acquire) != 0 {
+        return true;
+    }
+    HOLDS.load(SeqCst) == 0 && start(live)
+}
+
+/// Ends the thread, and keeps it from being started until [`let_go`]: no thread of ours may have rights that the program gives
+/// up.
+pub fn hold_off(live: &Live) {
+    live.contexts.assert_outside();
+    {
+        let _starting = STARTING.lock(os::wait_a_little);
+        HOLDS.fetch_add(1, SeqCst);
+    }
+    let last = THREAD.load(SeqCst);
+    loop {
+        let tid = THREAD.load(SeqCst);
+        if tid == 0 {
+            // The word is cleared a moment before the thread is out of the process.
+            let mut spins = 0;
+            while last != 0 && os::tgkill(live.pid.load(Relaxed), last as i32, 0).is_ok() {
+                os::wait_a_little(spins);
+                spins += 1;
+            }
+            return;
+        }
+        const LOOK_NS: u64 = 1_000_000;
+        QUIT.store(true, SeqCst);
+        wake();
+        let _ = os::futex_wait(&THREAD, tid, LOOK_NS, true);
+    }
+}
+
+/// Ends a [`hold_off`].
+pub fn let_go(live: &'static Live) {
+    {
+        let _starting = STARTING.lock(os::wait_a_little);
+        if HOLDS.load(SeqCst) == 1 && foreign::any() {
+            // Somebody may wait for it.
+            start(live);
+        }
+        HOLDS.fetch_sub(1, SeqCst);
+    }
+    wake_if_low(live);
+}
+
+/// Makes the thread. The caller has `STARTING`, and there is none.
+fn start(live: &'static Live) -> bool {
+    // VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, PARENT_SETTID, CHILD_CLEARTID
+    const CLONE_FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
+    let mut stack = STACK.load(Acquire);
+    if stack == 0 {
+        let Ok(at) = os::mmap_anonymous(PAGE_BYTES + STACK_BYTES) else { return false };
+        // SAFETY: the lowest page of a stack that nobody uses yet.
+        let _ = unsafe { os::mprotect(at, PAGE_BYTES, os::PROT_NONE) };
+        stack = at + PAGE_BYTES;
+        STACK.store(stack, Release);
+    }
+    let _ = live;
+    QUIT.store(false, SeqCst);
+    let mask = signal::set_mask(u64::MAX);
+    // SAFETY: a thread with a stack of its own, which no other thread uses: the one before has ended. The child jumps to `main`
+    // and never returns here. The id's word lives for ever.
+    let tid = unsafe {
+        let tid: isize;
+        asm!("syscall",
+             "test rax, rax",
+             "jnz 2f",
+             "xor ebp, ebp",
+             "call {main}",
+             "ud2",
+             "2:",
+             main = in(reg) main as extern "C" fn() -> !,
+             inlateout("rax") nr::CLONE as isize => tid,
+             in("rdi") CLONE_FLAGS, in("rsi") stack + STACK_BYTES - 64, in("rdx") THREAD.as_ptr(),
+             in("r10") THREAD.as_ptr(), in("r8") 0, in("r9") 0, out("rcx") _, out("r11") _);
+        tid
+    };
+    signal::set_mask(mask);
+    tid > 0
+}
+
+extern "C" fn main() -> ! {
+    let live = live();
+    let (mut idle, mut looks) = (0u32, 0u32);
+    loop {
+        if QUIT.load(SeqCst) {
+            os::exit_thread(0);
+        }
+        let seen = WAKE.load(SeqCst);
+        if foreign::any() {
+            foreign::serve(live);
+        }
+        let (low, high) = watermarks(live.pager.limit_pages());
+        if free_pages(live) >= low || idle > 3 {
+            idle = 0;
+            ASLEEP.store(1, SeqCst);
+            if foreign::is_asked() || QUIT.load(SeqCst) {
+                ASLEEP.store(0, SeqCst);
+                continue;
+            }
+            let look_ns = if live.forked.load(Relaxed) { LOOK_SHARED_NS } else { LOOK_NS };
+            let _ = os::futex_wait(&WAKE, seen, look_ns, false);
+            ASLEEP.store(0, SeqCst);
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(SWEEP_LOOKS) {
+                assist::free_dead(live);
+                budget::fold_dead(live);
+            }
+            if budget::is_last_thread() {
+                // All of the program's threads have ended, and none of them ended the process.
+                os::exit_thread(trap::last_status());
+            }
+            live.contexts.with(|cx| {
+                budget::measure_if_due(live);
+                budget::refresh(live);
+                let excess = live.pager.store.excess_bytes();
+                if excess > 0 {
+                    live.pager.store.shrink(excess.min(SHRINK_BYTES), &mut cx.worker);
+                }
+            });
+            if free_pages(live) >= low {
+                continue;
+            }
+        }
+        let freed = live.contexts.with(|cx| {
+            let mut useful = false;
+            for _ in 0..STEPS {
+                if free_pages(live) >= high {
+                    return true;
+                }
+                match live.pager.reclaim(cx) {
+                    Step::Freed(_) | Step::Isolated => useful = true,
+                    Step::Nothing | Step::StoreFull => break,
+                }
+            }
+            useful
+        });
+        live.stat(Stat::BackgroundReclaims, 1);
+        idle = if freed { 0 } else { idle + 1 };
+    }
+}
