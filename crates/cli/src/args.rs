@@ -3,7 +3,7 @@ use crate::limits::{self, Machine};
 use crate::spec::{self, TierSpec};
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
-use outswap_runtime::control::{MAX_TIERS, source};
+use outswap_control::{MAX_TIERS, source};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -2,8 +2,9 @@
 use crate::args::{self, DoctorOptions, MIN_RAM_BYTES};
 use crate::probe::{self, Probe};
 use crate::{EXIT_OURS, Failure, libraries, limits, run, size};
-use outswap_runtime::control::source;
+use outswap_control::source;
 use outswap_sys::Errno;
+use outswap_sys::uffd::{COPY_FEATURES, MOVE_FEATURES};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -112,12 +113,12 @@ fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, Stri
         _ => out.add("kernel", Limited, release, Some("Linux 5.11 or later brings userfaultfd without privilege")),
     }
 
-    let opens = probe::userfaultfd(probe::COPY_FEATURES);
+    let opens = probe::userfaultfd(COPY_FEATURES);
     match opens {
         Result::Ok(()) => out.add("userfaultfd", Ok, "opens without privilege (user mode only)", None),
         Err(e) => out.add("userfaultfd", Missing, format!("{e:?}"), Some(&call_fix("userfaultfd", e, &status))),
     }
-    match (opens, probe::userfaultfd(probe::MOVE_FEATURES), works(source::MOVE)) {
+    match (opens, probe::userfaultfd(MOVE_FEATURES), works(source::MOVE)) {
         (_, Result::Ok(()), true) => out.add("uffdio_move", Ok, "pages are moved, not copied", None),
         (_, Result::Ok(()), false) => {
             let fix = "run with --fault-source copy, and report this kernel: it offers UFFDIO_MOVE but fails the test";

@@ -2,8 +2,8 @@
 //!
 //! Each probe runs in a child of its own, because it takes over signals, and because a kernel that does not keep its
 //! promises may kill it.
-use outswap_runtime::control::source;
-use outswap_sys::uffd::{FEATURE_MOVE, FEATURE_PAGEFAULT_FLAG_WP, FEATURE_SIGBUS, Uffd};
+use outswap_control::source;
+use outswap_sys::uffd::{COPY_FEATURES, MOVE_FEATURES, Uffd};
 use outswap_sys::{Errno, PAGE_BYTES, os};
 use serde::Serialize;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -13,11 +13,6 @@ pub const PAGES: usize = 64;
 const BYTES: usize = PAGES * PAGE_BYTES;
 /// Seconds after which a probe that hangs is ended.
 const PROBE_SECONDS: u32 = 10;
-
-/// Features that each userfaultfd source asks the kernel for.
-pub const COPY_FEATURES: u64 = FEATURE_SIGBUS | FEATURE_PAGEFAULT_FLAG_WP;
-/// As above, with `UFFDIO_MOVE`.
-pub const MOVE_FEATURES: u64 = COPY_FEATURES | FEATURE_MOVE;
 
 /// What came of one source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, say};
-use outswap_runtime::control::{self, Control, PLACE_BYTES, Place, tier};
+use outswap_control::{self as control, Control, PLACE_BYTES, Place, tier};
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! The swap specification: a comma-separated list of tiers, fastest first.
 use crate::size;
-use outswap_runtime::control::{MAX_TIERS, tier};
+use outswap_control::{MAX_TIERS, tier};
 
 /// Tiers where none are given.
 pub const DEFAULT: &str = "compressed,file";

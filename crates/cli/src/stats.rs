@@ -2,7 +2,7 @@
 use crate::args::{RunOptions, source_name};
 use crate::size::show;
 use crate::supervise::End;
-use outswap_runtime::control::{self, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, source};
+use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, source};
 use outswap_sys::PAGE_BYTES;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -463,7 +463,7 @@ fn quantile(buckets: &[u64], q: f64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::args::RamSource;
-    use outswap_runtime::control::{CHARGE_MAX_BYTES, Config, MAX_PROCESSES, MESSAGE_BYTES, Shared};
+    use outswap_control::{CHARGE_MAX_BYTES, Config, MAX_PROCESSES, MESSAGE_BYTES, Shared};
     use outswap_sys::os;
     use serde_json::Value;
     use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 //! `outswap run` as a user meets it, with programs that need no library of ours.
-use outswap_runtime::control::{Place, Stat, source, tier};
+use outswap_control::{Place, Stat, source, tier};
 use std::ffi::CStr;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};

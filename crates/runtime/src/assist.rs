@@ -1,11 +1,11 @@
 //! Assistance for system calls: what their arguments point to is made resident and kept so until they return.
 use crate::calls::{self, Arg, Call, DEFAULT_BYTES};
-use crate::control::Once;
 use crate::layout::*;
 use crate::live::Live;
 use crate::machine::page_of;
 use crate::{foreign, gate};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use outswap_control::Once;
 use outswap_core::pager::{Context, Fault};
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_store::Worker;

@@ -7,10 +7,10 @@
 //!
 //! What the tree uses is the sum of what its live processes publish, so a process that is killed takes its part with it
 //! whatever it was doing. In a run inside a run, a process publishes in both, and the tighter limit holds.
-use crate::control::{self, Control, Counters, Process, Stat, tier};
 use crate::live::Live;
 use crate::reclaim;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use outswap_control::{self as control, Control, Counters, Process, Stat, tier};
 use outswap_core::store::Store;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;

@@ -3,12 +3,12 @@
 //! All strings are copied to memory of our own first, so that nothing the kernel reads is managed. A vforked child shares this
 //! memory and never comes back to free it; its buffer is taken back once it has left.
 use crate::assist::{CallPins, Cx};
-use crate::control::{self, PLACE_BYTES, Place, until_nul};
 use crate::gate::Part;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::{assist, budget, code, foreign, gate, init, parts, rlimits};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use outswap_control::{self as control, PLACE_BYTES, Place, until_nul};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
 

@@ -3,13 +3,13 @@
 //! The kernel copies the tables, the pool and the frames by copy-on-write, as it copies the program. What it does not copy is
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
 //! happens while no other thread is inside the runtime, so that the copy is whole.
-use crate::control::{Control, Once, Process, Stat};
 use crate::layout::in_arena;
 use crate::live::{self, Live};
 use crate::source::Source;
 use crate::threads::{self, Thread};
 use crate::{assist, budget, exec, foreign, gate, reclaim, rlimits};
 use core::sync::atomic::Ordering::*;
+use outswap_control::{Control, Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
 
 /// Where the kernel writes thread ids of its own accord, for flags of clone.

@@ -1,6 +1,5 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
 use crate::contexts::Contexts;
-use crate::control::{self, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
 use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::live::{self, Live, Mapped};
@@ -9,6 +8,7 @@ use crate::source::{Source, mprotect};
 use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
+use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};

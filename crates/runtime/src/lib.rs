@@ -10,7 +10,6 @@ pub mod budget;
 pub mod calls;
 pub mod code;
 pub mod contexts;
-pub mod control;
 pub mod deliver;
 pub mod exec;
 pub mod filter;

@@ -1,12 +1,12 @@
 //! The runtime of this process: one, made at start, and what belongs to it.
 use crate::assist::Cx;
 use crate::contexts::Contexts;
-use crate::control::{Control, Process, Stat};
 use crate::deliver::Actions;
 use crate::machine::{LiveMachine, address};
 use crate::source::Source;
 use crate::{budget, foreign, gate};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering::*};
+use outswap_control::{Control, Process, Stat};
 use outswap_core::lock::{Guard, SpinLock};
 use outswap_core::pager::Pager;
 use outswap_core::table::Reserve;
@@ -373,9 +373,7 @@ pub fn has_capability(number: u32) -> bool {
 
 /// Opens a userfaultfd for a fault source, at a descriptor of at least `min_fd`.
 pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
-    let features = uffd::FEATURE_SIGBUS
-        | uffd::FEATURE_PAGEFAULT_FLAG_WP
-        | if source == Source::Move { uffd::FEATURE_MOVE } else { 0 };
+    let features = if source == Source::Move { uffd::MOVE_FEATURES } else { uffd::COPY_FEATURES };
     let low = Uffd::open(features)?;
     Ok(Uffd(raise(low.0, min_fd)))
 }

@@ -1,11 +1,11 @@
 //! The live machine: managed memory and batches of this process.
 //!
 //! What differs between the fault sources is in [`crate::source`]; this file holds what they share.
-use crate::control::{Process, Stat};
 use crate::layout::ARENA;
 use crate::source::Source;
 use crate::{gate, live};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use outswap_control::{Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_sys::uffd::Uffd;
@@ -17,7 +17,7 @@ pub struct LiveMachine {
     pub arena_bytes: AtomicUsize,
     /// Start of the batches.
     pub stage: AtomicUsize,
-    /// The fault source, as in [`crate::control::source`].
+    /// The fault source, as in [`outswap_control::source`].
     pub source: AtomicU32,
     /// userfaultfd, where the source uses one.
     pub uffd: AtomicI32,

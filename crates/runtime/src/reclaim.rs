@@ -3,11 +3,11 @@
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
 //! work when the C library's own state is in any condition.
-use crate::control::Stat;
 use crate::live::{Live, live};
 use crate::{assist, budget, foreign, trap};
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::pager::Step;
 use outswap_core::store::Store;

@@ -2,7 +2,6 @@
 //!
 //! The runtime's handlers stay in place whatever the program does; everything that is not ours is the program's
 //! ([`crate::deliver`]). The three signals are never blocked, because a fault at a blocked signal is death.
-use crate::control::Stat;
 use crate::layout::*;
 use crate::live::{Live, try_live};
 use crate::machine::page_of;
@@ -10,6 +9,7 @@ use crate::source::Source;
 use crate::{deliver, threads, trap};
 use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use outswap_control::Stat;
 use outswap_core::machine::Prot;
 use outswap_core::page::State;
 use outswap_core::pager::Fault;

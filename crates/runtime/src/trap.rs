@@ -1,13 +1,13 @@
 //! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
 use crate::assist::{self, CallPins, Cx, MAX_RW_COUNT};
 use crate::calls;
-use crate::control::Stat;
 use crate::gate::{self, Part};
 use crate::layout::*;
 use crate::live::Live;
 use crate::signals::OURS;
 use crate::threads::{self, Thread};
 use crate::{budget, deliver, exec, foreign, fork, memory, parts, rights, rlimits, signals};
+use outswap_control::Stat;
 use outswap_core::pager::Fault;
 use outswap_sys::signal::{KernelSigaction, Siginfo, Stack, Ucontext, bit, without_sigxfsz};
 use outswap_sys::{Errno, nr, os};

@@ -12,6 +12,11 @@ pub const FEATURE_SIGBUS: u64 = 1 << 7;
 /// Feature bit: `UFFDIO_MOVE` (Linux 6.8).
 pub const FEATURE_MOVE: u64 = 1 << 16;
 
+/// Features that pages need to be write-protected, copied and filled, their faults raising SIGBUS (Linux 5.11).
+pub const COPY_FEATURES: u64 = FEATURE_SIGBUS | FEATURE_PAGEFAULT_FLAG_WP;
+/// [`COPY_FEATURES`], with `UFFDIO_MOVE`.
+pub const MOVE_FEATURES: u64 = COPY_FEATURES | FEATURE_MOVE;
+
 const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_UNREGISTER: usize = 0x8010_aa01;

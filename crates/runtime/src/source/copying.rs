@@ -1,9 +1,9 @@
 //! userfaultfd with `UFFDIO_COPY` (Linux 5.11): a page is taken by write-protecting it, copying it, and dropping it. A write
 //! in between faults, finds the page busy, and waits. Also serves [`super::moving`] for pages that cannot be moved.
 use super::hidden;
-use crate::control::Stat;
 use crate::gate;
 use crate::machine::{LiveMachine, address, drop_content};
+use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, Machine, Prot, PutError};
 use outswap_core::pins::mask_of;
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, PageNo};

@@ -8,8 +8,8 @@ mod hidden;
 pub mod moving;
 pub mod mprotect;
 
-use crate::control::source;
 use crate::machine::LiveMachine;
+use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError};
 use outswap_core::units::PageNo;
 

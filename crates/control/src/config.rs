@@ -1,0 +1,154 @@
+//! The part of the control block that never changes during a run, and the version of the whole.
+use crate::fingerprint::{self, layout, number, short, texts};
+use crate::shared::{self, MAX_MESSAGES, MAX_PROCESSES};
+use crate::stats::{self, STAT_NAMES};
+
+/// Environment variable that names the control block; see [`crate::Place`].
+pub const ENV: &str = "OUTSWAP_CONTROL";
+/// First bytes of a configuration.
+pub const MAGIC: u64 = 0x4f55_5453_5741_5031;
+/// Tiers of a swap specification.
+pub const MAX_TIERS: usize = 4;
+/// Bytes of the longest value of [`ENV`], with a NUL.
+pub const PLACE_BYTES: usize = 64;
+
+/// Kinds of tier, as stored in [`Tier::kind`].
+pub mod tier {
+    /// No tier here.
+    pub const NONE: u32 = 0;
+    /// Uncompressed RAM.
+    pub const RAM: u32 = 1;
+    /// Compressed RAM.
+    pub const COMPRESSED: u32 = 2;
+    /// Encrypted, unlinked file.
+    pub const FILE: u32 = 3;
+    /// LZ4.
+    pub const LZ4: u32 = 0;
+    /// Zstandard.
+    pub const ZSTD: u32 = 1;
+}
+
+/// Fault sources, as stored in [`Config::fault_source`].
+pub mod source {
+    /// The best that works here.
+    pub const AUTO: u32 = 0;
+    /// userfaultfd with `UFFDIO_MOVE`.
+    pub const MOVE: u32 = 1;
+    /// userfaultfd with `UFFDIO_COPY`.
+    pub const COPY: u32 = 2;
+    /// mprotect and SIGSEGV.
+    pub const MPROTECT: u32 = 3;
+}
+
+/// One tier of the swap specification, in order from the fastest.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tier {
+    /// One of [`tier`]'s kinds.
+    pub kind: u32,
+    /// Compressor (`tier::LZ4` or `tier::ZSTD`).
+    pub algorithm: u32,
+    /// Compression level (zstd), 0 for the default.
+    pub level: i32,
+    pad: u32,
+    /// Limit in bytes, 0 for none.
+    pub max_bytes: u64,
+}
+
+/// What the command line asked for, and what else never changes during a run.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Config {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Process id of the supervisor.
+    pub supervisor_pid: i32,
+    /// Descriptor under which the supervisor keeps this file; [`crate::Shared`] is under the next one.
+    pub supervisor_fd: i32,
+    /// One of [`source`].
+    pub fault_source: u32,
+    /// Device and inode of the file that holds [`crate::Shared`].
+    pub shared_file: [u64; 2],
+    /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
+    /// inherit.
+    pub gate: u64,
+    /// Budget for the anonymous memory of the whole tree, in bytes; 0 for none.
+    pub ram_bytes: u64,
+    /// Limit of resident managed memory of the whole tree, in bytes; 0 for none.
+    pub resident_bytes: u64,
+    /// 1: exec'd children are not managed.
+    pub no_follow: u32,
+    /// 1: the program keeps its own allocator.
+    pub keep_malloc: u32,
+    /// Tiers, unused ones have kind `NONE`.
+    pub tiers: [Tier; MAX_TIERS],
+    /// Value of [`ENV`] in the run around this one, NUL-terminated; empty where there is none.
+    pub outer: [u8; PLACE_BYTES],
+    /// Directory of the swap file, NUL-terminated.
+    pub swap_dir: [u8; 1024],
+    /// Value of `LD_PRELOAD` that managed children get first, NUL-terminated.
+    pub preload: [u8; 2048],
+}
+
+impl Config {
+    /// Nothing asked for.
+    pub const EMPTY: Config = Config {
+        magic: MAGIC,
+        version: VERSION,
+        supervisor_pid: 0,
+        supervisor_fd: -1,
+        fault_source: source::AUTO,
+        shared_file: [0; 2],
+        gate: 0,
+        ram_bytes: 0,
+        resident_bytes: 0,
+        no_follow: 0,
+        keep_malloc: 0,
+        tiers: [Tier { kind: tier::NONE, algorithm: 0, level: 0, pad: 0, max_bytes: 0 }; MAX_TIERS],
+        outer: [0; PLACE_BYTES],
+        swap_dir: [0; 1024],
+        preload: [0; 2048],
+    };
+    /// The bytes that go into the file.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: integers and arrays of them without padding in between, as the assertion below says.
+        unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
+    }
+}
+const _: () = assert!(size_of::<Config>() == 72 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Tier>() == 24);
+
+/// Raised by hand where something in the block means something else than before without lying elsewhere.
+const MEANING: u32 = 3;
+
+/// The version of the control block: the same for a supervisor and a preload library that agree about the size of its
+/// structures, about name, place and size of each of their fields, and about the statistics. A process attaches to no other.
+pub const VERSION: u32 = {
+    let mut hash = number(fingerprint::START, MEANING as u64);
+    hash = layout!(hash, Tier { kind, algorithm, level, pad, max_bytes });
+    hash = layout!(
+        hash,
+        Config {
+            magic,
+            version,
+            supervisor_pid,
+            supervisor_fd,
+            fault_source,
+            shared_file,
+            gate,
+            ram_bytes,
+            resident_bytes,
+            no_follow,
+            keep_malloc,
+            tiers,
+            outer,
+            swap_dir,
+            preload,
+        }
+    );
+    hash = shared::layout(stats::layout(hash));
+    hash = number(number(number(hash, MAX_TIERS as u64), MAX_PROCESSES as u64), MAX_MESSAGES as u64);
+    short(texts(hash, STAT_NAMES))
+};

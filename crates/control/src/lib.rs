@@ -1,0 +1,32 @@
+//! The control block: what the processes of one tree share with each other and with their supervisor.
+//!
+//! The supervisor (`outswap run`) makes two memory files. The first holds the [`Config`], and is sealed before anybody else
+//! sees it: nothing can change it any more, so paths and limits in it can be trusted. The second, [`Shared`], is what every
+//! process of the tree maps to publish what it uses and counts, and what it has to say. It cannot change its length, but
+//! every process can write anything there, also one with fewer rights than the others: all of it is checked where it is
+//! read, and the worst that it can do is to be wrong. Nothing in it is needed to find a page again, so a process that dies at
+//! any instant harms nobody.
+//!
+//! The program inherits both as descriptors with neighbouring numbers, named in [`ENV`].
+//!
+//! Both sides must be of one build: [`VERSION`] is derived from how the structures lie in memory, and a process attaches to
+//! nothing else.
+#![cfg_attr(not(test), no_std)]
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod fingerprint;
+mod text;
+mod stats;
+mod shared;
+mod config;
+mod place;
+mod block;
+
+pub use block::{Control, MAX_LEVELS};
+pub use config::{Config, ENV, MAGIC, MAX_TIERS, PLACE_BYTES, Tier, VERSION, source, tier};
+pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
+pub use shared::{
+    CHARGE_MAX_BYTES, MAX_MESSAGES, MAX_PROCESSES, MESSAGE_BYTES, Message, Once, Process, READY, Shared, exists,
+};
+pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
+pub use text::{process_path, until_nul};

@@ -1,0 +1,323 @@
+//! The part of the control block that every process of the tree can write.
+//!
+//! Anything may stand there: all of it is checked where it is read.
+use crate::fingerprint::layout;
+use crate::stats::Counters;
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use outswap_sys::{Errno, os};
+
+/// Processes of one tree that are counted at the same time; later ones obey the limit, but do not count in it.
+pub const MAX_PROCESSES: usize = 512;
+/// Messages that wait for the supervisor; further ones are counted and dropped.
+pub const MAX_MESSAGES: usize = 64;
+/// Bytes of one message.
+pub const MESSAGE_BYTES: usize = 240;
+
+/// The record of one managed process.
+#[repr(C, align(64))]
+pub struct Process {
+    /// Process id; 0: free; negative: process `-pid` is folding it into the tree's sums.
+    pub pid: AtomicI32,
+    /// Fault source in use ([`crate::source`]).
+    pub fault_source: AtomicU32,
+    /// Anonymous memory of this process as counted in the budget, bytes.
+    pub charge_bytes: AtomicU64,
+    /// Counters.
+    pub counters: Counters,
+}
+
+/// One message for the supervisor's standard error.
+#[repr(C)]
+pub struct Message {
+    /// 0: free; positive: the process that writes it; [`READY`]: written.
+    pub state: AtomicI32,
+    /// Length of the text.
+    pub len: AtomicU32,
+    /// The text, without the `outswap: ` at its head.
+    pub text: [AtomicU8; MESSAGE_BYTES],
+}
+/// State of a message that is written.
+pub const READY: i32 = -1;
+
+/// What is said once in a run, though it holds for every process from then on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Once {
+    /// There are more processes than records.
+    Full,
+    /// A process has no swap file.
+    NoFile,
+    /// A process that was forked by one that has a swap file has none.
+    NoFileAfterFork,
+    /// A system call names more memory than may be resident at once.
+    TooLong,
+}
+impl Once {
+    fn text(self) -> &'static [u8] {
+        match self {
+            Once::Full => b"warning: too many managed processes: some obey the limit, but do not count in it",
+            Once::NoFile => b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk",
+            Once::NoFileAfterFork => {
+                b"warning: after a fork, a process cannot make a swap file of its own (see --swap-dir): it writes nothing to disk"
+            }
+            Once::TooLong => {
+                b"warning: a system call names more memory at once than half of what may be resident: it fails with ENOMEM (give more --ram)"
+            }
+        }
+    }
+}
+
+/// What every process of the tree can write.
+#[repr(C)]
+pub struct Shared {
+    /// Highest sum of the charges of all live processes that was seen, bytes.
+    pub peak_charge_bytes: AtomicU64,
+    /// Managed processes ever started.
+    pub processes_started: AtomicU32,
+    /// Children that were run unmanaged.
+    pub processes_unmanaged: AtomicU32,
+    /// Messages dropped because the queue was full.
+    pub messages_dropped: AtomicU32,
+    /// Records that were ever in use: those behind it need not be looked at for a sum.
+    pub records_used: AtomicU32,
+    /// What of [`Once`] was said, a bit each.
+    pub told: AtomicU32,
+    /// Sums over processes that ended.
+    pub ended: Counters,
+    /// Messages.
+    pub messages: [Message; MAX_MESSAGES],
+    /// Records of live processes.
+    pub processes: [Process; MAX_PROCESSES],
+}
+
+/// Goes on with how all of it lies in memory.
+pub(crate) const fn layout(hash: u64) -> u64 {
+    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, counters });
+    let hash = layout!(hash, Message { state, len, text });
+    layout!(
+        hash,
+        Shared {
+            peak_charge_bytes,
+            processes_started,
+            processes_unmanaged,
+            messages_dropped,
+            records_used,
+            told,
+            ended,
+            messages,
+            processes,
+        }
+    )
+}
+
+/// A charge beyond this is a lie, and counts as this: so many cannot overflow a sum.
+pub const CHARGE_MAX_BYTES: u64 = 1 << 47;
+
+impl Process {
+    /// What the process is charged with, in bytes; never more than [`CHARGE_MAX_BYTES`].
+    pub fn charge(&self) -> u64 {
+        self.charge_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
+    }
+}
+
+/// Whether a process exists. A number that names no single process is none's.
+pub fn exists(pid: i32) -> bool {
+    pid > 0 && os::kill(pid, 0) != Err(Errno::ESRCH)
+}
+
+impl Shared {
+    /// The records that were ever in use.
+    pub fn used_records(&self) -> &[Process] {
+        &self.processes[..(self.records_used.load(Relaxed) as usize).min(MAX_PROCESSES)]
+    }
+
+    /// Sum of the charges of all live processes but the one with this record, bytes.
+    pub fn charges_of_others(&self, own: *const Process) -> u64 {
+        let others = self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0 && !core::ptr::eq(*p, own));
+        others.map(Process::charge).sum()
+    }
+
+    /// Folds the record of an ended process into the sums and frees it. `pid` is what the record was seen with: the process,
+    /// or a folder that is dead, whose work is taken up. Returns whether this caller did it.
+    pub fn fold(&self, process: &Process, pid: i32) -> bool {
+        if pid == 0 || process.pid.compare_exchange(pid, -os::getpid(), AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        process.charge_bytes.store(0, Relaxed);
+        self.ended.fold(&process.counters);
+        // Unless somebody took us for dead, and goes on with it.
+        let _ = process.pid.compare_exchange(-os::getpid(), 0, Release, Relaxed);
+        true
+    }
+
+    /// Folds a record if its process is dead, or its folder. `is_dead` is asked about numbers above 0 only.
+    pub fn fold_if(&self, process: &Process, is_dead: impl FnOnce(i32) -> bool) -> bool {
+        let pid = process.pid.load(Acquire);
+        let whose = pid.checked_abs().unwrap_or(i32::MAX);
+        pid != 0 && is_dead(whose) && self.fold(process, pid)
+    }
+
+    /// Takes a record for a process. A record that this process had before an exec, or that a dead process left, is folded
+    /// into the sums first. `None` with as many live processes as there are records.
+    pub fn take(&self, pid: i32) -> Option<&Process> {
+        for record in &self.processes {
+            self.fold_if(record, |whose| whose == pid);
+        }
+        for attempt in 0..2 {
+            for (i, record) in self.processes.iter().enumerate() {
+                if attempt == 1 {
+                    self.fold_if(record, |whose| !exists(whose));
+                }
+                if record.pid.load(Relaxed) == 0 && record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
+                    // Whoever wrongly takes a process for dead may have left something.
+                    record.charge_bytes.store(0, Relaxed);
+                    record.counters.clear();
+                    self.records_used.fetch_max(i as u32 + 1, Relaxed);
+                    self.processes_started.fetch_add(1, Relaxed);
+                    return Some(record);
+                }
+            }
+        }
+        None
+    }
+
+    /// Queues a message for the supervisor; counted and dropped where the queue is full.
+    pub fn post(&self, text: &[u8]) {
+        for message in &self.messages {
+            if message.state.compare_exchange(0, os::getpid(), Acquire, Relaxed).is_ok() {
+                let len = text.len().min(MESSAGE_BYTES);
+                for (to, from) in message.text.iter().zip(&text[..len]) {
+                    to.store(*from, Relaxed);
+                }
+                message.len.store(len as u32, Relaxed);
+                message.state.store(READY, Release);
+                return;
+            }
+        }
+        self.messages_dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Queues a message unless a process of the tree did so before.
+    pub fn post_once(&self, what: Once) {
+        let bit = 1 << what as u32;
+        if self.told.fetch_or(bit, Relaxed) & bit == 0 {
+            self.post(what.text());
+        }
+    }
+
+    /// Hands every waiting message to `print` and frees it, and frees those that somebody was killed at. The text may be
+    /// anything at all.
+    pub fn drain(&self, mut print: impl FnMut(&[u8])) {
+        for message in &self.messages {
+            let state = message.state.load(Acquire);
+            if state > 0 && exists(state) {
+                continue;
+            }
+            if state == READY {
+                let mut text = [0u8; MESSAGE_BYTES];
+                for (to, from) in text.iter_mut().zip(&message.text) {
+                    *to = from.load(Relaxed);
+                }
+                print(&text[..(message.len.load(Relaxed) as usize).min(MESSAGE_BYTES)]);
+            }
+            let _ = message.state.compare_exchange(state, 0, AcqRel, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stat;
+
+    fn shared() -> &'static Shared {
+        let at = os::mmap_anonymous(size_of::<Shared>()).expect("memory");
+        // SAFETY: fresh zero pages are a valid block, and stay mapped.
+        unsafe { &*(at as *const Shared) }
+    }
+
+    /// A number that no process has.
+    const NOBODY: i32 = i32::MAX;
+
+    #[test]
+    fn the_tree_uses_what_its_live_processes_do() {
+        let shared = shared();
+        let records: Vec<_> = (1..=3).map(|pid| shared.take(pid).expect("room")).collect();
+        records.iter().zip([10, 200, 3000]).for_each(|(r, n)| r.charge_bytes.store(n, Relaxed));
+        assert_eq!(shared.used_records().len(), 3);
+        assert_eq!(shared.charges_of_others(core::ptr::null()), 3210);
+        assert_eq!(shared.charges_of_others(records[1]), 3010);
+        assert!(shared.fold(records[2], 3) && !shared.fold(records[2], 3));
+        assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
+        // A process that was taken for dead publishes in a record that is not its own any more.
+        records[2].charge_bytes.store(77, Relaxed);
+        assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
+        assert_eq!(shared.take(4).map(Process::charge), Some(0));
+        records[0].charge_bytes.store(u64::MAX, Relaxed);
+        assert_eq!(shared.charges_of_others(core::ptr::null()), CHARGE_MAX_BYTES + 200);
+        shared.records_used.store(u32::MAX, Relaxed);
+        assert_eq!(shared.used_records().len(), MAX_PROCESSES);
+    }
+
+    #[test]
+    fn a_record_whose_folder_was_killed_is_folded_by_another_and_counts_once() {
+        let shared = shared();
+        let record = shared.take(NOBODY).expect("room");
+        record.counters.add(Stat::FaultMiss, 5);
+        record.counters.add(Stat::PagesClean, 7);
+        record.counters.set(Stat::ResidentBytes, 4096);
+        record.counters.set(Stat::PeakResidentBytes, 8192);
+        record.charge_bytes.store(99, Relaxed);
+        // A folder was killed when it had moved one counter.
+        record.pid.store(-NOBODY, Relaxed);
+        shared.ended.add(Stat::FaultMiss, record.counters.stats[Stat::FaultMiss as usize].swap(0, Relaxed));
+        assert!(!shared.fold_if(record, |pid| pid != NOBODY), "not while the folder lives");
+        assert!(shared.fold_if(record, |pid| pid == NOBODY && !exists(pid)));
+        assert_eq!((record.pid.load(Relaxed), record.charge()), (0, 0));
+        let sums = [Stat::FaultMiss, Stat::PagesClean, Stat::ResidentBytes, Stat::PeakResidentBytes];
+        assert_eq!(sums.map(|stat| shared.ended.get(stat)), [5, 7, 0, 8192]);
+        assert!(sums.iter().all(|stat| record.counters.get(*stat) == 0));
+    }
+
+    #[test]
+    fn records_of_the_dead_are_taken_over_and_those_of_the_living_are_not() {
+        let shared = shared();
+        for record in &shared.processes {
+            record.pid.store(os::getpid(), Relaxed);
+        }
+        assert!(shared.take(5).is_none());
+        let place = |record: &Process| shared.processes.iter().position(|r| core::ptr::eq(r, record));
+        for (i, left) in [(7, NOBODY), (9, -NOBODY), (11, i32::MIN), (13, 0)] {
+            shared.processes[i].pid.store(left, Relaxed);
+            assert_eq!(shared.take(5).and_then(place), Some(i), "{left}");
+            shared.processes[i].pid.store(os::getpid(), Relaxed);
+        }
+        // What this process had before an exec.
+        let record = shared.take(os::getpid()).expect("all were its own");
+        assert_eq!(record.pid.load(Relaxed), os::getpid());
+        assert!(shared.processes[1..].iter().all(|r| r.pid.load(Relaxed) == 0));
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_and_none_is_lost_for_good() {
+        let shared = shared();
+        let drained = || {
+            let mut all = Vec::new();
+            shared.drain(|text| all.push(text.to_vec()));
+            all
+        };
+        shared.post(b"one");
+        shared.post(&[b'x'; 1000]);
+        assert_eq!(drained(), [b"one".to_vec(), vec![b'x'; MESSAGE_BYTES]]);
+        shared.messages[0].state.store(READY, Relaxed);
+        shared.messages[0].len.store(100_000, Relaxed);
+        assert_eq!(drained().concat().len(), MESSAGE_BYTES, "a false length");
+        // Writers that were killed hold their places no longer; one that lives does.
+        shared.messages.iter().for_each(|m| m.state.store(NOBODY, Relaxed));
+        shared.messages[3].state.store(os::getpid(), Relaxed);
+        shared.post(b"lost");
+        assert_eq!(shared.messages_dropped.load(Relaxed), 1);
+        assert!(drained().is_empty());
+        (0..MAX_MESSAGES).for_each(|_| shared.post(b"again"));
+        assert_eq!((drained().len(), shared.messages_dropped.load(Relaxed)), (MAX_MESSAGES - 1, 2));
+    }
+}

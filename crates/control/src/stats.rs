@@ -1,0 +1,171 @@
+//! What a process counts.
+use crate::fingerprint;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Log2 buckets of the fault latency histogram: bucket `i` counts latencies in `[2^i, 2^(i+1))` ns.
+pub const LATENCY_BUCKETS: usize = 40;
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident = $key:literal),* $(,)?) => {
+        /// Counters and gauges of a process.
+        #[repr(usize)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Stat { $($(#[$doc])* $name),* }
+        /// Names of the statistics, in the order of [`Stat`]. Names that end in `_bytes` are gauges, all others count up.
+        pub const STAT_NAMES: &[&str] = &[$($key),*];
+        /// All statistics.
+        pub const ALL_STATS: &[Stat] = &[$(Stat::$name),*];
+    };
+}
+stats! {
+    /// Gauge: managed memory mapped in the program.
+    ResidentBytes = "resident_bytes",
+    /// Gauge: managed memory in staging frames (the swap cache).
+    IsolatedBytes = "cached_bytes",
+    /// Gauge: compressed or plain RAM pool, in pages really held.
+    PoolBytes = "pool_bytes",
+    /// Gauge: bytes of stored objects in the pool (utilisation = this / pool_bytes).
+    PoolUsedBytes = "pool_used_bytes",
+    /// Gauge: runtime tables and buffers.
+    TablesBytes = "tables_bytes",
+    /// Gauge: bytes of live data in the swap file.
+    FileBytes = "file_bytes",
+    /// Gauge: other anonymous memory of the process (stacks, libraries' data).
+    UnmanagedBytes = "unmanaged_bytes",
+    /// Gauge: what counts in the budget.
+    ChargeBytes = "charge_bytes",
+    /// Highest value of resident + cached.
+    PeakResidentBytes = "peak_resident_bytes",
+    /// Highest value of pool.
+    PeakPoolBytes = "peak_pool_bytes",
+    /// Highest value of tables.
+    PeakTablesBytes = "peak_tables_bytes",
+    /// Highest value of file.
+    PeakFileBytes = "peak_file_bytes",
+    /// Highest charge.
+    PeakChargeBytes = "peak_charge_bytes",
+    /// Faults: first touch of an untouched or known-zero page.
+    FaultFirstTouch = "fault_first_touch",
+    /// Faults: page found in the swap cache.
+    FaultHit = "fault_hit",
+    /// Faults: content read from a store through readahead.
+    FaultMiss = "fault_miss",
+    /// Faults: content read from a store for this page alone.
+    FaultBypass = "fault_bypass",
+    /// Faults that had to wait for another thread's work on the same page.
+    FaultWaited = "fault_waited",
+    /// Pages installed by first-touch faults (neighbours included).
+    PagesFirstTouch = "pages_first_touch",
+    /// Pages written to a compressed or plain RAM tier.
+    PagesOutRam = "pages_out_ram",
+    /// Pages read from a RAM tier.
+    PagesInRam = "pages_in_ram",
+    /// Pages written to the file tier.
+    PagesOutFile = "pages_out_file",
+    /// Pages read from the file tier.
+    PagesInFile = "pages_in_file",
+    /// Bytes written to the file.
+    BytesOutFile = "out_file_written_total",
+    /// Bytes read from the file.
+    BytesInFile = "in_file_read_total",
+    /// Bytes that went into compression.
+    CompressIn = "compress_in_total",
+    /// Bytes that came out of compression.
+    CompressOut = "compress_out_total",
+    /// Pages evicted by going back to the slot that still held their content.
+    PagesClean = "pages_clean",
+    /// Pages found to be all zero and not stored.
+    PagesZero = "pages_zero",
+    /// Pages taken out of the program's reach.
+    PagesTaken = "pages_taken",
+    /// Pages taken by write-protect and copy: shared by fork, or scattered over their block.
+    PagesTakenByCopy = "pages_taken_by_copy",
+    /// Folios swapped out whole.
+    FoliosOut = "folios_out",
+    /// Folio swap-outs that fell back to single pages.
+    FolioFallbacks = "folio_fallbacks",
+    /// Folios swapped in whole.
+    FoliosIn = "folios_in",
+    /// Reclaim done by a thread of the program.
+    DirectReclaims = "direct_reclaims",
+    /// Reclaim done in the background.
+    BackgroundReclaims = "background_reclaims",
+    /// System calls assisted in a wrapper.
+    CallsWrapped = "calls_wrapped",
+    /// System calls assisted after a trap.
+    CallsTrapped = "calls_trapped",
+    /// Forks of managed processes.
+    Forks = "forks",
+    /// Times the budget could not be held.
+    OverBudget = "over_budget",
+    /// Units that did not compress and were stored raw.
+    RawUnits = "raw_units",
+    /// Writes refused by a full store.
+    StoreFull = "store_full",
+    /// Read or write errors of a store.
+    StoreErrors = "store_errors",
+    /// Units whose checksum did not match.
+    Corruptions = "corruptions",
+    /// Warnings given.
+    Warnings = "warnings",
+    /// Sum of the pool's size over all looks at the budget, KiB.
+    PoolSeenKib = "pool_seen_kib",
+    /// Sum of what was used of the pool over the same looks, KiB.
+    PoolUsedSeenKib = "pool_used_seen_kib",
+}
+/// How many statistics there are.
+pub const STAT_COUNT: usize = STAT_NAMES.len();
+
+/// Counters of one process, or the sum of those that ended.
+#[repr(C)]
+pub struct Counters {
+    /// Indexed by [`Stat`].
+    pub stats: [AtomicU64; STAT_COUNT],
+    /// Fault latencies, log2 buckets of nanoseconds.
+    pub latency_ns: [AtomicU64; LATENCY_BUCKETS],
+}
+
+/// Goes on with how the counters lie in memory.
+pub(crate) const fn layout(hash: u64) -> u64 {
+    fingerprint::layout!(hash, Counters { stats, latency_ns })
+}
+
+impl Counters {
+    /// Nothing counted.
+    pub const fn zero() -> Counters {
+        Counters {
+            stats: [const { AtomicU64::new(0) }; STAT_COUNT],
+            latency_ns: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
+        }
+    }
+    /// Reads one statistic.
+    pub fn get(&self, stat: Stat) -> u64 {
+        self.stats[stat as usize].load(Relaxed)
+    }
+    /// Adds to a counter.
+    pub fn add(&self, stat: Stat, n: u64) {
+        self.stats[stat as usize].fetch_add(n, Relaxed);
+    }
+    /// Sets a gauge.
+    pub fn set(&self, stat: Stat, n: u64) {
+        self.stats[stat as usize].store(n, Relaxed);
+    }
+    /// Moves all of `other` here: counters and peaks are added, gauges of the moment are dropped. Whoever is killed at it
+    /// loses one number, and whoever goes on with it counts none twice.
+    pub fn fold(&self, other: &Counters) {
+        for &stat in ALL_STATS {
+            let n = other.stats[stat as usize].swap(0, Relaxed);
+            let name = STAT_NAMES[stat as usize];
+            if !name.ends_with("_bytes") || name.starts_with("peak_") {
+                self.add(stat, n);
+            }
+        }
+        for (to, from) in self.latency_ns.iter().zip(&other.latency_ns) {
+            to.fetch_add(from.swap(0, Relaxed), Relaxed);
+        }
+    }
+    /// Sets everything to zero.
+    pub fn clear(&self) {
+        self.stats.iter().chain(&self.latency_ns).for_each(|s| s.store(0, Relaxed));
+    }
+}
