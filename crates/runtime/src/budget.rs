@@ -1,283 +1,80 @@
-//! The budget: how many pages may be resident, so that the anonymous memory of the whole tree stays under its limit.
+//! The budget's arithmetic: how many pages may be resident, so that the anonymous memory of the whole tree stays under its
+//! limit, and what follows from that for the pool, for transfers and for what is held in memory.
 //!
-//! What managed pages use is known exactly. Everything else of a process (runtime tables, pool, stacks, libraries' data) is
-//! measured: what the kernel says of the process, less what managed pages explain. Between measurements the pool's growth
-//! is added. After a fork, pages are shared until they are written, which nobody tells us; then the proportional share
-//! (`Pss_Anon`) is measured, which is also what the limit is judged by.
-//!
-//! What the tree uses is the sum of what its live processes publish, so a process that is killed takes its part with it
-//! whatever it was doing. In a run inside a run, a process publishes in both, and the tighter limit holds.
-use crate::live::Live;
-use crate::reclaim;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_control::{self as control, Control, Counters, Process, Stat, tier};
-use outswap_core::store::Store;
+//! Numbers go in and come out; what they are measured from is in [`crate::charge`].
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use outswap_core::units::PAGE_BYTES;
-use outswap_sys::os;
 
-/// What the budget knows.
+/// What a process knows of its budget.
 #[derive(Default)]
-pub struct Budget {
+pub struct State {
     /// Memory that managed pages do not explain, at the last measurement, less the pool then; may be negative after a fork.
-    other_bytes: AtomicI64,
-    measured_at_ns: AtomicU64,
-    measuring: AtomicBool,
+    pub other_bytes: AtomicI64,
+    /// When that was measured.
+    pub measured_at_ns: AtomicU64,
+    /// A thread is measuring.
+    pub measuring: AtomicBool,
     /// The over-budget warning was given.
-    warned: AtomicBool,
+    pub warned: AtomicBool,
     /// Sixteenths of the budget that the pool may not have, less [`SHARE_START`].
-    share: AtomicI64,
+    pub share: AtomicI64,
     /// Pages that had come in from RAM and from the file when the shares were last looked at.
-    seen_in_ram: AtomicU64,
-    seen_in_file: AtomicU64,
+    pub seen_in_ram: AtomicU64,
+    /// See `seen_in_ram`.
+    pub seen_in_file: AtomicU64,
     /// This process has given up its records: it ends, and publishes nothing any more.
-    left: AtomicBool,
+    pub left: AtomicBool,
     /// A thread is taking records, and when that was tried last.
-    joining: AtomicBool,
-    joined_at_ns: AtomicU64,
+    pub joining: AtomicBool,
+    /// See `joining`.
+    pub joined_at_ns: AtomicU64,
     /// When records of dead processes were last looked for because there was no room.
-    folded_at_ns: AtomicU64,
+    pub folded_at_ns: AtomicU64,
     /// The next record to be looked at more closely.
-    closer_look: AtomicUsize,
+    pub closer_look: AtomicUsize,
 }
-
-/// Where a process counts that has no record in the control block.
-pub static UNCOUNTED: Process = Process {
-    pid: AtomicI32::new(0),
-    fault_source: AtomicU32::new(0),
-    charge_bytes: AtomicU64::new(0),
-    counters: Counters::zero(),
-};
 
 /// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in
 /// progress could not all have their pages.
-const MIN_RESIDENT_PAGES: u64 = 64;
+pub const MIN_RESIDENT_PAGES: u64 = 64;
+
 /// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, and at most.
-const SHARE_START: i64 = 4;
-const SHARE_MAX: i64 = 14;
+pub const SHARE_START: i64 = 4;
+
+/// See [`SHARE_START`].
+pub const SHARE_MAX: i64 = 14;
+
 /// Pages that must have come in before the shares are looked at again.
 const SHARE_STEP_PAGES: u64 = 512;
+
 /// A page from the file costs about so many from the pool.
 const FILE_COST: u64 = 4;
-/// Measurements are at least so far apart, unless memory grows quickly.
-const MEASURE_NS: u64 = 5_000_000;
-/// And at most so far apart while pages come in, however much room there is: what is not managed may grow meanwhile.
-const MEASURE_FAR_NS: u64 = 50_000_000;
-/// How often a process without a record tries to get one.
-const JOIN_NS: u64 = 100_000_000;
-/// How often a process without room looks for dead ones that hold it.
-const FOLD_NS: u64 = 2_000_000;
-/// Records that are looked at more closely each time: whether a process that exists is a zombie costs reading a file.
-const CLOSER_LOOKS: usize = 8;
+
 /// Installed pages count in steps of 64; every so many bytes of budget are left uncounted at most by each of the threads.
 const SLACK_SHARE: u64 = 128;
 
-/// Reads a small file; returns the bytes read.
-pub fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
-    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return 0 };
-    let mut len = 0;
-    while len < buf.len() {
-        match os::read(fd, &mut buf[len..]) {
-            Ok(0) | Err(_) => break,
-            Ok(n) => len += n,
-        }
-    }
-    let _ = os::close(fd);
-    len
-}
-
-/// The decimal number that a text begins with.
-pub fn number(text: &[u8]) -> u64 {
-    text.iter()
-        .skip_while(|c| **c == b' ')
-        .take_while(|c| c.is_ascii_digit())
-        .fold(0u64, |n, c| n.saturating_mul(10).saturating_add((c - b'0') as u64))
-}
-
-/// Anonymous memory of this process in bytes, as the kernel counts it.
-pub fn anonymous_bytes(shared: bool) -> Option<u64> {
-    let mut buf = [0u8; 1536];
-    if shared {
-        let len = read_file(b"/proc/thread-self/smaps_rollup\0", &mut buf);
-        let key = b"\nPss_Anon:";
-        let at = buf[..len].windows(key.len()).position(|w| w == key);
-        if let Some(at) = at {
-            return Some(number(&buf[at + key.len()..len]) * 1024);
-        }
-    }
-    let len = read_file(b"/proc/thread-self/statm\0", &mut buf);
-    let mut fields = buf[..len].split(|c| *c == b' ');
-    let resident = number(fields.nth(1)?);
-    let file_and_shared = number(fields.next()?);
-    Some(resident.saturating_sub(file_and_shared) * PAGE_BYTES as u64)
-}
-
-/// Measures what managed pages do not explain.
-pub fn measure(live: &Live) {
-    let budget = &live.budget;
-    if !live.control.has_budget() || budget.measuring.swap(true, Acquire) {
-        return;
-    }
-    let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
-    let (before, pool) = (used(), live.pager.store.memory_bytes() as i64);
-    if let Some(bytes) = anonymous_bytes(live.forked.load(Relaxed)) {
-        let explained = before.min(used());
-        let other = bytes as i64 - explained - pool;
-        // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
-        let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
-        budget.other_bytes.store(other, Relaxed);
-        budget.measured_at_ns.store(os::monotonic_ns(), Relaxed);
-    }
-    budget.measuring.store(false, Release);
-}
-
-/// In a forked child: what another thread of the parent was at is not ours to wait for, and the records are the parent's.
-pub fn forget(live: &Live) {
-    live.budget.measuring.store(false, Release);
-    live.budget.joining.store(false, Release);
-    live.budget.left.store(false, Release);
-    live.budget.joined_at_ns.store(0, Release);
-    // The child's store counts from nothing.
-    live.budget.seen_in_ram.store(0, Relaxed);
-    live.budget.seen_in_file.store(0, Relaxed);
-    live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
-}
-
-/// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
-/// first must not find the other charged with all of it. Corrected by the measurement that follows.
-pub fn before_fork(live: &Live) {
-    for level in live.control.levels().filter(|level| level.config.ram_bytes > 0) {
-        if let Some(record) = own_record(live, level) {
-            record.charge_bytes.store(record.charge() / 2, Release);
-        }
-    }
-}
-
-/// Measures if the last time is long ago.
-pub fn measure_if_due(live: &Live) {
-    measure_after(live, MEASURE_NS);
-}
-
-fn measure_after(live: &Live, ns: u64) {
-    if os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed)) > ns {
-        measure(live);
-    }
-}
-
-/// Where the address of this process's record in a run is kept.
-fn record_place<'a>(live: &'a Live, level: &'a Control) -> &'a AtomicPtr<Process> {
-    if core::ptr::eq(level, live.control) { &live.pager.machine.record } else { &level.record }
-}
-
-/// This process's record in a run. `None` where it has none, or no longer: every process of the tree can write there.
-fn own_record(live: &Live, level: &Control) -> Option<&'static Process> {
-    // SAFETY: null, or a record of a control block, which stays mapped, or the process's own.
-    let record = unsafe { record_place(live, level).load(Acquire).as_ref() };
-    record.filter(|r| r.pid.load(Relaxed) == live.pid.load(Relaxed))
-}
-
-/// Takes records where this process has none; tried now and then only.
-fn join(live: &Live) {
-    let budget = &live.budget;
-    if live.control.levels().all(|level| own_record(live, level).is_some()) || budget.left.load(Acquire) {
-        return;
-    }
-    let now = os::monotonic_ns();
-    let due = now.saturating_sub(budget.joined_at_ns.load(Relaxed)) > JOIN_NS;
-    if !due || budget.joining.swap(true, Acquire) {
-        return;
-    }
-    budget.joined_at_ns.store(now, Relaxed);
-    for level in live.control.levels().filter(|level| own_record(live, level).is_none()) {
-        if let Some(record) = level.take(live.pid.load(Relaxed)) {
-            record.fault_source.store(live.pager.machine.source.load(Relaxed), Relaxed);
-            if core::ptr::eq(level, live.control) {
-                record.counters.fold(&UNCOUNTED.counters);
-            }
-            record_place(live, level).store(record as *const Process as *mut Process, Release);
-        }
-    }
-    budget.joining.store(false, Release);
-}
-
-/// Gives up what this process is charged with, and its records: it ends now. To be called inside the runtime, so that no
-/// fork copies it half done. A child that only borrows our memory (vfork) ends without that.
-pub fn leave(live: &Live) {
-    if !live.is_own_process() {
-        return;
-    }
-    // What was counted since the last time.
-    refresh(live);
-    if live.budget.left.swap(true, AcqRel) {
-        return;
-    }
-    let pid = live.pid.load(Relaxed);
-    for level in live.control.levels() {
-        if let Some(record) = own_record(live, level) {
-            // Threads that go on counting until they are ended must not do so in a record that is another's by then.
-            record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
-            level.fold(record, pid);
-        }
-    }
-}
-
-/// What this process is charged with does not count any more: its memory ends with the exec that follows. A managed program
-/// counts anew; one that is not must not stand for it.
-pub fn begin_exec(live: &Live) {
-    live.budget.left.store(true, Release);
-    for record in live.control.levels().filter_map(|level| own_record(live, level)) {
-        record.charge_bytes.store(0, Release);
-    }
-}
-
-/// The exec failed: all counts again. To be called inside the runtime.
-pub fn exec_failed(live: &Live) {
-    live.budget.left.store(false, Release);
-    refresh(live);
-}
-
-/// Moves the border between pool and resident pages. Where pages mostly come back from the pool, the program works on more
-/// than is resident while the pool is full of what it does not work on: the pool gives way, and its oldest content goes to the
-/// file. Where pages mostly come from the file, it is the other way round.
-fn balance(live: &Live) -> i64 {
-    let budget = &live.budget;
-    let stats = live.pager.store.stats();
-    let share = budget.share.load(Relaxed);
-    let (ram, file) = (stats.pages_in_ram.load(Relaxed), stats.pages_in_file.load(Relaxed));
-    let new_ram = ram.saturating_sub(budget.seen_in_ram.load(Relaxed));
-    let new_file = file.saturating_sub(budget.seen_in_file.load(Relaxed));
-    if new_ram + new_file < SHARE_STEP_PAGES || !has_file(live) {
-        return SHARE_START + share;
-    }
-    budget.seen_in_ram.store(ram, Relaxed);
-    budget.seen_in_file.store(file, Relaxed);
-    let step = match (new_ram, new_file * FILE_COST) {
-        (ram, file) if ram > file * 2 => 1,
-        (ram, file) if file > ram * 2 => -1,
-        _ => 0,
-    };
-    let share = (share + step).clamp(0, SHARE_MAX - SHARE_START);
-    budget.share.store(share, Relaxed);
-    SHARE_START + share
-}
-
-fn has_file(live: &Live) -> bool {
-    live.control.config.tiers.iter().any(|t| t.kind == tier::FILE)
-}
+/// Pages that may be held in memory for good: one part in so many of the limit must stay free to evict.
+const HOLD_SHARE: u64 = 8;
 
 /// What the limits of one run leave this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Room {
+pub struct Room {
     /// For its managed pages, bytes.
-    pages_bytes: u64,
+    pub pages_bytes: u64,
     /// For its pool; `None` where nothing bounds it.
-    pool_bytes: Option<u64>,
+    pub pool_bytes: Option<u64>,
+}
+
+impl Room {
+    /// As much as there is.
+    pub const UNBOUNDED: Room = Room { pages_bytes: u64::MAX >> 1, pool_bytes: None };
 }
 
 /// Derives the room from a run's limits (0 for none). `others` is what the run's other processes are charged with, `rest` what
 /// this process has beside managed pages, and `unmanaged` the part of that which is not the pool; `sixteenths` of the budget
 /// are kept for resident pages.
-fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> Room {
-    let mut room = Room { pages_bytes: (u64::MAX >> 1), pool_bytes: None };
+pub fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> Room {
+    let mut room = Room::UNBOUNDED;
     let others = i64::try_from(others).unwrap_or(i64::MAX);
     if ram_bytes > 0 {
         let ram = i64::try_from(ram_bytes - ram_bytes / SLACK_SHARE).unwrap_or(i64::MAX);
@@ -293,195 +90,50 @@ fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanaged: 
     room
 }
 
-/// The tightest of the rooms that all runs leave, after publishing in each what this process uses. Also whether other
-/// processes' use is what makes it as tight as it is.
-fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> (Room, bool) {
-    let mut tight = Room { pages_bytes: u64::MAX >> 1, pool_bytes: None };
-    let mut shared = false;
-    for level in live.control.levels() {
-        let (config, record) = (level.config, own_record(live, level));
-        // Without a budget, managed pages alone count.
-        let charge = if config.ram_bytes > 0 { used.saturating_add_signed(rest) } else { used };
-        if let Some(record) = record {
-            record.charge_bytes.store(charge, Release);
-        }
-        let others = level.charges_of_others(record.map_or(core::ptr::null(), |r| r));
-        level.peak_charge_bytes.fetch_max(others.saturating_add(charge), Relaxed);
-        let room = room(config.ram_bytes, config.resident_bytes, others, rest, unmanaged, sixteenths);
-        if room.pages_bytes < tight.pages_bytes {
-            tight.pages_bytes = room.pages_bytes;
-            shared = others > 0;
-        }
-        tight.pool_bytes = [tight.pool_bytes, room.pool_bytes].into_iter().flatten().min();
-    }
-    (tight, shared)
+/// Whether so many pages have come in since the border between pool and resident pages was looked at that it may move.
+pub fn is_share_due(from_ram: u64, from_file: u64) -> bool {
+    from_ram + from_file >= SHARE_STEP_PAGES
 }
 
-/// Publishes what this process uses, and derives from what all use how much may be resident.
-pub fn refresh(live: &Live) {
-    if live.budget.left.load(Acquire) {
-        return;
-    }
-    join(live);
-    let pager = &live.pager;
-    let page = PAGE_BYTES as u64;
-    let used = pager.used_pages() * page;
-    let pool = pager.store.memory_bytes();
-    let other = live.budget.other_bytes.load(Relaxed);
-    let has_budget = live.control.has_budget();
-    let rest = if has_budget { (pool as i64 + other).max(-(used as i64)) } else { 0 };
-    let charge = (used as i64 + rest).max(0) as u64;
-    let sixteenths = if has_budget { balance(live) } else { 0 };
-    let (mut room, shared) = tightest(live, used, rest, other, sixteenths);
-    // What ended processes held must not weigh on this one until somebody else finds out.
-    if shared && room.pages_bytes < used && fold_dead_if_due(live) {
-        room = tightest(live, used, rest, other, sixteenths).0;
-    }
-    if let Some(bytes) = room.pool_bytes {
-        pager.store.set_memory_limit_bytes(bytes);
-        pager.set_swapcache_max(pager.used_pages() / 4);
-    }
-    pager.set_limit_pages((room.pages_bytes / page).max(MIN_RESIDENT_PAGES));
-
-    let record = live.record();
-    let counters = &record.counters;
-    let stats = pager.store.stats();
-    let file = stats.file_live_bytes.load(Relaxed);
-    let tables = pager.table_bytes() + pool.saturating_sub(stats.pool_bytes.load(Relaxed));
-    let gauges = [
-        (Stat::ResidentBytes, pager.resident_pages() * page),
-        (Stat::IsolatedBytes, pager.isolated_pages() * page),
-        (Stat::PoolBytes, stats.pool_bytes.load(Relaxed)),
-        (Stat::PoolUsedBytes, stats.pool_used_bytes.load(Relaxed)),
-        (Stat::FileBytes, file),
-        (Stat::TablesBytes, tables),
-        (Stat::ChargeBytes, charge),
-        (Stat::UnmanagedBytes, other.max(0) as u64),
-    ];
-    for (stat, value) in gauges {
-        counters.set(stat, value);
-    }
-    for (peak, value) in [
-        (Stat::PeakResidentBytes, used),
-        (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
-        (Stat::PeakFileBytes, file),
-        (Stat::PeakTablesBytes, tables),
-        (Stat::PeakChargeBytes, charge),
-    ] {
-        counters.stats[peak as usize].fetch_max(value, Relaxed);
-    }
-    counters.add(Stat::PoolSeenKib, stats.pool_bytes.load(Relaxed) >> 10);
-    counters.add(Stat::PoolUsedSeenKib, stats.pool_used_bytes.load(Relaxed) >> 10);
-    // The store counts for itself; its counters are copied, so that they survive the process.
-    for (stat, counter) in [
-        (Stat::PagesOutRam, &stats.pages_out_ram),
-        (Stat::PagesInRam, &stats.pages_in_ram),
-        (Stat::PagesOutFile, &stats.pages_out_file),
-        (Stat::PagesInFile, &stats.pages_in_file),
-        (Stat::BytesOutFile, &stats.file_written_total),
-        (Stat::BytesInFile, &stats.file_read_total),
-        (Stat::CompressIn, &stats.compress_in_total),
-        (Stat::CompressOut, &stats.compress_out_total),
-        (Stat::RawUnits, &stats.raw_units),
-    ] {
-        counters.set(stat, counter.load(Relaxed));
-    }
+/// Moves the border between pool and resident pages. `share` is where it was, in sixteenths of the budget above
+/// [`SHARE_START`]; where it is then is returned. Where pages mostly come back from the pool, the program works on more
+/// than is resident while the pool is full of what it does not work on: the pool gives way, and its oldest content goes to the
+/// file. Where pages mostly come from the file, it is the other way round.
+pub fn next_share(share: i64, from_ram: u64, from_file: u64) -> i64 {
+    let step = match (from_ram, from_file * FILE_COST) {
+        (ram, file) if ram > file * 2 => 1,
+        (ram, file) if file > ram * 2 => -1,
+        _ => 0,
+    };
+    (share + step).clamp(0, SHARE_MAX - SHARE_START)
 }
 
-/// Whether a process has ended, or is a zombie of which no thread lives.
-pub fn is_gone(pid: i32) -> bool {
-    !control::exists(pid) || is_zombie(pid)
+/// Free pages under the limit at which background reclaim starts, and up to which it works: 1/32 and 1/16 of the limit,
+/// 8 MiB and 16 MiB at most.
+pub fn watermarks(limit_pages: u64) -> (u64, u64) {
+    ((limit_pages / 32).clamp(16, 2048), (limit_pages / 16).clamp(32, 4096))
 }
 
-/// Whether a process is a zombie of which no thread lives.
-fn is_zombie(pid: i32) -> bool {
-    let mut path = [0u8; 24];
-    let path = control::process_path(&mut path, pid, b"/stat\0");
-    threads(path).is_some_and(|(state, threads)| state == b'Z' && threads <= 1)
+/// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB.
+pub fn window_bytes(limit_pages: u64) -> usize {
+    (limit_pages as usize / 8).saturating_mul(PAGE_BYTES).clamp(64 << 10, 1 << 20)
 }
 
-/// State and number of threads from a `stat` file.
-fn threads(path: &[u8]) -> Option<(u8, u64)> {
-    let mut buf = [0u8; 512];
-    let len = read_file(path, &mut buf);
-    // The name before the last parenthesis may hold anything.
-    let after = buf[..len].iter().rposition(|c| *c == b')')? + 2;
-    let state = *buf[..len].get(after)?;
-    let field = buf[after..len].split(|c| *c == b' ').nth(17)?;
-    Some((state, number(field)))
+/// Managed bytes that one call may have resident: what is in use cannot be evicted, so that more would break the limit.
+pub fn pinned_max_bytes(limit_pages: u64) -> usize {
+    const LEAST_BYTES: usize = 4 << 20;
+    (limit_pages as usize / 2).saturating_mul(PAGE_BYTES).max(LEAST_BYTES)
 }
 
-/// Whether the calling thread, which is not the main one, is the last of its process: the main thread counts as long as its
-/// end was not noticed by the parent.
-pub fn is_last_thread() -> bool {
-    threads(b"/proc/self/stat\0").is_some_and(|(state, threads)| state == b'Z' && threads <= 2)
-}
-
-/// Folds the records of processes that ended, which the supervisor does while it lives.
-pub fn fold_dead(live: &Live) {
-    for level in live.control.levels() {
-        for record in level.used_records() {
-            level.fold_if(record, |pid| !control::exists(pid) || is_zombie(pid));
-        }
-    }
-}
-
-/// [`fold_dead`], not as thorough: processes that nobody has waited for are found in turn, a few each time. Returns whether
-/// anything was folded; does nothing if the last time was just now.
-fn fold_dead_if_due(live: &Live) -> bool {
-    let (now, last) = (os::monotonic_ns(), live.budget.folded_at_ns.load(Relaxed));
-    let due = now.saturating_sub(last) > FOLD_NS;
-    if !due || live.budget.folded_at_ns.compare_exchange(last, now, AcqRel, Relaxed).is_err() {
-        return false;
-    }
-    let start = live.budget.closer_look.fetch_add(CLOSER_LOOKS, Relaxed);
-    let mut any = false;
-    for level in live.control.levels() {
-        let records = level.used_records();
-        for (i, record) in records.iter().enumerate().filter(|(_, r)| r.charge() > 0) {
-            let closer = i.wrapping_sub(start) % records.len().max(1) < CLOSER_LOOKS;
-            any |= level.fold_if(record, |pid| !control::exists(pid) || closer && is_zombie(pid));
-        }
-    }
-    any
-}
-
-/// Called every few pages from the fault path.
-pub fn tick(live: &'static Live) {
-    if live.control.has_budget() {
-        let near = live.pager.used_pages() * 4 > live.pager.limit_pages() * 3;
-        measure_after(live, if near { MEASURE_NS } else { MEASURE_FAR_NS });
-    }
-    refresh(live);
-    reclaim::wake_if_low(live);
-}
-
-/// The budget could not be held: says so once, and counts.
-pub fn over(live: &Live) {
-    live.stat(Stat::OverBudget, 1);
-    if !live.budget.warned.swap(true, Relaxed) {
-        live.warn(b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)");
-    }
+/// Whether the limit has room for so many pages that stay.
+pub fn may_hold(limit_pages: u64, pages: u64) -> bool {
+    pages <= limit_pages - limit_pages / HOLD_SHARE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn numbers_are_read_up_to_where_they_end() {
-        for (text, want) in [
-            ("", 0),
-            ("x", 0),
-            ("  17 kB\n", 17),
-            ("0", 0),
-            ("18446744073709551615", u64::MAX),
-            ("9".repeat(30).as_str(), u64::MAX),
-        ] {
-            assert_eq!(number(text.as_bytes()), want, "{text}");
-        }
-    }
 
     #[test]
     fn what_others_use_and_what_is_not_managed_takes_room() {
@@ -519,19 +171,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_living_are_no_zombies() {
-        assert!(!is_zombie(os::getpid()));
-        assert!(!is_zombie(i32::MAX));
-        let mut child = std::process::Command::new("true").spawn().expect("true is everywhere");
-        let pid = child.id() as i32;
-        while !is_zombie(pid) {
-            std::thread::yield_now();
-        }
-        assert!(control::exists(pid));
-        child.wait().expect("our child");
-        assert!(!is_zombie(pid));
     }
 }

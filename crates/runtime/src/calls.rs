@@ -564,6 +564,42 @@ pub fn pointers_of(nr: usize, args: &[usize; 6]) -> u8 {
     }
 }
 
+/// Option of prctl that installs a filter.
+pub const PR_SET_SECCOMP: usize = 22;
+const PR_CAPBSET_DROP: usize = 24;
+const PR_SET_SECUREBITS: usize = 28;
+const PR_SET_NO_NEW_PRIVS: usize = 38;
+const PR_CAP_AMBIENT: usize = 47;
+/// Options of prctl that change rights.
+pub const RIGHTS_OPTIONS: [usize; 5] =
+    [PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT];
+
+/// Calls that change the rights of the calling thread, apart from prctl.
+pub const RIGHTS: [usize; 17] = [
+    nr::SETUID,
+    nr::SETGID,
+    nr::SETREUID,
+    nr::SETREGID,
+    nr::SETRESUID,
+    nr::SETRESGID,
+    nr::SETFSUID,
+    nr::SETFSGID,
+    nr::SETGROUPS,
+    nr::CAPSET,
+    nr::UNSHARE,
+    nr::SETNS,
+    nr::SECCOMP,
+    nr::LANDLOCK_RESTRICT_SELF,
+    nr::CHROOT,
+    nr::PIVOT_ROOT,
+    nr::PRCTL,
+];
+
+/// Whether a call changes rights.
+pub fn changes_rights(nr: usize, first: usize) -> bool {
+    RIGHTS.contains(&nr) && (nr != nr::PRCTL || RIGHTS_OPTIONS.contains(&first))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

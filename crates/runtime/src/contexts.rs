@@ -13,9 +13,12 @@ use outswap_core::pager::Context;
 use outswap_store::Worker;
 use outswap_sys::{PAGE_BYTES, Result, os};
 
+/// Scratch memory of a thread at work in the runtime.
+pub type Cx = Context<Worker>;
+
 const STACK_BYTES: usize = 96 * 1024;
 /// Scratch memory, after the stack.
-const SCRATCH_BYTES: usize = core::mem::size_of::<Context<Worker>>().next_multiple_of(PAGE_BYTES);
+const SCRATCH_BYTES: usize = core::mem::size_of::<Cx>().next_multiple_of(PAGE_BYTES);
 /// A page without access, the stack, the scratch memory.
 const STRIDE: usize = PAGE_BYTES + STACK_BYTES + SCRATCH_BYTES;
 
@@ -43,7 +46,7 @@ impl Contexts {
     ///
     /// # Panics
     /// Where the caller is inside already.
-    pub fn with<R>(&self, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut Cx) -> R) -> R {
         self.assert_outside();
         let place = self.occupancy.enter(os::wait_a_little);
         let result = self.run(place, f);
@@ -55,7 +58,7 @@ impl Contexts {
     ///
     /// # Panics
     /// Where the caller is inside already.
-    pub fn alone<R>(&self, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
+    pub fn alone<R>(&self, f: impl FnOnce(&mut Cx) -> R) -> R {
         self.assert_outside();
         self.occupancy.enter_alone(os::wait_a_little);
         let result = self.run(0, f);
@@ -93,13 +96,13 @@ impl Contexts {
     }
 
     /// Runs `f` on the stack of a place that is the caller's.
-    fn run<R>(&self, place: usize, f: impl FnOnce(&mut Context<Worker>) -> R) -> R {
+    fn run<R>(&self, place: usize, f: impl FnOnce(&mut Cx) -> R) -> R {
         struct Frame<F, R> {
             f: Option<F>,
-            cx: *mut Context<Worker>,
+            cx: *mut Cx,
             result: Option<R>,
         }
-        extern "C" fn enter<F: FnOnce(&mut Context<Worker>) -> R, R>(frame: *mut Frame<F, R>) {
+        extern "C" fn enter<F: FnOnce(&mut Cx) -> R, R>(frame: *mut Frame<F, R>) {
             // SAFETY: `run` passes its own frame, which nobody else uses until this returns.
             let frame = unsafe { &mut *frame };
             if let Some(f) = frame.f.take() {
@@ -107,13 +110,13 @@ impl Contexts {
                 frame.result = Some(f(unsafe { &mut *frame.cx }));
             }
         }
-        fn entry<F: FnOnce(&mut Context<Worker>) -> R, R>(_: &F) -> extern "C" fn(*mut Frame<F, R>) {
+        fn entry<F: FnOnce(&mut Cx) -> R, R>(_: &F) -> extern "C" fn(*mut Frame<F, R>) {
             enter::<F, R>
         }
         self.guard(place);
         let top = self.base.load(Acquire) + place * STRIDE + PAGE_BYTES + STACK_BYTES;
         let enter = entry(&f);
-        let mut frame = Frame { f: Some(f), cx: top as *mut Context<Worker>, result: None };
+        let mut frame = Frame { f: Some(f), cx: top as *mut Cx, result: None };
         // SAFETY: the stack is reserved and ours; `enter` has the C calling convention, and the old stack pointer is kept
         // in a callee-saved register.
         unsafe {

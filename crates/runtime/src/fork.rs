@@ -3,13 +3,13 @@
 //! The kernel copies the tables, the pool and the frames by copy-on-write, as it copies the program. What it does not copy is
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
 //! happens while no other thread is inside the runtime, so that the copy is whole.
+use crate::errno::EAGAIN;
 use crate::layout::in_arena;
-use crate::live::{self, Live};
-use crate::source::Source;
-use crate::threads::{self, Thread};
-use crate::{assist, budget, exec, foreign, gate, reclaim, rlimits};
+use crate::live::Live;
+use crate::stacks::{self, Thread};
+use crate::{charge, desk, exec, gate, pins, reclaim, rlimits, sharers};
 use core::sync::atomic::Ordering::*;
-use outswap_control::{Control, Once, Process, Stat};
+use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
 
 /// Where the kernel writes thread ids of its own accord, for flags of clone.
@@ -24,7 +24,7 @@ const CLONE_VFORK: usize = 0x4000;
 pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'static Thread>) -> isize {
     if !live.is_own_process() {
         // A vforked child that forks: its child would share nothing with the runtime it stands on.
-        return -(Errno::EAGAIN.0 as isize);
+        return EAGAIN;
     }
     const SIGCHLD: usize = 17;
     let mut args = if nr == nr::FORK { [SIGCHLD, 0, 0, 0, 0, 0] } else { args };
@@ -37,14 +37,14 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             [(CLONE_PARENT_SETTID | CLONE_PIDFD, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])]
         {
             if args[0] & flags != 0 && in_arena(at) {
-                assist::keep(live, cx, at, 4);
+                pins::keep(live, cx, at, 4);
             }
         }
         let parent_tid = os::gettid();
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         live.forked.store(true, Relaxed);
-        budget::before_fork(live);
+        charge::before_fork(live);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
@@ -57,7 +57,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 let _ = e;
                 os::exit_group(125);
             }
-            threads::only_this(thread);
+            stacks::only_this(thread);
             live.wipe();
         } else {
             live.pager.store.fork_parent(ticket, pid.max(0) as i32);
@@ -81,8 +81,8 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
         live.contexts.with(|_| {
-            budget::measure(live);
-            budget::refresh(live);
+            charge::measure(live);
+            charge::refresh(live);
         });
         if result == 0 {
             reclaim::wake_if_low(live);
@@ -103,70 +103,28 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     reclaim::forget();
-    foreign::forget();
+    sharers::forget();
+    desk::forget();
     live.contexts.only_this();
-    budget::forget(live);
+    charge::forget(live);
     exec::forget();
     // Calls of the parent's other threads do not exist here. This thread's go on: a handler that interrupted one may fork.
-    for (slot, owner) in live.pager.pins.in_use() {
+    for (pin, owner) in live.pager.pins.in_use() {
         if owner == parent_tid as u32 {
-            live.pager.pins.owner_word(slot).store(os::gettid() as u32, Release);
+            live.pager.pins.owner_word(pin).store(os::gettid() as u32, Release);
         } else {
-            live.pager.pins.release(slot);
+            live.pager.pins.release(pin);
         }
     }
     let machine = &live.pager.machine;
     // Until the child has measured, it stands for the half that the parent gave up.
     let half = live.record().charge();
-    let record = take_record(live.control, pid);
+    let record = charge::take_record(live.control, pid);
     record.charge_bytes.store(half, Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
-    match live.source() {
-        Source::Mprotect => {
-            let old = machine.mem_fd.load(Relaxed);
-            let _ = os::close(old);
-            machine.mem_fd.store(open_mem(old)?, Relaxed);
-        }
-        source => {
-            let old = machine.uffd.load(Relaxed);
-            let _ = os::close(old);
-            machine.uffd.store(live::open_uffd(source, old)?.0, Relaxed);
-            live.register_all()?;
-        }
-    }
-    Ok(())
-}
-
-/// Opens `/proc/self/mem` at a descriptor of at least `min_fd`. A process that changed its rights is not dumpable, and may not
-/// open its own memory (`EACCES`); it is made dumpable for the time of the call. Another process of the same user could attach
-/// to it in that instant.
-pub fn open_mem(min_fd: i32) -> Result<i32> {
-    const PR_GET_DUMPABLE: usize = 3;
-    const PR_SET_DUMPABLE: usize = 4;
-    let open = || os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0);
-    // SAFETY: takes integers only.
-    let dumpable = |set: usize, value: usize| unsafe { outswap_sys::syscall2(nr::PRCTL, set, value) };
-    let low = match open() {
-        Err(Errno::EACCES) => {
-            let before = dumpable(PR_GET_DUMPABLE, 0);
-            dumpable(PR_SET_DUMPABLE, 1);
-            let opened = open();
-            // 2 (a core for root only) is the system's to set; to set it again is refused, and 0 gives less.
-            dumpable(PR_SET_DUMPABLE, if before == 1 { 1 } else { 0 });
-            opened?
-        }
-        other => other?,
-    };
-    Ok(live::raise(low, min_fd))
-}
-
-/// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
-/// there is one.
-pub fn take_record(control: &Control, pid: i32) -> &Process {
-    control.take(pid).unwrap_or_else(|| {
-        budget::UNCOUNTED.counters.clear();
-        control.post_once(Once::Full);
-        &budget::UNCOUNTED
-    })
+    let old = machine.source_fd.load(Relaxed);
+    let _ = os::close(old);
+    machine.source_fd.store(live.source().open(old)?, Relaxed);
+    live.register_all()
 }

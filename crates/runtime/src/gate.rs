@@ -1,31 +1,31 @@
 //! The gate: the only code from which system calls may name managed memory.
 //!
 //! The filter traps every other system call with a pointer into the managed range. Beside the plain gate there is one
-//! stub for each pin; a trapped call is made to continue in the stub of its slot, which issues the call, frees the
-//! slot and returns to where the call came from. So the call itself runs outside of any handler, with the program's own
+//! stub for each pin; a trapped call is made to continue in the stub of its pin, which issues the call, frees the
+//! pin and returns to where the call came from. So the call itself runs outside of any handler, with the program's own
 //! signal mask, can be interrupted and restarted by the kernel, and signal handlers run as they always do.
 //!
 //! ```text
 //! gate     syscall; ret                                     our own calls
 //!          start of new threads and sharing processes       (threads.rs, foreign.rs)
 //! stubs    one for each pin, each with two entries:
-//!            whole   syscall; free the slot; back to the caller
+//!            whole   syscall; free the pin; back to the caller
 //!            part    syscall; keep the result; trap back, to go on with the next part
 //! back     a call that is always trapped
 //! hook     the same, for the functions of the preload library
 //! ```
-//! Where a stub returns to, and what else it needs, stands in the slot's [`SlotState`], which lies wherever the kernel put it.
+//! Where a stub returns to, and what else it needs, stands in the pin's [`CallState`], which lies wherever the kernel put it.
 use crate::layout::*;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::signal::Stack;
 use outswap_sys::{PAGE_BYTES, Result, nr, os, ret};
 
-/// The last slots are never freed: each belongs to one place that clones (see [`clone_stub`]).
+/// The last pins are never freed: each belongs to one place that clones (see [`clone_stub`]).
 const PERMANENT: usize = 64;
 
 /// Pins that calls may use.
-pub const CALL_SLOTS: usize = PINS - PERMANENT;
+pub const CALL_PINS: usize = PINS - PERMANENT;
 /// Buffers of a message that goes in parts.
 pub const MESSAGE_PARTS: usize = 16;
 
@@ -37,7 +37,7 @@ pub enum Part {
     Whole = 0,
     /// Bytes of a stream, one window after the other, until all are through.
     Stream,
-    /// A message on a stream, so many buffers after the other; its header stands in the slot.
+    /// A message on a stream, so many buffers after the other; its header stands in the pin.
     Message,
     /// The buffers of a vector, so many after the other.
     Vector,
@@ -45,9 +45,9 @@ pub enum Part {
     Exec,
 }
 
-/// What a call in progress needs, one for each pin. It belongs to whoever has the slot.
+/// What a call in progress needs, one for each pin. It belongs to whoever has the pin.
 #[repr(C)]
-pub struct SlotState {
+pub struct CallState {
     /// Where the stub returns to. Read by the stub.
     pub to: usize,
     /// What a part of the call gave. Written by the stub.
@@ -82,9 +82,9 @@ pub struct SlotState {
 
 static STATES: AtomicUsize = AtomicUsize::new(0);
 
-/// The state of a slot. What it points to may be used by whoever has the slot.
-pub fn state(slot: usize) -> *mut SlotState {
-    (STATES.load(Acquire) as *mut SlotState).wrapping_add(slot)
+/// The state of a pin. What it points to may be used by whoever has the pin.
+pub fn state(pin: usize) -> *mut CallState {
+    (STATES.load(Acquire) as *mut CallState).wrapping_add(pin)
 }
 
 const WHOLE_BYTES: usize = 34;
@@ -111,24 +111,24 @@ pub fn open() -> Result<()> {
     Ok(())
 }
 
-/// Builds the stubs. `owner_word(slot)` is the address of the slot's owner word.
+/// Builds the stubs. `owner_word(pin)` is the address of the pin's owner word.
 pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
-    STATES.store(os::mmap_anonymous(PINS * core::mem::size_of::<SlotState>())?, Release);
+    STATES.store(os::mmap_anonymous(PINS * core::mem::size_of::<CallState>())?, Release);
     // SAFETY: the stubs' pages, ours alone and not used by anyone yet.
     let code = unsafe { core::slice::from_raw_parts_mut(stubs() as *mut u8, PINS * STUB_BYTES) };
-    for slot in 0..PINS {
-        let stub = &mut code[slot * STUB_BYTES..][..STUB_BYTES];
-        let state_at = (state(slot) as u64).to_le_bytes();
+    for pin in 0..PINS {
+        let stub = &mut code[pin * STUB_BYTES..][..STUB_BYTES];
+        let state_at = (state(pin) as u64).to_le_bytes();
         stub[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
         stub[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
         stub[4..12].copy_from_slice(&state_at);
         stub[12..15].copy_from_slice(&[0x49, 0x8b, 0x0b]); // mov rcx, [r11]
-        if slot >= CALL_SLOTS {
+        if pin >= CALL_PINS {
             stub[15..17].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
             continue;
         }
         stub[15..17].copy_from_slice(&[0x49, 0xbb]); // mov r11, owner word
-        stub[17..25].copy_from_slice(&(owner_word(slot) as u64).to_le_bytes());
+        stub[17..25].copy_from_slice(&(owner_word(pin) as u64).to_le_bytes());
         stub[25..32].copy_from_slice(&[0x41, 0xc7, 0x03, 0, 0, 0, 0]); // mov dword [r11], 0
         stub[32..34].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
         let part = &mut stub[WHOLE_BYTES..];
@@ -136,10 +136,10 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
         part[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
         part[4..12].copy_from_slice(&state_at);
         part[12..16].copy_from_slice(&[0x49, 0x89, 0x43, 0x08]); // mov [r11 + 8], rax
-        part[16] = 0xbf; // mov edi, slot
-        part[17..21].copy_from_slice(&(slot as u32).to_le_bytes());
+        part[16] = 0xbf; // mov edi, pin
+        part[17..21].copy_from_slice(&(pin as u32).to_le_bytes());
         part[21] = 0xe9; // jmp back
-        let from = stubs() + slot * STUB_BYTES + WHOLE_BYTES + 26;
+        let from = stubs() + pin * STUB_BYTES + WHOLE_BYTES + 26;
         part[22..26].copy_from_slice(&((back() as i64 - from as i64) as i32).to_le_bytes());
     }
     // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
@@ -174,7 +174,7 @@ const BACK_BYTES: usize = 7;
 pub const TRAPPED: usize = 0x4f53_0000;
 /// See [`TRAPPED`].
 pub const NUMBERS: usize = 0x1000;
-/// In place of a call's number: keep the pages of a range for the kernel, see [`crate::assist::keep`].
+/// In place of a call's number: keep the pages of a range for the kernel, see [`crate::pins::keep`].
 pub const KEEP: usize = NUMBERS - 1;
 
 /// Makes a call that is always trapped, so that it is served on the runtime's alternate stack, whatever the caller's stack is.
@@ -209,9 +209,9 @@ pub enum InStub {
     Before(usize),
     /// After the call: its result is in `rax`.
     After(usize),
-    /// The slot is free already: `rcx` is where to go.
+    /// The pin is free already: `rcx` is where to go.
     Freed,
-    /// After a part: its result is in the slot.
+    /// After a part: its result is in the pin.
     Kept(usize),
 }
 
@@ -221,17 +221,22 @@ pub fn in_stub(rip: usize, rdi: usize) -> Option<InStub> {
         return Some(InStub::Kept(rdi));
     }
     let offset = rip.wrapping_sub(stubs());
-    let (slot, at) = (offset / STUB_BYTES, offset % STUB_BYTES);
-    if slot >= CALL_SLOTS {
+    let (pin, at) = (offset / STUB_BYTES, offset % STUB_BYTES);
+    if pin >= CALL_PINS {
         return None;
     }
     Some(match at {
-        0 | WHOLE_BYTES => InStub::Before(slot),
+        0 | WHOLE_BYTES => InStub::Before(pin),
         32 => InStub::Freed,
-        1..32 => InStub::After(slot),
-        _ if at - WHOLE_BYTES < 16 => InStub::After(slot),
-        _ => InStub::Kept(slot),
+        1..32 => InStub::After(pin),
+        _ if at - WHOLE_BYTES < 16 => InStub::After(pin),
+        _ => InStub::Kept(pin),
     })
+}
+
+/// Whether an address is in the code whose calls pass, where only filters of the program's own trap.
+pub fn holds(address: usize) -> bool {
+    (gate()..gate() + GATE_CODE_BYTES).contains(&address)
 }
 
 /// Issues a system call that may name managed memory. (Once the gate is open, every call of the runtime comes from there; this
@@ -254,22 +259,22 @@ pub unsafe fn call3(nr: usize, a: usize, b: usize, c: usize) -> Result<usize> {
     ret(unsafe { call(nr, a, b, c, 0, 0, 0) })
 }
 
-/// The stub of a slot, which returns to where its state says, or traps back once the call is done.
-pub fn stub(slot: usize, comes_back: bool) -> usize {
-    stubs() + slot * STUB_BYTES + if comes_back { WHOLE_BYTES } else { 0 }
+/// The stub of a pin, which returns to where its state says, or traps back once the call is done.
+pub fn stub(pin: usize, comes_back: bool) -> usize {
+    stubs() + pin * STUB_BYTES + if comes_back { WHOLE_BYTES } else { 0 }
 }
 
 /// A stub that issues a call and returns to `to` without freeing anything: for clone with the caller's stack, whose child passes
 /// through it too. `None` when more places clone than there are stubs.
 pub fn clone_stub(to: usize) -> Option<usize> {
-    (CALL_SLOTS..PINS).find_map(|slot| {
+    (CALL_PINS..PINS).find_map(|pin| {
         // SAFETY: the first word of a state that no call ever uses.
-        let word = unsafe { AtomicUsize::from_ptr(&raw mut (*state(slot)).to) };
+        let word = unsafe { AtomicUsize::from_ptr(&raw mut (*state(pin)).to) };
         let ours = match word.compare_exchange(0, to, AcqRel, Acquire) {
             Ok(_) => true,
             Err(old) => old == to,
         };
-        ours.then_some(stubs() + slot * STUB_BYTES)
+        ours.then_some(stubs() + pin * STUB_BYTES)
     })
 }
 
@@ -353,7 +358,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Start, registers) == 8 && core::mem::offset_of!(Start, stack) == 56);
     assert!(core::mem::offset_of!(Start, tid_at) == 80 && core::mem::offset_of!(Start, fail_at) == 88);
     assert!(core::mem::offset_of!(Start, parent_done) == 96 && core::mem::offset_of!(Stack, size) == 16);
-    assert!(core::mem::offset_of!(SlotState, to) == 0 && core::mem::offset_of!(SlotState, result) == 8);
+    assert!(core::mem::offset_of!(CallState, to) == 0 && core::mem::offset_of!(CallState, result) == 8);
 };
 
 /// Ends the calling thread after storing 0 to `word`, with no use of a stack in between: whoever sees the 0 may use the stack.
@@ -383,7 +388,7 @@ mod tests {
         assert_eq!((part(2), part(12)), (Some(InStub::After(5)), Some(InStub::After(5))));
         assert_eq!((part(16), part(21)), (Some(InStub::Kept(5)), Some(InStub::Kept(5))));
         assert_eq!(in_stub(back(), 7), Some(InStub::Kept(7)));
-        assert_eq!(in_stub(stubs() + CALL_SLOTS * STUB_BYTES, 0), None, "clones pass signals through");
+        assert_eq!(in_stub(stubs() + CALL_PINS * STUB_BYTES, 0), None, "clones pass signals through");
         assert_eq!(in_stub(gate(), 0), None);
         assert_eq!(in_stub(gate() - 1, 0), None);
     }

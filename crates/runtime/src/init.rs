@@ -1,15 +1,19 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
 use crate::contexts::Contexts;
+use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
 use crate::layout::*;
-use crate::live::{self, Live, Mapped};
-use crate::machine::LiveMachine;
-use crate::source::{Source, mprotect};
-use crate::{budget, code, deliver, exec, foreign, fork, gate, rlimits, signals, threads};
+use crate::live::{self, Live};
+use crate::machine::{Hooks, LiveMachine};
+use crate::source::Source;
+use crate::{
+    arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
+};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
 use outswap_core::pager::{Config, Pager};
+use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
@@ -21,6 +25,9 @@ static CONTROL_FD: AtomicI32 = AtomicI32::new(-1);
 /// Where the runtime's object is.
 static OBJECT: AtomicUsize = AtomicUsize::new(0);
 
+/// 0: not looked at; 1: being set up; 2: set up, or nothing to do.
+static STATE: AtomicU32 = AtomicU32::new(0);
+
 /// Slots: 256 GiB of swap space.
 const SLOTS: usize = 1 << 26;
 /// Batches of a large managed range: 4 GiB of frames.
@@ -28,8 +35,8 @@ const BATCHES: usize = 1 << 14;
 const MAPPINGS: usize = 1 << 18;
 /// Descriptors that the runtime keeps: the control block's two are inherited, the others follow them.
 const FDS: i32 = 64;
-/// What the store's numbers come after: the fault source's two.
-const SOURCE_FDS: i32 = 2;
+/// What the store's numbers come after: the fault source's one.
+const SOURCE_FDS: i32 = 1;
 const _: () = assert!(SOURCE_FDS + outswap_store::DESCRIPTORS <= FDS);
 
 /// Why a process cannot be managed.
@@ -97,11 +104,26 @@ pub fn ensure() -> Option<&'static Live> {
         return Some(live);
     }
     let environment = environment()?;
-    if live::begin_setup(&SETUP_TID) {
+    if begin_setup() {
         setup_or_tell(environment);
-        live::end_setup();
+        STATE.store(2, Release);
     }
     live::try_live()
+}
+
+/// Whether this caller is to set the process up. Others wait until it is done; a call from inside set-up gets false.
+fn begin_setup() -> bool {
+    if STATE.load(Acquire) == 2 {
+        return false;
+    }
+    if STATE.compare_exchange(0, 1, AcqRel, Acquire).is_ok() {
+        SETUP_TID.store(os::gettid(), Release);
+        return true;
+    }
+    while STATE.load(Acquire) == 1 && SETUP_TID.load(Acquire) != os::gettid() {
+        os::sched_yield();
+    }
+    false
 }
 
 fn setup_or_tell(environment: *const *const c_char) {
@@ -115,15 +137,6 @@ fn setup_or_tell(environment: *const *const c_char) {
         if error != SetupError::NotAsked {
             control.post(error.text());
         }
-    }
-}
-
-/// Where this process has the control block of `control`'s run: what children find in their environment.
-pub fn place(control: &Control) -> Place {
-    Place {
-        fd: CONTROL_FD.load(Relaxed),
-        supervisor_pid: control.config.supervisor_pid,
-        supervisor_fd: control.config.supervisor_fd,
     }
 }
 
@@ -167,7 +180,7 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
 fn inherit(opened: &Opened, wanted: i32) -> Option<i32> {
     let Some((config, shared)) = opened.fds else { return Some(wanted) };
     // A program in between has closed them, and may have lowered its limit, or use the numbers for something else.
-    let limit = live::fd_limit();
+    let limit = process::fd_limit();
     let from = [wanted as usize, limit.saturating_sub(FDS as usize * 2), limit / 2];
     let placed = from.into_iter().find_map(|from| control::place_pair(config, shared, from).ok());
     close_both(opened);
@@ -207,18 +220,48 @@ fn system(what: &'static str) -> impl Fn(Errno) -> SetupError {
     move |e| SetupError::System(what, e)
 }
 
+/// Tables of the live runtime: mapped without reserving, never unmapped.
+struct Mapped;
+impl Reserve for Mapped {
+    fn reserve(&self, bytes: usize) -> *mut u8 {
+        match os::mmap_anonymous(bytes.next_multiple_of(PAGE_BYTES)) {
+            Ok(at) => {
+                // A huge page would be held for one touched byte.
+                // SAFETY: an advice that drops nothing.
+                let _ = unsafe { os::madvise(at, bytes.next_multiple_of(PAGE_BYTES), os::MADV_NOHUGEPAGE) };
+                at as *mut u8
+            }
+            Err(_) => core::ptr::null_mut(),
+        }
+    }
+}
+
+/// Looks at the budget as pages come and go.
+const HOOKS: Hooks = Hooks {
+    progress: || {
+        if let Some(live) = live::try_live() {
+            reclaim::tick(live);
+        }
+    },
+    over_limit: || {
+        if let Some(live) = live::try_live() {
+            charge::over(live);
+        }
+    },
+};
+
 fn setup(control: &'static Control) -> Result<(), SetupError> {
-    signals::start_clock();
+    clock::start();
     place_gate(control.config.gate);
     gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
-    threads::reserve().map_err(|_| SetupError::NoMemory)?;
-    foreign::reserve().map_err(|_| SetupError::NoMemory)?;
+    stacks::reserve().map_err(|_| SetupError::NoMemory)?;
+    sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
-    let arena_bytes = reserve_arena().ok_or(SetupError::NoMemory)?;
+    let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
     let stage_bytes = BATCHES.min(arena_bytes / 8 / (BLOCK_PAGES * PAGE_BYTES)) * BLOCK_PAGES * PAGE_BYTES;
 
-    let machine = LiveMachine::unset();
+    let machine = LiveMachine::new(control, HOOKS);
     let min_fd = CONTROL_FD.load(Relaxed) + 2;
     machine.arena_bytes.store(arena_bytes, Relaxed);
     open_source(control, &machine, min_fd)?;
@@ -229,7 +272,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
     }
     machine.stage.store(stage, Relaxed);
-    let record = fork::take_record(control, os::getpid());
+    let record = charge::take_record(control, os::getpid());
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
 
@@ -241,7 +284,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let config = Config {
         pages: (arena_bytes / PAGE_BYTES) as u32,
         slots,
-        batches: live::batches(stage_bytes),
+        batches: stage_bytes / (BLOCK_PAGES * PAGE_BYTES),
         pins: PINS,
         mappings: MAPPINGS,
         seed: u64::from_le_bytes(seed),
@@ -255,7 +298,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
         pager.set_bottom(bottom(u64::from_le_bytes(place), config.pages));
     }
-    gate::build(|slot| pager.pins.owner_word(slot).as_ptr() as usize)
+    gate::build(|pin| pager.pins.owner_word(pin).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
     let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
@@ -265,12 +308,13 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         object.write(Live::new(pager, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS)));
         &*object
     };
+    live.pager.machine.belongs_to(&live.pager);
     live.register_all().map_err(SetupError::NoSource)?;
     let mut handlers = Default::default();
     signals::install(&mut handlers)
         .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;
-    for (signal, action) in signals::SIGNALS.into_iter().zip(&handlers) {
-        live.actions.set(signal, action);
+    for (signal, action) in SIGNALS.into_iter().zip(&handlers) {
+        live.dispositions.set(signal, action);
     }
     threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
     let code = code::find();
@@ -291,8 +335,8 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     live::set(live);
     deliver::adopt(live);
     rlimits::end_setup();
-    budget::measure(live);
-    budget::refresh(live);
+    charge::measure(live);
+    charge::refresh(live);
     Ok(())
 }
 
@@ -308,44 +352,19 @@ fn bottom(random: u64, pages: u32) -> PageNo {
     PageNo((random % (pages / 8 / STEP_PAGES) as u64) as u32 * STEP_PAGES)
 }
 
-/// Reserves the managed range, as large as the address-space limit allows.
-fn reserve_arena() -> Option<usize> {
-    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED_NOREPLACE;
-    ARENA_SIZES.iter().copied().find(|&bytes| {
-        // Tables and staging need a part of a limited address space too: half as much again must be free.
-        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing; the probe is given back at once.
-        unsafe {
-            let Ok(probe) =
-                os::mmap(0, bytes / 2, os::PROT_NONE, os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE, -1, 0)
-            else {
-                return false;
-            };
-            let at = gate::call(nr::MMAP, ARENA, bytes, os::PROT_NONE, flags, usize::MAX, 0);
-            let _ = os::munmap(probe, bytes / 2);
-            at == ARENA as isize
-        }
-    })
-}
-
 /// Chooses and opens the fault source: the one asked for, or the best that works.
 fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<(), SetupError> {
-    use control::source::*;
     let asked = control.config.fault_source;
     let mut error = Errno::ENOSYS;
-    for number in [MOVE, COPY, MPROTECT] {
-        if asked != AUTO && asked != number {
+    for &source in Source::ALL {
+        if asked != control::source::AUTO && asked != source.number() {
             continue;
         }
-        let opened = match Source::of(number) {
-            Source::Mprotect => {
-                mprotect::learn_limits();
-                fork::open_mem(min_fd + 1).map(|fd| machine.mem_fd.store(fd, Relaxed))
-            }
-            source => live::open_uffd(source, min_fd).map(|uffd| machine.uffd.store(uffd.0, Relaxed)),
-        };
-        match opened {
-            Ok(()) => {
-                machine.source.store(number, Relaxed);
+        source.learn();
+        match source.open(min_fd) {
+            Ok(fd) => {
+                machine.source_fd.store(fd, Relaxed);
+                machine.source.store(source.number(), Relaxed);
                 return Ok(());
             }
             Err(e) => error = e,
@@ -367,10 +386,12 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
         tiers[n] = TierConfig { kind, max_bytes: spec.max_bytes };
         n += 1;
     }
-    let dir = &control.config.swap_dir;
-    let dir = &dir[..dir.iter().position(|b| *b == 0).unwrap_or(dir.len())];
-    let config =
-        outswap_store::Config { tiers: &tiers[..n], slots: slots as u32, directory: dir, min_fd: min_fd + SOURCE_FDS };
+    let config = outswap_store::Config {
+        tiers: &tiers[..n],
+        slots: slots as u32,
+        directory: until_nul(&control.config.swap_dir),
+        min_fd: min_fd + SOURCE_FDS,
+    };
     Tiers::init(&config).map_err(|_| SetupError::NoMemory)
 }
 

@@ -2,30 +2,69 @@
 //!
 //! `no_std` and without an allocator: everything here may run in a signal handler at any instruction of the program, or before
 //! the C library is ready.
+//!
+//! The order of the modules below is their layering: each uses only what stands above it. The same holds among the files of a
+//! folder, which use nothing of their folder's `mod.rs`.
 #![cfg_attr(not(test), no_std)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-pub mod assist;
-pub mod budget;
-pub mod calls;
-pub mod code;
-pub mod contexts;
-pub mod deliver;
-pub mod exec;
-pub mod filter;
-pub mod foreign;
-pub mod fork;
-pub mod gate;
-pub mod init;
+// Numbers, tables and layout.
+mod errno;
 pub mod layout;
+mod calls;
+
+// What the kernel and the C library know of this process.
+mod clock;
+mod procfs;
+mod process;
+mod code;
+mod contexts;
+mod dispositions;
+
+// Arithmetic.
+mod budget;
+mod wipes;
+mod mlocks;
+
+// The gate, the filters, and the stacks on which what they trap is served.
+pub mod gate;
+mod filter;
+mod stacks;
+mod usermem;
+
+// Managed memory.
+mod arena;
+mod source;
+mod machine;
+
+// Processes that share the memory.
+mod background;
+mod sharers;
+mod desk;
+
+// The process.
 pub mod live;
-pub mod machine;
-pub mod memory;
-pub mod parts;
-pub mod reclaim;
-pub mod rights;
+mod threads;
+mod descriptors;
+mod pins;
+mod charge;
 pub mod rlimits;
-pub mod signals;
-pub mod source;
-pub mod threads;
-pub mod trap;
+
+// Calls.
+mod memory;
+mod stub_call;
+mod assisted;
+mod exec;
+mod parts;
+mod transfer;
+
+// Threads, processes, signals.
+mod reclaim;
+mod clone;
+mod fork;
+mod privileges;
+mod deliver;
+mod sigcalls;
+mod trap;
+mod signals;
+pub mod init;

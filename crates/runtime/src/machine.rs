@@ -1,15 +1,27 @@
 //! The live machine: managed memory and batches of this process.
 //!
 //! What differs between the fault sources is in [`crate::source`]; this file holds what they share.
-use crate::layout::ARENA;
-use crate::source::Source;
-use crate::{gate, live};
+use crate::source::{Host, Source};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_control::{Process, Stat};
+use outswap_control::{Control, Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
-use outswap_sys::uffd::Uffd;
-use outswap_sys::{nr, os};
+use outswap_core::vma::Vma;
+use outswap_store::Tiers;
+use outswap_sys::os;
+
+/// The pager over this process's memory.
+pub type LivePager = Pager<LiveMachine, &'static Tiers>;
+
+/// What the machine tells of itself while it works. Functions, and not a trait's, so that the machine's type names nobody.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// Pages have come in or gone, some tens since the last time.
+    pub progress: fn(),
+    /// The limit of resident pages could not be held.
+    pub over_limit: fn(),
+}
 
 /// Managed memory of this process. Everything that a fork changes is an atomic.
 pub struct LiveMachine {
@@ -19,51 +31,50 @@ pub struct LiveMachine {
     pub stage: AtomicUsize,
     /// The fault source, as in [`outswap_control::source`].
     pub source: AtomicU32,
-    /// userfaultfd, where the source uses one.
-    pub uffd: AtomicI32,
-    /// `/proc/self/mem`, where the source uses it.
-    pub mem_fd: AtomicI32,
+    /// The fault source's descriptor.
+    pub source_fd: AtomicI32,
     /// Counters of this process.
     pub record: AtomicPtr<Process>,
-    /// Pages installed since the budget was last looked at.
-    pub installed: AtomicU64,
-}
-
-/// Address of a page.
-pub fn address(page: PageNo) -> usize {
-    ARENA + page.0 as usize * PAGE_BYTES
-}
-
-/// The page around an address of the managed range.
-pub fn page_of(addr: usize) -> PageNo {
-    PageNo(((addr - ARENA) / PAGE_BYTES) as u32)
+    /// Pages installed so far.
+    installed: AtomicU64,
+    pager: AtomicPtr<LivePager>,
+    control: &'static Control,
+    hooks: Hooks,
 }
 
 impl LiveMachine {
     /// Before set-up.
-    pub const fn unset() -> LiveMachine {
+    pub const fn new(control: &'static Control, hooks: Hooks) -> LiveMachine {
         LiveMachine {
             arena_bytes: AtomicUsize::new(0),
             stage: AtomicUsize::new(0),
             source: AtomicU32::new(0),
-            uffd: AtomicI32::new(-1),
-            mem_fd: AtomicI32::new(-1),
+            source_fd: AtomicI32::new(-1),
             record: AtomicPtr::new(core::ptr::null_mut()),
             installed: AtomicU64::new(0),
+            pager: AtomicPtr::new(core::ptr::null_mut()),
+            control,
+            hooks,
         }
     }
 
-    /// The userfaultfd.
-    pub fn uffd(&self) -> Uffd {
-        Uffd(self.uffd.load(Relaxed))
+    /// Says where the pager is that this machine is part of.
+    pub fn belongs_to(&self, pager: &'static LivePager) {
+        self.pager.store((&raw const *pager).cast_mut(), Release);
     }
+
+    fn try_pager(&self) -> Option<&'static LivePager> {
+        // SAFETY: null, or what `belongs_to` was given, which lives for ever.
+        unsafe { self.pager.load(Acquire).as_ref() }
+    }
+
+    fn pager(&self) -> &'static LivePager {
+        self.try_pager().expect("the pager is in place before there is managed memory")
+    }
+
     /// Address of a frame.
     pub fn frame_address(&self, frame: FrameNo) -> usize {
         self.stage.load(Relaxed) + frame.0 as usize * PAGE_BYTES
-    }
-    /// Address of a batch's frame.
-    pub fn batch_address(&self, batch: BatchNo, offset: usize) -> usize {
-        self.frame_address(FrameNo(batch.0 * BLOCK_PAGES as u32 + offset as u32))
     }
     /// Adds to a counter of this process.
     pub fn stat(&self, stat: Stat, n: u64) {
@@ -73,22 +84,58 @@ impl LiveMachine {
             unsafe { &*record }.counters.add(stat, n);
         }
     }
-    fn source(&self) -> Source {
+    /// The fault source.
+    pub fn source(&self) -> Source {
         Source::of(self.source.load(Relaxed))
     }
     fn installed(&self, pages: usize) {
         let before = self.installed.fetch_add(pages as u64, Relaxed);
         if before / 64 != (before + pages as u64) / 64 {
-            live::budget_tick();
+            (self.hooks.progress)();
         }
     }
 }
 
-/// Drops the content of managed pages. False where the kernel refuses, which it does for locked memory.
-#[must_use]
-pub fn drop_content(first: PageNo, count: usize) -> bool {
-    // SAFETY: the caller owns the pages, whose content is to go; Rust keeps no reference into managed memory.
-    unsafe { gate::call3(nr::MADVISE, address(first), count * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok()
+impl Host for LiveMachine {
+    fn source_fd(&self) -> i32 {
+        self.source_fd.load(Relaxed)
+    }
+
+    fn batch_address(&self, batch: BatchNo, offset: usize) -> usize {
+        self.frame_address(FrameNo(batch.0 * BLOCK_PAGES as u32 + offset as u32))
+    }
+
+    fn wait(&self, tries: u32) {
+        os::wait_a_little(tries);
+    }
+
+    fn stat(&self, stat: Stat, n: u64) {
+        self.stat(stat, n);
+    }
+
+    fn post(&self, text: &[u8]) {
+        self.control.post(text);
+    }
+
+    fn find(&self, page: PageNo) -> Option<Vma> {
+        self.pager().find(page)
+    }
+
+    fn next_in(&self, page: u32, end: u32) -> Option<Vma> {
+        self.pager().next_in(page, end)
+    }
+
+    fn limit_pages(&self) -> Option<u64> {
+        self.try_pager().map(LivePager::limit_pages)
+    }
+
+    fn settle_range(&self, first: PageNo, count: u32) {
+        self.pager().settle_range(first, count);
+    }
+
+    fn with_resident(&self, first: PageNo, count: u32, f: impl FnMut(PageNo, usize) -> bool) -> bool {
+        self.pager().with_resident(first, count, f)
+    }
 }
 
 impl Machine for LiveMachine {
@@ -109,7 +156,7 @@ impl Machine for LiveMachine {
         let at = self.batch_address(batch, 0);
         // SAFETY: the batch is the caller's, and no frame of it is needed any more.
         let freed = unsafe { os::madvise(at, BLOCK_PAGES * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok();
-        live::budget_tick();
+        (self.hooks.progress)();
         freed
     }
 
@@ -134,16 +181,16 @@ impl Machine for LiveMachine {
     }
 
     fn protect(&self, first: PageNo, count: usize, prot: Prot) -> bool {
-        self.source().protect(first, count, prot)
+        self.source().protect(self, first, count, prot)
     }
 
     fn grain(&self) -> usize {
-        self.source().grain()
+        self.source().grain(self)
     }
 
     fn count(&self, event: Event, n: u64) {
         if event == Event::OverLimit {
-            return live::over_budget();
+            return (self.hooks.over_limit)();
         }
         self.stat(
             match event {

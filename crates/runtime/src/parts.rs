@@ -1,96 +1,59 @@
-//! Calls in progress: how a trapped call continues in the stub of its pin, and calls that go in parts because not all that
-//! they name may be resident at once.
+//! Calls that go in parts because not all that they name may be resident at once, and the end of every call in a stub.
 //!
 //! A part that is done traps back here (see [`crate::gate`]), so that a call that waits does so outside of any handler, with the
 //! program's own signal mask, however many parts it has.
-use crate::assist::{self, CONTROL_MAX_BYTES, CallPins, MSGHDR_BYTES, NAME_MAX_BYTES};
+use crate::contexts::Cx;
+use crate::errno::{EFAULT, EIO};
 use crate::exec;
 use crate::gate::{self, MESSAGE_PARTS, Part};
 use crate::live::Live;
-use crate::trap::word;
+use crate::pins::{self, CONTROL_MAX_BYTES, CallPins, NAME_MAX_BYTES};
+use crate::stub_call::{enter, restore, run, set_arguments};
+use crate::usermem::{IOV_MAX, MAX_RW_COUNT, MSGHDR_BYTES, word};
+use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
-use outswap_sys::{Errno, nr};
 
-const EFAULT: isize = -(Errno::EFAULT.0 as isize);
-const EIO: isize = -(Errno::EIO.0 as isize);
 const MSG_WAITALL: usize = 0x100;
 
-/// Where a program's arguments are.
-pub fn arguments(g: &Gregs) -> [usize; 6] {
-    [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9].map(|a| a as usize)
-}
-
-fn set_arguments(g: &mut Gregs, args: [usize; 6]) {
-    [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9] = args.map(|a| a as u64);
-}
-
-/// Makes the interrupted code go on in the stub of a slot, with these arguments. What it was when it was trapped is kept.
-pub fn run(slot: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &mut *gate::state(slot) };
-    state.to = g.rip as usize;
-    state.nr = nr;
-    state.args = arguments(g);
-    state.part = part;
-    state.done_bytes = 0;
-    enter(slot, part, nr, args, g);
-}
-
-fn enter(slot: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
-    // The program keeps its registers over a call: where the kernel gets others, they are put back.
-    let comes_back = part != Part::Whole || args != arguments(g);
-    g.rax = nr as u64;
-    set_arguments(g, args);
-    g.rip = gate::stub(slot, comes_back) as u64;
-}
-
-/// Puts arguments and place back as they were when the program made the call.
-pub fn restore(slot: usize, g: &mut Gregs) {
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &*gate::state(slot) };
-    set_arguments(g, state.args);
-    g.rip = state.to as u64;
-}
-
 /// Gives up what a call holds.
-pub fn release(live: &'static Live, slot: usize) {
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &*gate::state(slot) };
+pub fn release(live: &'static Live, pin: usize) {
+    // SAFETY: the pin is this call's.
+    let state = unsafe { &*gate::state(pin) };
     if state.part == Part::Exec {
         exec::failed(live, state.buffer, state.domain);
     }
-    live.pager.pins.release(slot);
+    live.pager.pins.release(pin);
 }
 
 /// Ends a call whose last part gave `result`.
-pub fn finish(live: &'static Live, slot: usize, result: isize, g: &mut Gregs) {
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &*gate::state(slot) };
+pub fn finish(live: &'static Live, pin: usize, result: isize, g: &mut Gregs) {
+    // SAFETY: the pin is this call's.
+    let state = unsafe { &*gate::state(pin) };
     let mut total = match result {
         n if n > 0 => n + state.done_bytes as isize,
         _ if state.done_bytes > 0 => state.done_bytes as isize,
         n => n,
     };
-    if state.part == Part::Message && result >= 0 && !tell_message(live, slot) {
+    if state.part == Part::Message && result >= 0 && !tell_message(live, pin) {
         total = EFAULT;
     }
-    restore(slot, g);
+    restore(pin, g);
     g.rax = total as u64;
-    release(live, slot);
+    release(live, pin);
 }
 
 /// A stub traps back: the call ends, or goes on with its next part.
 pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
-    let slot = g.rdi as usize;
-    assert!(slot < gate::CALL_SLOTS, "only stubs trap back");
-    // SAFETY: the stub was that of a call of this thread, whose slot it still has.
-    let state = unsafe { &mut *gate::state(slot) };
+    let pin = g.rdi as usize;
+    assert!(pin < gate::CALL_PINS, "only stubs trap back");
+    // SAFETY: the stub was that of a call of this thread, whose pin it still has.
+    let state = unsafe { &mut *gate::state(pin) };
     let result = state.result;
     let asked = match state.part {
         Part::Stream => state.part_bytes,
         Part::Message | Part::Vector => state.parts.iter().map(|p| p[1]).sum(),
-        Part::Whole | Part::Exec => return finish(live, slot, result, g),
+        Part::Whole | Part::Exec => return finish(live, pin, result, g),
     };
     let total = state.total_bytes;
     let more = result > 0 && result as usize == asked && state.done_bytes + asked < total;
@@ -99,18 +62,18 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
         Part::Message => state.nr == nr::SENDMSG || state.args[2] & MSG_WAITALL != 0,
         _ => true,
     };
-    if !more || !wanted || state.part == Part::Message && !tell_message(live, slot) {
-        return finish(live, slot, result, g);
+    if !more || !wanted || state.part == Part::Message && !tell_message(live, pin) {
+        return finish(live, pin, result, g);
     }
     let (part, nr, args, to) = (state.part, state.nr, state.args, state.to);
     let done = state.done_bytes + asked;
-    live.pager.pins.release(slot);
+    live.pager.pins.release(pin);
     match prepare(live, part, nr, args, done) {
-        Ok((slot, changed)) => {
-            // SAFETY: the slot is this call's.
-            let state = unsafe { &mut *gate::state(slot) };
+        Ok((pin, changed)) => {
+            // SAFETY: the pin is this call's.
+            let state = unsafe { &mut *gate::state(pin) };
             (state.to, state.nr, state.args, state.part, state.done_bytes) = (to, nr, args, part, done);
-            enter(slot, part, nr, changed, g);
+            enter(pin, part, nr, changed, g);
         }
         Err(_) => {
             set_arguments(g, args);
@@ -123,12 +86,12 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
 /// Starts a call in parts; what cannot be brought in ends it with an error.
 pub fn start(live: &'static Live, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
     match prepare(live, part, nr, args, 0) {
-        Ok((slot, changed)) => run(slot, part, nr, changed, g),
+        Ok((pin, changed)) => run(pin, part, nr, changed, g),
         Err(error) => g.rax = error as u64,
     }
 }
 
-/// Brings in what the part of a call after `done` bytes needs: its slot, and the arguments that the kernel gets.
+/// Brings in what the part of a call after `done` bytes needs: its pin, and the arguments that the kernel gets.
 fn prepare(
     live: &'static Live,
     part: Part,
@@ -138,9 +101,9 @@ fn prepare(
 ) -> Result<(usize, [usize; 6]), isize> {
     live.with(move |cx| {
         let mut pins = CallPins::new(live);
-        let slot = pins.slot();
-        // SAFETY: the slot is this call's.
-        let state = unsafe { &mut *gate::state(slot) };
+        let pin = pins.number();
+        // SAFETY: the pin is this call's.
+        let state = unsafe { &mut *gate::state(pin) };
         let mut changed = args;
         let ok = match part {
             Part::Message => message(live, cx, &mut pins, args[1], done).map(|()| {
@@ -150,12 +113,12 @@ fn prepare(
                 (changed[1], changed[2]) = (state.parts.as_ptr() as usize, used);
             }),
             _ => {
-                let len = (args[2] - done).min(assist::window_bytes(live));
+                let len = (args[2] - done).min(live.window_bytes());
                 (changed[1], changed[2]) = (args[1] + done, len);
                 (state.part_bytes, state.total_bytes) = (len, args[2]);
                 let mut ok = pins.pin(cx, changed[1], len).is_ok();
                 if nr == nr::RECVFROM && args[5] != 0 {
-                    let size = assist::copy_in_u32(live, cx, args[5]).unwrap_or(0) as usize;
+                    let size = pins::copy_in_u32(live, cx, args[5]).unwrap_or(0) as usize;
                     ok &= pins.pin(cx, args[5], 4).is_ok() && pins.pin(cx, args[4], size.min(1 << 20)).is_ok();
                 } else if nr == nr::SENDTO {
                     ok &= pins.pin(cx, args[4], args[5].min(1 << 20)).is_ok();
@@ -164,7 +127,7 @@ fn prepare(
             }
         };
         match ok {
-            Ok(()) => Ok((slot, changed)),
+            Ok(()) => Ok((pin, changed)),
             Err(error) => {
                 pins.release();
                 Err(error)
@@ -174,20 +137,14 @@ fn prepare(
 }
 
 /// Fills in the header that stands for the program's: the buffers after `done` bytes, as many as may be resident at once.
-fn message(
-    live: &'static Live,
-    cx: &mut assist::Cx,
-    pins: &mut CallPins<'_>,
-    at: usize,
-    done: usize,
-) -> Result<(), isize> {
+fn message(live: &'static Live, cx: &mut Cx, pins: &mut CallPins<'_>, at: usize, done: usize) -> Result<(), isize> {
     let mut header = [0u8; MSGHDR_BYTES];
-    if !assist::copy_in(live, cx, at, &mut header) {
+    if !pins::copy_in(live, cx, at, &mut header) {
         return Err(EFAULT);
     }
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &mut *gate::state(pins.slot()) };
-    let used = buffers(live, cx, pins, (word(&header, 16), word(&header, 24).min(assist::IOV_MAX)), done)?;
+    // SAFETY: the pin is this call's.
+    let state = unsafe { &mut *gate::state(pins.number()) };
+    let used = buffers(live, cx, pins, (word(&header, 16), word(&header, 24).min(IOV_MAX)), done)?;
     // Name and control data go with the first part.
     let (name, control) = if done == 0 {
         let name_bytes = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize;
@@ -202,24 +159,24 @@ fn message(
     Ok(())
 }
 
-/// Lists in the slot what comes after `done` bytes of a vector's buffers, as much of it as may be resident at once. Returns how
+/// Lists in the pin what comes after `done` bytes of a vector's buffers, as much of it as may be resident at once. Returns how
 /// many buffers that are.
 fn buffers(
     live: &'static Live,
-    cx: &mut assist::Cx,
+    cx: &mut Cx,
     pins: &mut CallPins<'_>,
     (vec, count): (usize, usize),
     done: usize,
 ) -> Result<usize, isize> {
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &mut *gate::state(pins.slot()) };
+    // SAFETY: the pin is this call's.
+    let state = unsafe { &mut *gate::state(pins.number()) };
     // As in the kernel, what goes beyond the largest transfer is left.
-    let mut left = assist::MAX_RW_COUNT;
-    let (mut used, mut room, mut skip) = (0, assist::window_bytes(live), done);
+    let mut left = MAX_RW_COUNT;
+    let (mut used, mut room, mut skip) = (0, live.window_bytes(), done);
     state.parts = [[0; 2]; MESSAGE_PARTS];
     for i in 0..count {
         let mut iov = [0u8; 16];
-        if !assist::copy_in(live, cx, vec + i * 16, &mut iov) {
+        if !pins::copy_in(live, cx, vec + i * 16, &mut iov) {
             return Err(EFAULT);
         }
         let (base, len) = (word(&iov, 0), word(&iov, 8).min(left));
@@ -234,23 +191,23 @@ fn buffers(
             room -= len;
         }
     }
-    state.total_bytes = assist::MAX_RW_COUNT - left;
+    state.total_bytes = MAX_RW_COUNT - left;
     Ok(used)
 }
 
 /// Tells the program what the kernel said of a message: lengths of name and control data, and flags. They come with the first
 /// part.
-fn tell_message(live: &'static Live, slot: usize) -> bool {
-    // SAFETY: the slot is this call's.
-    let state = unsafe { &*gate::state(slot) };
+fn tell_message(live: &'static Live, pin: usize) -> bool {
+    // SAFETY: the pin is this call's.
+    let state = unsafe { &*gate::state(pin) };
     if state.nr != nr::RECVMSG || state.done_bytes > 0 {
         return true;
     }
     let (at, header) = (state.args[1], state.header);
     live.with(move |cx| {
         let [name, control, flags] = [header[1], header[5], header[6]].map(usize::to_le_bytes);
-        assist::copy_out(live, cx, at + 8, &name[..4])
-            && assist::copy_out(live, cx, at + 40, &control)
-            && assist::copy_out(live, cx, at + 48, &flags[..4])
+        pins::copy_out(live, cx, at + 8, &name[..4])
+            && pins::copy_out(live, cx, at + 40, &control)
+            && pins::copy_out(live, cx, at + 48, &flags[..4])
     })
 }

@@ -1,25 +1,21 @@
 //! The background thread: it keeps frames free, so that faults need not wait for write-out, and works for processes that share
-//! this memory ([`crate::foreign`]).
+//! this memory ([`crate::desk`]).
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
 //! work when the C library's own state is in any condition.
+use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
+use crate::budget::watermarks;
 use crate::live::{Live, live};
-use crate::{assist, budget, foreign, trap};
+use crate::{charge, desk, pins, procfs, sharers, threads};
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::pager::Step;
 use outswap_core::store::Store;
 use outswap_sys::{PAGE_BYTES, nr, os, signal};
 
-/// The thread's id, 0 while there is none. The kernel clears it when the thread has ended, however it did so.
-static THREAD: AtomicU32 = AtomicU32::new(0);
-static WAKE: AtomicU32 = AtomicU32::new(0);
-static ASLEEP: AtomicU32 = AtomicU32::new(0);
 static QUIT: AtomicBool = AtomicBool::new(false);
-/// How many calls want that there is no such thread meanwhile.
-static HOLDS: AtomicU32 = AtomicU32::new(0);
 /// Held while a thread is started, or is kept from being started.
 static STARTING: SpinLock<()> = SpinLock::new(());
 /// The thread's stack: one, kept for the next.
@@ -38,17 +34,21 @@ const START_SHARE: u64 = 16;
 
 /// Bytes of a pool over its limit that are given back at one look.
 const SHRINK_BYTES: u64 = 1 << 20;
-/// Looks after which slots of threads that ended inside a call are freed.
+/// Looks after which pins of threads that ended inside a call are freed.
 const SWEEP_LOOKS: u32 = 16;
-
-/// Free pages under the limit at which background reclaim starts, and up to which it works: 1/32 and 1/16 of the limit,
-/// 8 MiB and 16 MiB at most.
-fn watermarks(limit: u64) -> (u64, u64) {
-    ((limit / 32).clamp(16, 2048), (limit / 16).clamp(32, 4096))
-}
 
 fn free_pages(live: &Live) -> u64 {
     live.pager.limit_pages().saturating_sub(live.pager.used_pages())
+}
+
+/// Looks at the budget: called every few pages from the fault path.
+pub fn tick(live: &'static Live) {
+    if live.control.has_budget() {
+        let near = live.pager.used_pages() * 4 > live.pager.limit_pages() * 3;
+        charge::measure_if_due(live, near);
+    }
+    charge::refresh(live);
+    wake_if_low(live);
 }
 
 /// Wakes the thread when frames run low; starts it when they might soon.
@@ -56,7 +56,7 @@ pub fn wake_if_low(live: &'static Live) {
     let limit = live.pager.limit_pages();
     if THREAD.load(Relaxed) == 0 {
         if live.pager.used_pages() > limit / START_SHARE && live.is_own_process() {
-            ensure(live);
+            ensure();
         }
         return;
     }
@@ -65,42 +65,17 @@ pub fn wake_if_low(live: &'static Live) {
     }
 }
 
-/// Wakes the thread.
-pub fn wake() {
-    if ASLEEP.load(SeqCst) != 0 && ASLEEP.swap(0, SeqCst) != 0 {
-        WAKE.fetch_add(1, SeqCst);
-        os::futex_wake(&WAKE, 1, false);
-    }
-}
-
 /// In a forked child the thread is gone.
 pub fn forget() {
-    THREAD.store(0, Release);
-    ASLEEP.store(0, Release);
+    background::forget();
     QUIT.store(false, Release);
-    HOLDS.store(0, Release);
     // SAFETY: no other thread exists that could hold it.
     unsafe { STARTING.forget() };
 }
 
-/// Whether a thread id is that of the thread.
-pub fn is_thread(tid: u32) -> bool {
-    THREAD.load(Relaxed) == tid
-}
-
-/// Whether some call wants that there is no such thread at present.
-pub fn is_held_off() -> bool {
-    HOLDS.load(SeqCst) != 0
-}
-
-/// Whether the thread lives, or will when a call that wants it gone is over.
-pub fn will_serve(live: &Live) -> bool {
-    THREAD.load(SeqCst) != 0 || HOLDS.load(SeqCst) != 0 && !budget::is_gone(live.pid.load(Relaxed))
-}
-
 /// Starts the thread unless there is one. Where it cannot be made (a limit of processes), reclaim happens in the program's
 /// threads alone. Says whether it lives. Only for the process whose runtime this is.
-pub fn ensure(live: &'static Live) -> bool {
+pub fn ensure() -> bool {
     if THREAD.load(Acquire) != 0 {
         return true;
     }
@@ -108,7 +83,7 @@ pub fn ensure(live: &'static Live) -> bool {
     if THREAD.load(Acquire) != 0 {
         return true;
     }
-    HOLDS.load(SeqCst) == 0 && start(live)
+    HOLDS.load(SeqCst) == 0 && start()
 }
 
 /// Ends the thread, and keeps it from being started until [`let_go`]: no thread of ours may have rights that the program gives
@@ -142,9 +117,9 @@ pub fn hold_off(live: &Live) {
 pub fn let_go(live: &'static Live) {
     {
         let _starting = STARTING.lock(os::wait_a_little);
-        if HOLDS.load(SeqCst) == 1 && foreign::any() {
+        if HOLDS.load(SeqCst) == 1 && sharers::any() {
             // Somebody may wait for it.
-            start(live);
+            start();
         }
         HOLDS.fetch_sub(1, SeqCst);
     }
@@ -152,7 +127,7 @@ pub fn let_go(live: &'static Live) {
 }
 
 /// Makes the thread. The caller has `STARTING`, and there is none.
-fn start(live: &'static Live) -> bool {
+fn start() -> bool {
     // VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, PARENT_SETTID, CHILD_CLEARTID
     const CLONE_FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
     let mut stack = STACK.load(Acquire);
@@ -163,7 +138,6 @@ fn start(live: &'static Live) -> bool {
         stack = at + PAGE_BYTES;
         STACK.store(stack, Release);
     }
-    let _ = live;
     QUIT.store(false, SeqCst);
     let mask = signal::set_mask(u64::MAX);
     // SAFETY: a thread with a stack of its own, which no other thread uses: the one before has ended. The child jumps to `main`
@@ -195,14 +169,14 @@ extern "C" fn main() -> ! {
             os::exit_thread(0);
         }
         let seen = WAKE.load(SeqCst);
-        if foreign::any() {
-            foreign::serve(live);
+        if sharers::any() {
+            desk::serve(live.pid.load(Relaxed), live.contexts);
         }
         let (low, high) = watermarks(live.pager.limit_pages());
         if free_pages(live) >= low || idle > 3 {
             idle = 0;
             ASLEEP.store(1, SeqCst);
-            if foreign::is_asked() || QUIT.load(SeqCst) {
+            if desk::is_asked() || QUIT.load(SeqCst) {
                 ASLEEP.store(0, SeqCst);
                 continue;
             }
@@ -211,16 +185,16 @@ extern "C" fn main() -> ! {
             ASLEEP.store(0, SeqCst);
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(SWEEP_LOOKS) {
-                assist::free_dead(live);
-                budget::fold_dead(live);
+                pins::free_dead(live);
+                charge::fold_dead(live);
             }
-            if budget::is_last_thread() {
+            if procfs::is_last_thread() {
                 // All of the program's threads have ended, and none of them ended the process.
-                os::exit_thread(trap::last_status());
+                os::exit_thread(threads::last_status());
             }
             live.contexts.with(|cx| {
-                budget::measure_if_due(live);
-                budget::refresh(live);
+                charge::measure_if_due(live, true);
+                charge::refresh(live);
                 let excess = live.pager.store.excess_bytes();
                 if excess > 0 {
                     live.pager.store.shrink(excess.min(SHRINK_BYTES), &mut cx.worker);

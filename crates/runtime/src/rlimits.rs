@@ -9,26 +9,18 @@
 //! A program that is executed and managed finds the limits in its environment ([`VARIABLE`]) and goes on keeping them here. So
 //! nothing that cannot be undone is done before an exec, which may fail. Only for a program that is not managed the kernel
 //! gets them.
-use crate::assist;
-use crate::budget;
-use crate::live::{self, Live};
-use crate::source::Source;
+use crate::contexts::Cx;
+use crate::errno::{EFAULT, EINVAL, EPERM};
+use crate::live::Live;
+use crate::{pins, process, procfs};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use outswap_core::lock::SpinLock;
-use outswap_core::pager::Context;
 use outswap_core::units::PAGE_BYTES;
-use outswap_store::Worker;
-use outswap_sys::{Errno, nr, os, ret, syscall4};
-
-type Cx = Context<Worker>;
+use outswap_sys::{nr, os, ret, syscall4};
 
 const RLIMIT_DATA: usize = 2;
 const RLIMIT_NOFILE: usize = 7;
 const RLIMIT_AS: usize = 9;
-
-const EPERM: isize = -(Errno::EPERM.0 as isize);
-const EINVAL: isize = -(Errno::EINVAL.0 as isize);
-const EFAULT: isize = -(Errno::EFAULT.0 as isize);
 
 /// `struct rlimit64`, in bytes.
 #[repr(C)]
@@ -106,14 +98,6 @@ fn set_kernel_limit(resource: usize, limit: Limit) -> outswap_sys::Result<()> {
     ret(unsafe { syscall4(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0) }).map(drop)
 }
 
-/// Pages of this process's address space, and of its private writable mappings with its stack.
-fn sizes() -> Option<[u64; 2]> {
-    let mut buf = [0u8; 256];
-    let len = budget::read_file(b"/proc/thread-self/statm\0", &mut buf);
-    let mut fields = buf[..len].split(|c| *c == b' ').map(budget::number);
-    Some([fields.next()?, fields.nth(4)?])
-}
-
 /// Limits as they are handed on to a program that is executed: for each, what the program set, and what the kernel has. Where
 /// the kernel has something else by then, a program in between, which was not managed, has set its own.
 #[derive(Clone, Copy)]
@@ -169,7 +153,7 @@ pub fn begin_setup(handed_on: &[u8]) {
         kept.program.set(handed.map_or(found, |(program, _)| program));
         kept.kernel.set(if is_raised { raised } else { found });
     }
-    for (kept, size) in KEPT.iter().zip(sizes().unwrap_or([0; 2])) {
+    for (kept, size) in KEPT.iter().zip(procfs::sizes_pages().unwrap_or([0; 2])) {
         kept.our_pages.store(size, Relaxed);
     }
     publish();
@@ -177,7 +161,7 @@ pub fn begin_setup(handed_on: &[u8]) {
 
 /// After everything is reserved and opened: what was added since [`begin_setup`] is the runtime's.
 pub fn end_setup() {
-    let now = sizes().unwrap_or([0; 2]);
+    let now = procfs::sizes_pages().unwrap_or([0; 2]);
     for (kept, now) in KEPT.iter().zip(now) {
         let before = kept.our_pages.load(Relaxed);
         kept.our_pages.store(now.saturating_sub(before), Relaxed);
@@ -225,14 +209,11 @@ pub fn allow(live: &Live, pages: u64, data: u64) -> bool {
         return true;
     }
     let (mapped, writable) = live.pager.mapped_pages();
-    // Of managed memory the kernel counts what is writable there, which in the mprotect source only resident pages are.
-    let counted = match live.source() {
-        Source::Move | Source::Copy => writable,
-        Source::Mprotect => writable.min(live.pager.resident_pages()),
-    };
+    // Of managed memory the kernel counts what is writable there.
+    let counted = live.source().counted_pages(writable, live.pager.resident_pages());
     let ours = |which: usize| KEPT[which].our_pages.load(Relaxed);
     let reserve = |which: usize| KEPT[which].reserve_pages.load(Relaxed);
-    let [size, private] = sizes().unwrap_or([0; 2]);
+    let [size, private] = procfs::sizes_pages().unwrap_or([0; 2]);
     let used = [
         (size.saturating_sub(ours(AS)) + mapped).saturating_sub(reserve(AS)),
         (private.saturating_sub(ours(DATA) + counted) + writable).saturating_sub(reserve(DATA)),
@@ -260,7 +241,7 @@ pub fn call(live: &Live, cx: &mut Cx, nr: usize, [a, b, c, d, ..]: [usize; 6]) -
     }
     let mut wanted = [0u8; size_of::<Limit>()];
     if let Some(new) = new
-        && !assist::copy_in(live, cx, new, &mut wanted)
+        && !pins::copy_in(live, cx, new, &mut wanted)
     {
         return Some(EFAULT);
     }
@@ -273,7 +254,7 @@ pub fn call(live: &Live, cx: &mut Cx, nr: usize, [a, b, c, d, ..]: [usize; 6]) -
     found[..8].copy_from_slice(&before.soft.to_le_bytes());
     found[8..].copy_from_slice(&before.hard.to_le_bytes());
     Some(match old {
-        Some(old) if !assist::copy_out(live, cx, old, &found) => EFAULT,
+        Some(old) if !pins::copy_out(live, cx, old, &found) => EFAULT,
         _ => 0,
     })
 }
@@ -292,7 +273,7 @@ fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isi
     if wanted.soft > wanted.hard {
         return Err(EINVAL);
     }
-    if wanted.hard > before.hard && !live::has_capability(CAP_SYS_RESOURCE) {
+    if wanted.hard > before.hard && !process::has_capability(CAP_SYS_RESOURCE) {
         return Err(EPERM);
     }
     let set = |limit| set_kernel_limit(kept.resource, limit).map_err(|e| -(e.0 as isize));
@@ -356,56 +337,6 @@ pub fn take_back(live: &Live) {
     }
 }
 
-/// Whether an exec of a file (NUL-terminated path, relative to `dir`) will probably succeed: it is there, may be executed, and is
-/// of a kind that the kernel runs.
-pub fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
-    const X_OK: usize = 1;
-    const AT_EACCESS: usize = 0x200;
-    const AT_SYMLINK_NOFOLLOW: usize = 0x100;
-    const AT_EMPTY_PATH: usize = 0x1000;
-    let flags = flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
-    // SAFETY: the path is NUL-terminated, as the caller says.
-    let found = ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, X_OK, flags | AT_EACCESS) });
-    if !matches!(found, Ok(_) | Err(Errno::ENOSYS | Errno::EPERM)) {
-        return false;
-    }
-    // SAFETY: as above; where nothing stands in the path, the file is open already.
-    let empty = unsafe { *(path as *const u8) } == 0;
-    let fd = if empty {
-        dir as i32
-    } else {
-        // SAFETY: as above.
-        let opened = ret(unsafe { syscall4(nr::OPENAT, dir, path, os::O_RDONLY | os::O_CLOEXEC | O_NONBLOCK, 0) });
-        // What may be executed but not read is judged by its rights alone.
-        let Ok(fd) = opened else { return true };
-        fd as i32
-    };
-    let mut head = [0u8; ELF_HEADER_BYTES];
-    let is_regular = os::fstat(fd).is_ok_and(|status| status.is_regular());
-    let len = os::pread(fd, &mut head, 0);
-    if !empty {
-        let _ = os::close(fd);
-    }
-    is_regular && len.map_or(true, |len| head.starts_with(b"#!") || is_program(&head[..len]))
-}
-
-/// Bytes of the header of a 64-bit ELF file; that of a 32-bit one is shorter.
-const ELF_HEADER_BYTES: usize = 64;
-
-/// Whether a file begins like an ELF program for this machine, with program headers after it.
-fn is_program(head: &[u8]) -> bool {
-    const ET_EXEC: u8 = 2;
-    const ET_DYN: u8 = 3;
-    const EM_386: u8 = 3;
-    const EM_X86_64: u8 = 62;
-    head.len() == ELF_HEADER_BYTES
-        && head.starts_with(b"\x7fELF")
-        && matches!(head[16], ET_EXEC | ET_DYN)
-        && matches!(head[18], EM_386 | EM_X86_64)
-}
-/// So that a FIFO without a writer is not waited for.
-const O_NONBLOCK: usize = 0o4000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,19 +370,5 @@ mod tests {
         for text in [b"".as_slice(), b"9", &[b'x'; HANDED_BYTES], &[0xff; HANDED_BYTES], &[b'0'; HANDED_BYTES]] {
             assert_eq!(HandedOn::find(text, RLIMIT_AS), None);
         }
-    }
-
-    #[test]
-    fn headers_tell_what_may_be_a_program() {
-        let mut head = [0u8; ELF_HEADER_BYTES];
-        assert!(!is_program(&head));
-        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        (head[16], head[18]) = (3, 62);
-        assert!(is_program(&head));
-        assert!(!is_program(&head[..ELF_HEADER_BYTES - 1]), "cut");
-        head[16] = 1;
-        assert!(!is_program(&head), "an object file");
-        (head[16], head[18]) = (2, 183);
-        assert!(!is_program(&head), "of another machine");
     }
 }

@@ -2,25 +2,17 @@
 //!
 //! The runtime's handlers stay in place whatever the program does; everything that is not ours is the program's
 //! ([`crate::deliver`]). The three signals are never blocked, because a fault at a blocked signal is death.
-use crate::layout::*;
+use crate::arena::page_of;
+use crate::dispositions::{OURS, SIGNALS, fall};
+use crate::layout::in_arena;
 use crate::live::{Live, try_live};
-use crate::machine::page_of;
-use crate::source::Source;
-use crate::{deliver, threads, trap};
-use core::arch::x86_64::_rdtsc;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use outswap_control::Stat;
-use outswap_core::machine::Prot;
+use crate::{clock, deliver, gate, threads, trap};
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::page::State;
 use outswap_core::pager::Fault;
+use outswap_sys::Result;
 use outswap_sys::signal::*;
-use outswap_sys::{Result, os};
 
-/// Signals that the program can never block.
-pub const OURS: u64 = bit(SIGBUS) | bit(SIGSEGV) | bit(SIGSYS);
-/// The same, as a list.
-pub const SIGNALS: [i32; 3] = [SIGBUS, SIGSEGV, SIGSYS];
-const BUS_ADRERR: i32 = 2;
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const SYS_SECCOMP: i32 = 1;
@@ -54,63 +46,6 @@ pub fn uninstall(old: &[KernelSigaction; 3]) {
     }
 }
 
-/// Time-stamp counter ticks to nanoseconds: ticks and time at start.
-static TSC_START: AtomicU64 = AtomicU64::new(0);
-static TSC_START_NS: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds per 2^20 ticks.
-static TSC_SCALE: AtomicU64 = AtomicU64::new(0);
-/// The scale is derived once so much time has passed, for three digits.
-const TSC_SETTLE_NS: u64 = 2_000_000;
-
-/// Remembers where the time-stamp counter stands.
-pub fn start_clock() {
-    TSC_START_NS.store(os::monotonic_ns(), Relaxed);
-    // SAFETY: every x86-64 processor has the counter.
-    TSC_START.store(unsafe { _rdtsc() }, Relaxed);
-}
-
-fn ticks_to_ns(ticks: u64) -> u64 {
-    let mut scale = TSC_SCALE.load(Relaxed);
-    if scale == 0 {
-        let ns = os::monotonic_ns() - TSC_START_NS.load(Relaxed);
-        // SAFETY: as above.
-        let all = unsafe { _rdtsc() } - TSC_START.load(Relaxed);
-        scale = (ns << 20) / all.max(1);
-        if ns > TSC_SETTLE_NS {
-            TSC_SCALE.store(scale, Relaxed);
-        }
-    }
-    ((ticks as u128 * scale as u128) >> 20) as u64
-}
-
-/// Whether a fault is about a managed page that is merely not there.
-fn is_ours(live: &Live, signal: i32, addr: usize, code: i32, err: u64) -> bool {
-    let end = ARENA + live.pager.machine.arena_bytes.load(Relaxed);
-    if !(ARENA..end).contains(&addr) {
-        return false;
-    }
-    match live.source() {
-        Source::Move | Source::Copy => signal == SIGBUS && code == BUS_ADRERR,
-        Source::Mprotect => {
-            if signal != SIGSEGV || code != SEGV_ACCERR {
-                return false;
-            }
-            // Without access rights in the kernel either the page is not resident, or the program has none.
-            const WRITE: u64 = 2;
-            const FETCH: u64 = 16;
-            let Some(vma) = live.pager.find(page_of(addr)) else { return false };
-            let need = match err {
-                e if e & FETCH != 0 => os::PROT_EXEC,
-                e if e & WRITE != 0 => os::PROT_WRITE,
-                _ => os::PROT_READ,
-            };
-            // The processor has no memory that can be written or executed but not read.
-            let readable = need == os::PROT_READ && vma.prot != Prot::NONE;
-            !vma.foreign && (readable || vma.prot.0 as usize & need != 0)
-        }
-    }
-}
-
 unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
@@ -118,22 +53,20 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     threads::adopt(live, ucontext);
     let mut signal = signal;
     let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
-    let ours = match live.source() {
+    let source = live.source();
+    let may_be_ours = source.may_be_missing(signal, code) && in_arena(addr) && addr < live.arena_end();
+    let ours = if may_be_ours && source.asks_map() {
         // Looking at the map takes its lock, which a fork in another thread must not copy held: that is done inside the runtime.
-        Source::Mprotect if signal == SIGSEGV && code == SEGV_ACCERR && in_arena(addr) => {
-            live.with(move |_| is_ours(live, SIGSEGV, addr, code, err))
-        }
-        Source::Mprotect => false,
-        Source::Move | Source::Copy => is_ours(live, signal, addr, code, err),
+        live.with(move |_| source.is_missing(&live.pager.machine, page_of(addr), err))
+    } else {
+        may_be_ours
     };
     if ours {
-        // SAFETY: every x86-64 processor has the counter.
-        let start = unsafe { _rdtsc() };
+        let start = clock::ticks();
         let page = page_of(addr);
         let outcome = live.with(move |cx| live.pager.fault(page, cx));
-        // SAFETY: as above.
-        let ticks = unsafe { _rdtsc() }.saturating_sub(start);
-        let bucket = ticks_to_ns(ticks).max(1).ilog2() as usize;
+        let ticks = clock::ticks().saturating_sub(start);
+        let bucket = clock::ticks_to_ns(ticks).max(1).ilog2() as usize;
         let buckets = &live.record().counters.latency_ns;
         buckets[bucket.min(buckets.len() - 1)].fetch_add(1, Relaxed);
         match outcome {
@@ -162,7 +95,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
 }
 
 fn is_hole(live: &'static Live, addr: usize) -> bool {
-    let inside = addr < ARENA + live.pager.machine.arena_bytes.load(Relaxed);
+    let inside = addr < live.arena_end();
     live.with(move |_| inside && live.pager.find(page_of(addr)).is_none())
 }
 
@@ -171,7 +104,7 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
     let siginfo = unsafe { &*info };
     match try_live() {
         // What traps in the gate is trapped by a filter of the program's own.
-        Some(live) if siginfo.code == SYS_SECCOMP && !deliver::from_gate(siginfo.addr) => {
+        Some(live) if siginfo.code == SYS_SECCOMP && !gate::holds(siginfo.addr) => {
             // SAFETY: as above; nobody else has the context of the interrupted code.
             unsafe { trap::on_trap(live, siginfo, &mut *uc) }
         }
@@ -193,15 +126,4 @@ static TRAPPED: AtomicBool = AtomicBool::new(false);
 /// Whether a trap came before the runtime was in place.
 pub fn was_trapped() -> bool {
     TRAPPED.load(Acquire)
-}
-
-/// Sets the default disposition, so that the fault that comes again ends the process as it would have.
-pub fn fall(signal: i32) {
-    // SAFETY: the default disposition runs no code.
-    let _ = unsafe { sigaction(signal, Some(&KernelSigaction::default()), None) };
-}
-
-/// Counts a trapped call.
-pub fn count_trap(live: &Live) {
-    live.stat(Stat::CallsTrapped, 1);
 }

@@ -4,15 +4,16 @@
 //! `mremap` with `MREMAP_DONTUNMAP` (Linux 5.7) takes them out of the program's reach in one step, access or not, to a place
 //! of the kernel's choice, where they are made readable and copied into the batch. The mapping that they leave stays as it
 //! is, registered with userfaultfd, and is not split; what arrives is registered with nothing.
-use super::copying::{self, RETRIES};
+use super::host::Host;
+use crate::arena::{address, set_access};
 use crate::gate;
-use crate::live::live;
-use crate::machine::{LiveMachine, address};
-use outswap_core::machine::{BatchNo, Machine, Prot};
+use outswap_core::machine::{BatchNo, Prot};
 use outswap_core::pins::mask_of;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::uffd::Uffd;
 use outswap_sys::{Errno, Result, nr, os, ret};
+
+/// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
+pub const RETRIES: u32 = 100;
 
 const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;
@@ -20,22 +21,22 @@ const MREMAP_DONTUNMAP: usize = 4;
 
 /// Takes `count` resident pages, all of them, into the frames of `batch` from `offset` on. Returns the mask of those taken;
 /// the others are where they were.
-pub fn take(m: &LiveMachine, first: PageNo, count: usize, batch: BatchNo, offset: usize) -> u64 {
+pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offset: usize) -> u64 {
     let away = match move_away(first, count) {
         Ok(away) => away,
         // The pages may lie in several mappings of the kernel's.
         Err(Errno::EFAULT | Errno::EINVAL) if count > 1 => {
             let half = count / 2;
-            let rest = take(m, first.plus(half), count - half, batch, offset + half);
-            return take(m, first, half, batch, offset) | rest << half;
+            let rest = take(host, first.plus(half), count - half, batch, offset + half);
+            return take(host, first, half, batch, offset) | rest << half;
         }
         Err(_) => return 0,
     };
     // SAFETY: the mapping was made just now, and only this function knows of it.
     let readable = unsafe { os::mprotect(away, count * PAGE_BYTES, os::PROT_READ) }.is_ok();
-    let done = if readable { copy(m, m.batch_address(batch, offset), away, count) } else { 0 };
+    let done = if readable { copy(host, host.batch_address(batch, offset), away, count) } else { 0 };
     if done < count {
-        put_back(m.uffd(), away + done * PAGE_BYTES, first.plus(done), count - done).unwrap_or_else(|_| lost());
+        put_back(host, away + done * PAGE_BYTES, first.plus(done), count - done).unwrap_or_else(|_| lost(host));
     }
     if done > 0 {
         // SAFETY: as above; what lay here is in the batch. Where this fails, the pages stay until the process ends.
@@ -51,15 +52,15 @@ fn move_away(first: PageNo, count: usize) -> Result<usize> {
 }
 
 /// Copies pages into empty frames. Returns how many.
-fn copy(m: &LiveMachine, to: usize, from: usize, count: usize) -> usize {
+fn copy(host: &impl Host, to: usize, from: usize, count: usize) -> usize {
     let mut done = 0;
     for tries in 0..RETRIES {
         let at = done * PAGE_BYTES;
         // SAFETY: the batch's frames are the caller's and empty; the source is readable.
-        let progress = unsafe { m.uffd().copy(to + at, (from + at) as *const u8, count * PAGE_BYTES - at) };
+        let progress = unsafe { host.uffd().copy(to + at, (from + at) as *const u8, count * PAGE_BYTES - at) };
         done += progress.done_bytes / PAGE_BYTES;
         match progress.error {
-            Some(Errno::EAGAIN) => m.pause(tries),
+            Some(Errno::EAGAIN) => host.wait(tries),
             _ => break,
         }
     }
@@ -68,8 +69,8 @@ fn copy(m: &LiveMachine, to: usize, from: usize, count: usize) -> usize {
 
 /// Moves pages back to where they came from. They replace the mapping there, so it is registered anew; it has no hole that a
 /// touch could fill meanwhile, because every page of it is there.
-fn put_back(uffd: Uffd, away: usize, first: PageNo, count: usize) -> Result<()> {
-    let (bytes, to) = (count * PAGE_BYTES, address(first));
+fn put_back(host: &impl Host, away: usize, first: PageNo, count: usize) -> Result<()> {
+    let (uffd, bytes, to) = (host.uffd(), count * PAGE_BYTES, address(first));
     // SAFETY: the caller owns the pages of the range, of which none is there now.
     ret(unsafe { gate::call(nr::MREMAP, away, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0) })?;
     uffd.register(to, bytes, true)?;
@@ -79,11 +80,9 @@ fn put_back(uffd: Uffd, away: usize, first: PageNo, count: usize) -> Result<()> 
     for _ in 0..RETRIES {
         let mut same = true;
         for page in (0..count).map(|i| first.plus(i)) {
-            let prot = || live().pager.find(page).map_or(Prot::NONE, |vma| vma.prot);
+            let prot = || host.find(page).map_or(Prot::NONE, |vma| vma.prot);
             let now = prot();
-            if !copying::protect(page, 1, now) {
-                return Err(Errno::ENOMEM);
-            }
+            set_access(page, 1, now)?;
             same &= prot() == now;
         }
         if same {
@@ -94,9 +93,7 @@ fn put_back(uffd: Uffd, away: usize, first: PageNo, count: usize) -> Result<()> 
 }
 
 /// The pages are at an address that the program does not know, and cannot go back: it must not run on without them.
-fn lost() -> ! {
-    live()
-        .control
-        .post(b"error: memory that was being evicted could not be put back; a process was ended to keep its data safe");
+fn lost(host: &impl Host) -> ! {
+    host.post(b"error: memory that was being evicted could not be put back; a process was ended to keep its data safe");
     os::exit_group(125)
 }

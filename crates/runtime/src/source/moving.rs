@@ -4,13 +4,16 @@
 //! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, in about one of eighty runs of
 //! the benchmark's random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
 //! place counts as moved.
-use super::copying::{self, RETRIES};
-use crate::machine::{LiveMachine, address};
-use outswap_core::machine::{BatchNo, Machine};
+use super::copying::{Copying, is_uffd_signal, open_uffd};
+use super::hidden::RETRIES;
+use super::host::{FaultSource, Host};
+use crate::arena::address;
+use outswap_control::source;
+use outswap_core::machine::{BatchNo, Prot, PutError};
 use outswap_core::pins::mask_of;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::uffd::Progress;
-use outswap_sys::{Errno, os};
+use outswap_sys::uffd::{MOVE_FEATURES, Progress};
+use outswap_sys::{Errno, Result, os};
 
 /// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
 /// costs a system call each.
@@ -30,27 +33,27 @@ trait Kernel {
     fn pause(&mut self, tries: u32);
 }
 
-struct Live<'a> {
-    m: &'a LiveMachine,
+struct Pages<'a, H: Host> {
+    host: &'a H,
     first: PageNo,
     batch: BatchNo,
     offset: usize,
 }
 
-impl Kernel for Live<'_> {
+impl<H: Host> Kernel for Pages<'_, H> {
     fn move_pages(&mut self, at: usize, count: usize) -> Progress {
-        let dst = self.m.batch_address(self.batch, self.offset + at);
+        let dst = self.host.batch_address(self.batch, self.offset + at);
         // SAFETY: the caller of `take` owns the pages and the batch.
-        unsafe { self.m.uffd().move_pages(dst, address(self.first.plus(at)), count * PAGE_BYTES) }
+        unsafe { self.host.uffd().move_pages(dst, address(self.first.plus(at)), count * PAGE_BYTES) }
     }
     fn is_at_source(&mut self, at: usize) -> bool {
         is_present(self.first.plus(at))
     }
     fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
-        copying::take(self.m, self.first.plus(at), count, present, self.batch, self.offset + at)
+        Copying::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
     }
     fn pause(&mut self, tries: u32) {
-        self.m.pause(tries);
+        self.host.wait(tries);
     }
 }
 
@@ -59,16 +62,6 @@ fn is_present(page: PageNo) -> bool {
     let mut flag = [0u8; 1];
     // When in doubt it is there: then nothing counts as moved that was not.
     os::mincore(address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
-}
-
-/// See [`Machine::take`].
-pub fn take(m: &LiveMachine, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
-    let runs = (present & !(present << 1)).count_ones();
-    if runs > MAX_RUNS {
-        let count = 64 - present.leading_zeros() as usize;
-        return copying::take(m, first, count, present, batch, offset);
-    }
-    take_from(&mut Live { m, first, batch, offset }, present)
 }
 
 fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
@@ -110,19 +103,58 @@ fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
     taken
 }
 
-/// See [`Machine::transfer`].
-pub fn transfer(m: &LiveMachine, from: PageNo, to: PageNo) -> bool {
-    for tries in 0..RETRIES {
-        // SAFETY: the caller owns both pages.
-        match unsafe { m.uffd().move_pages(address(to), address(from), PAGE_BYTES) }.error {
-            None => return true,
-            Some(Errno::EAGAIN) => m.pause(tries),
-            // As in `take_from`: the caller found the target empty.
-            Some(Errno::EEXIST) if !is_present(from) => return true,
-            Some(_) => break,
-        }
+/// userfaultfd with `UFFDIO_MOVE`.
+pub struct Moving;
+
+impl FaultSource for Moving {
+    const NUMBER: u32 = source::MOVE;
+
+    fn open(min_fd: i32) -> Result<i32> {
+        open_uffd(MOVE_FEATURES, min_fd)
     }
-    copying::transfer(m, from, to)
+
+    fn register(fd: i32, addr: usize, len: usize) -> Result<()> {
+        Copying::register(fd, addr, len)
+    }
+
+    fn may_be_missing(signal: i32, code: i32) -> bool {
+        is_uffd_signal(signal, code)
+    }
+
+    fn take(host: &impl Host, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+        let runs = (present & !(present << 1)).count_ones();
+        if runs > MAX_RUNS {
+            let count = 64 - present.leading_zeros() as usize;
+            return Copying::take(host, first, count, present, batch, offset);
+        }
+        take_from(&mut Pages { host, first, batch, offset }, present)
+    }
+
+    fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+        Copying::put(host, first, src)
+    }
+
+    fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        Copying::put_zero(host, first, count)
+    }
+
+    fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
+        for tries in 0..RETRIES {
+            // SAFETY: the caller owns both pages.
+            match unsafe { host.uffd().move_pages(address(to), address(from), PAGE_BYTES) }.error {
+                None => return true,
+                Some(Errno::EAGAIN) => host.wait(tries),
+                // As in `take_from`: the caller found the target empty.
+                Some(Errno::EEXIST) if !is_present(from) => return true,
+                Some(_) => break,
+            }
+        }
+        Copying::transfer(host, from, to)
+    }
+
+    fn protect(host: &impl Host, first: PageNo, count: usize, prot: Prot) -> bool {
+        Copying::protect(host, first, count, prot)
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,63 @@
+//! The managed range of addresses.
+use crate::gate;
+use crate::layout::{ARENA, ARENA_SIZES};
+use outswap_core::machine::Prot;
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_sys::{Result, nr, os};
+
+/// Address of a page.
+pub fn address(page: PageNo) -> usize {
+    ARENA + page.0 as usize * PAGE_BYTES
+}
+
+/// The page around an address of the managed range.
+pub fn page_of(addr: usize) -> PageNo {
+    PageNo(((addr - ARENA) / PAGE_BYTES) as u32)
+}
+
+/// Reserves the managed range, as large as the address-space limit allows. Returns how many bytes that are.
+pub fn reserve() -> Option<usize> {
+    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED_NOREPLACE;
+    ARENA_SIZES.iter().copied().find(|&bytes| {
+        // Tables and staging need a part of a limited address space too: half as much again must be free.
+        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing; the probe is given back at once.
+        unsafe {
+            let Ok(probe) =
+                os::mmap(0, bytes / 2, os::PROT_NONE, os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE, -1, 0)
+            else {
+                return false;
+            };
+            let at = gate::call(nr::MMAP, ARENA, bytes, os::PROT_NONE, flags, usize::MAX, 0);
+            let _ = os::munmap(probe, bytes / 2);
+            at == ARENA as isize
+        }
+    })
+}
+
+/// Makes a range that something else was mapped over reserved address space again.
+///
+/// # Panics
+/// Never: the address space is the runtime's, and the kernel has a mapping there already.
+pub fn remap(first: PageNo, count: u32) {
+    let len = count as usize * PAGE_BYTES;
+    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED;
+    // SAFETY: the range is managed address space whose mapping the program gave up.
+    let at = unsafe { gate::call(nr::MMAP, address(first), len, os::PROT_NONE, flags, usize::MAX, 0) };
+    assert!(at == address(first) as isize, "managed address space can be mapped again");
+}
+
+/// Drops the content of managed pages. False where the kernel refuses, which it does for locked memory.
+#[must_use]
+pub fn drop_content(first: PageNo, count: usize) -> bool {
+    // SAFETY: the caller owns the pages, whose content is to go; Rust keeps no reference into managed memory.
+    unsafe { gate::call3(nr::MADVISE, address(first), count * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok()
+}
+
+/// Changes the access that the kernel grants to pages.
+///
+/// # Errors
+/// `ENOMEM` where the kernel has no room for another mapping, or has nothing mapped there.
+pub fn set_access(first: PageNo, count: usize, prot: Prot) -> Result<()> {
+    // SAFETY: managed memory is never accessed by Rust except through pages known to be accessible.
+    unsafe { gate::call3(nr::MPROTECT, address(first), count * PAGE_BYTES, prot.0 as usize) }.map(drop)
+}

@@ -1,0 +1,114 @@
+//! Calls that are made in a stub, once all that their arguments point to is resident.
+use crate::contexts::Cx;
+use crate::dispositions::OURS;
+use crate::errno::{EFAULT, EIO, ENOMEM};
+use crate::gate::{self, Part};
+use crate::live::Live;
+use crate::pins::CallPins;
+use crate::usermem::{peek, word};
+use crate::{calls, memory, stub_call, threads};
+use outswap_core::pager::Fault;
+use outswap_sys::nr;
+use outswap_sys::signal::Ucontext;
+
+/// What becomes of a trapped call.
+enum Outcome {
+    /// It was served: this is what it returns.
+    Done(isize),
+    /// It runs in the stub of this pin, once the handler returns, with these arguments.
+    Run(usize, [usize; 6]),
+}
+
+/// Serves a call in the runtime, or has it run in its stub once all that its arguments point to is resident; of a transfer, as
+/// much as `window_bytes`.
+pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], window_bytes: usize, uc: &mut Ucontext) {
+    let outcome = live.with(move |cx| serve(live, cx, nr, args, window_bytes));
+    if let Outcome::Run(pin, _) = outcome
+        // SAFETY: the pin is this call's.
+        && let Some(mask) = unsafe { (*gate::state(pin)).waits_with }
+        && let Some(thread) = threads::current(live, uc)
+    {
+        // A signal that is held back may be what the call waits for.
+        thread.let_come(mask);
+    }
+    match outcome {
+        Outcome::Done(value) => uc.gregs.rax = value as u64,
+        Outcome::Run(pin, args) => stub_call::run(pin, Part::Whole, nr, args, &mut uc.gregs),
+    }
+}
+
+fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6], window_bytes: usize) -> Outcome {
+    if let Some(value) = memory::call(live, nr, args, cx) {
+        return Outcome::Done(value);
+    }
+    let mut pins = CallPins::new(live);
+    // SAFETY: the pin is this call's.
+    unsafe { (*gate::state(pins.number())).waits_with = None };
+    if nr == nr::IOCTL && args[1] == 0x8912 {
+        // SIOCGIFCONF: struct ifconf has a length and a pointer.
+        let mut ifconf = [0u8; 16];
+        if pins.pin(cx, args[2], 16).is_ok() && peek(args[2], &mut ifconf) {
+            let _ = pins.pin(cx, word(&ifconf, 8), (word(&ifconf, 0) as u32 as usize).min(1 << 20));
+        }
+        return Outcome::Run(pins.number(), args);
+    }
+    if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args, window_bytes) {
+        pins.release();
+        return Outcome::Done(match fault {
+            Fault::Corrupt | Fault::Unreadable => {
+                live.warn(
+                    b"warning: a system call's memory cannot be read back from the store: the call fails with EIO",
+                );
+                EIO
+            }
+            Fault::NoMemory => ENOMEM,
+            Fault::Done | Fault::NotMapped => EFAULT,
+        });
+    }
+    if let Some(at) = mask_argument(nr) {
+        replace_mask(&mut pins, cx, nr, at, &mut args);
+    }
+    Outcome::Run(pins.number(), args)
+}
+
+/// Which argument of a call is a signal mask that holds while it waits.
+fn mask_argument(nr: usize) -> Option<usize> {
+    match nr {
+        nr::RT_SIGSUSPEND => Some(0),
+        nr::PPOLL => Some(3),
+        nr::EPOLL_PWAIT => Some(4),
+        nr::EPOLL_PWAIT2 => Some(4),
+        nr::PSELECT6 => Some(5),
+        _ => None,
+    }
+}
+
+/// A handler that runs while the call waits has the call's mask: our signals must not be in it.
+fn replace_mask(pins: &mut CallPins<'_>, cx: &mut Cx, nr: usize, at: usize, args: &mut [usize; 6]) {
+    // SAFETY: the pin is this call's until it returns.
+    let state = unsafe { &mut *gate::state(pins.number()) };
+    let mut from = args[at];
+    let mut pair = [0u8; 16];
+    if nr == nr::PSELECT6 {
+        if from == 0 || !peek(from, &mut pair) {
+            return;
+        }
+        from = word(&pair, 0);
+    }
+    let mut mask = [0u8; 8];
+    if from == 0 || pins.pin(cx, from, mask.len()).is_err() || !peek(from, &mut mask) {
+        return;
+    }
+    let mask = u64::from_le_bytes(mask);
+    state.waits_with = Some(mask);
+    if mask & OURS == 0 {
+        return;
+    }
+    state.mask = mask & !OURS;
+    let place = &raw const state.mask as usize;
+    args[at] = place;
+    if nr == nr::PSELECT6 {
+        state.pair = [place, word(&pair, 8)];
+        args[at] = state.pair.as_ptr() as usize;
+    }
+}

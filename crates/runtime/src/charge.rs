@@ -1,0 +1,322 @@
+//! What this process is charged with, and what the charges of all leave it.
+//!
+//! What managed pages use is known exactly. Everything else of a process (runtime tables, pool, stacks, libraries' data) is
+//! measured: what the kernel says of the process, less what managed pages explain. Between measurements the pool's growth
+//! is added. After a fork, pages are shared until they are written, which nobody tells us; then the proportional share
+//! (`Pss_Anon`) is measured, which is also what the limit is judged by.
+//!
+//! What the tree uses is the sum of what its live processes publish, so a process that is killed takes its part with it
+//! whatever it was doing. In a run inside a run, a process publishes in both, and the tighter limit holds.
+use crate::budget::{self, MIN_RESIDENT_PAGES, Room, SHARE_START};
+use crate::live::Live;
+use crate::procfs;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use outswap_control::{self as control, Control, Counters, Once, Process, Stat, tier};
+use outswap_core::store::Store;
+use outswap_core::units::PAGE_BYTES;
+use outswap_sys::os;
+
+/// Where a process counts that has no record in the control block.
+pub static UNCOUNTED: Process = Process {
+    pid: AtomicI32::new(0),
+    fault_source: AtomicU32::new(0),
+    charge_bytes: AtomicU64::new(0),
+    counters: Counters::zero(),
+};
+
+/// Measurements are at least so far apart, unless memory grows quickly.
+const MEASURE_NS: u64 = 5_000_000;
+/// And at most so far apart while pages come in, however much room there is: what is not managed may grow meanwhile.
+const MEASURE_FAR_NS: u64 = 50_000_000;
+/// How often a process without a record tries to get one.
+const JOIN_NS: u64 = 100_000_000;
+/// How often a process without room looks for dead ones that hold it.
+const FOLD_NS: u64 = 2_000_000;
+/// Records that are looked at more closely each time: whether a process that exists is a zombie costs reading a file.
+const CLOSER_LOOKS: usize = 8;
+
+/// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
+/// there is one.
+pub fn take_record(control: &Control, pid: i32) -> &Process {
+    control.take(pid).unwrap_or_else(|| {
+        UNCOUNTED.counters.clear();
+        control.post_once(Once::Full);
+        &UNCOUNTED
+    })
+}
+
+/// Measures what managed pages do not explain.
+pub fn measure(live: &Live) {
+    let budget = &live.budget;
+    if !live.control.has_budget() || budget.measuring.swap(true, Acquire) {
+        return;
+    }
+    let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
+    let (before, pool) = (used(), live.pager.store.memory_bytes() as i64);
+    if let Some(bytes) = procfs::anonymous_bytes(live.forked.load(Relaxed)) {
+        let explained = before.min(used());
+        let other = bytes as i64 - explained - pool;
+        // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
+        let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
+        budget.other_bytes.store(other, Relaxed);
+        budget.measured_at_ns.store(os::monotonic_ns(), Relaxed);
+    }
+    budget.measuring.store(false, Release);
+}
+
+/// In a forked child: what another thread of the parent was at is not ours to wait for, and the records are the parent's.
+pub fn forget(live: &Live) {
+    live.budget.measuring.store(false, Release);
+    live.budget.joining.store(false, Release);
+    live.budget.left.store(false, Release);
+    live.budget.joined_at_ns.store(0, Release);
+    // The child's store counts from nothing.
+    live.budget.seen_in_ram.store(0, Relaxed);
+    live.budget.seen_in_file.store(0, Relaxed);
+    live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
+}
+
+/// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
+/// first must not find the other charged with all of it. Corrected by the measurement that follows.
+pub fn before_fork(live: &Live) {
+    for level in live.control.levels().filter(|level| level.config.ram_bytes > 0) {
+        if let Some(record) = own_record(live, level) {
+            record.charge_bytes.store(record.charge() / 2, Release);
+        }
+    }
+}
+
+/// Measures if the last time is long ago; longer where the limit is not near.
+pub fn measure_if_due(live: &Live, near: bool) {
+    let ns = if near { MEASURE_NS } else { MEASURE_FAR_NS };
+    if os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed)) > ns {
+        measure(live);
+    }
+}
+
+/// Where the address of this process's record in a run is kept.
+fn record_place<'a>(live: &'a Live, level: &'a Control) -> &'a AtomicPtr<Process> {
+    if core::ptr::eq(level, live.control) { &live.pager.machine.record } else { &level.record }
+}
+
+/// This process's record in a run. `None` where it has none, or no longer: every process of the tree can write there.
+fn own_record(live: &Live, level: &Control) -> Option<&'static Process> {
+    // SAFETY: null, or a record of a control block, which stays mapped, or the process's own.
+    let record = unsafe { record_place(live, level).load(Acquire).as_ref() };
+    record.filter(|r| r.pid.load(Relaxed) == live.pid.load(Relaxed))
+}
+
+/// Takes records where this process has none; tried now and then only.
+fn join(live: &Live) {
+    let budget = &live.budget;
+    if live.control.levels().all(|level| own_record(live, level).is_some()) || budget.left.load(Acquire) {
+        return;
+    }
+    let now = os::monotonic_ns();
+    let due = now.saturating_sub(budget.joined_at_ns.load(Relaxed)) > JOIN_NS;
+    if !due || budget.joining.swap(true, Acquire) {
+        return;
+    }
+    budget.joined_at_ns.store(now, Relaxed);
+    for level in live.control.levels().filter(|level| own_record(live, level).is_none()) {
+        if let Some(record) = level.take(live.pid.load(Relaxed)) {
+            record.fault_source.store(live.pager.machine.source.load(Relaxed), Relaxed);
+            if core::ptr::eq(level, live.control) {
+                record.counters.fold(&UNCOUNTED.counters);
+            }
+            record_place(live, level).store(record as *const Process as *mut Process, Release);
+        }
+    }
+    budget.joining.store(false, Release);
+}
+
+/// Gives up what this process is charged with, and its records: it ends now. To be called inside the runtime, so that no
+/// fork copies it half done. A child that only borrows our memory (vfork) ends without that.
+pub fn leave(live: &Live) {
+    if !live.is_own_process() {
+        return;
+    }
+    // What was counted since the last time.
+    refresh(live);
+    if live.budget.left.swap(true, AcqRel) {
+        return;
+    }
+    let pid = live.pid.load(Relaxed);
+    for level in live.control.levels() {
+        if let Some(record) = own_record(live, level) {
+            // Threads that go on counting until they are ended must not do so in a record that is another's by then.
+            record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
+            level.fold(record, pid);
+        }
+    }
+}
+
+/// What this process is charged with does not count any more: its memory ends with the exec that follows. A managed program
+/// counts anew; one that is not must not stand for it.
+pub fn begin_exec(live: &Live) {
+    live.budget.left.store(true, Release);
+    for record in live.control.levels().filter_map(|level| own_record(live, level)) {
+        record.charge_bytes.store(0, Release);
+    }
+}
+
+/// The exec failed: all counts again. To be called inside the runtime.
+pub fn exec_failed(live: &Live) {
+    live.budget.left.store(false, Release);
+    refresh(live);
+}
+
+/// Moves the border between pool and resident pages where it is time, see [`budget::next_share`]. Returns the sixteenths of the
+/// budget that the pool may not have.
+fn balance(live: &Live) -> i64 {
+    let budget = &live.budget;
+    let stats = live.pager.store.stats();
+    let share = budget.share.load(Relaxed);
+    let (ram, file) = (stats.pages_in_ram.load(Relaxed), stats.pages_in_file.load(Relaxed));
+    let new_ram = ram.saturating_sub(budget.seen_in_ram.load(Relaxed));
+    let new_file = file.saturating_sub(budget.seen_in_file.load(Relaxed));
+    if !budget::is_share_due(new_ram, new_file) || !has_file(live) {
+        return SHARE_START + share;
+    }
+    budget.seen_in_ram.store(ram, Relaxed);
+    budget.seen_in_file.store(file, Relaxed);
+    let share = budget::next_share(share, new_ram, new_file);
+    budget.share.store(share, Relaxed);
+    SHARE_START + share
+}
+
+fn has_file(live: &Live) -> bool {
+    live.control.config.tiers.iter().any(|t| t.kind == tier::FILE)
+}
+
+/// The tightest of the rooms that all runs leave, after publishing in each what this process uses. Also whether other
+/// processes' use is what makes it as tight as it is.
+fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> (Room, bool) {
+    let mut tight = Room::UNBOUNDED;
+    let mut shared = false;
+    for level in live.control.levels() {
+        let (config, record) = (level.config, own_record(live, level));
+        // Without a budget, managed pages alone count.
+        let charge = if config.ram_bytes > 0 { used.saturating_add_signed(rest) } else { used };
+        if let Some(record) = record {
+            record.charge_bytes.store(charge, Release);
+        }
+        let others = level.charges_of_others(record.map_or(core::ptr::null(), |r| r));
+        level.peak_charge_bytes.fetch_max(others.saturating_add(charge), Relaxed);
+        let room = budget::room(config.ram_bytes, config.resident_bytes, others, rest, unmanaged, sixteenths);
+        if room.pages_bytes < tight.pages_bytes {
+            tight.pages_bytes = room.pages_bytes;
+            shared = others > 0;
+        }
+        tight.pool_bytes = [tight.pool_bytes, room.pool_bytes].into_iter().flatten().min();
+    }
+    (tight, shared)
+}
+
+/// Publishes what this process uses, and derives from what all use how much may be resident.
+pub fn refresh(live: &Live) {
+    if live.budget.left.load(Acquire) {
+        return;
+    }
+    join(live);
+    let pager = &live.pager;
+    let page = PAGE_BYTES as u64;
+    let used = pager.used_pages() * page;
+    let pool = pager.store.memory_bytes();
+    let other = live.budget.other_bytes.load(Relaxed);
+    let has_budget = live.control.has_budget();
+    let rest = if has_budget { (pool as i64 + other).max(-(used as i64)) } else { 0 };
+    let charge = (used as i64 + rest).max(0) as u64;
+    let sixteenths = if has_budget { balance(live) } else { 0 };
+    let (mut room, shared) = tightest(live, used, rest, other, sixteenths);
+    // What ended processes held must not weigh on this one until somebody else finds out.
+    if shared && room.pages_bytes < used && fold_dead_if_due(live) {
+        room = tightest(live, used, rest, other, sixteenths).0;
+    }
+    if let Some(bytes) = room.pool_bytes {
+        pager.store.set_memory_limit_bytes(bytes);
+        pager.set_swapcache_max(pager.used_pages() / 4);
+    }
+    pager.set_limit_pages((room.pages_bytes / page).max(MIN_RESIDENT_PAGES));
+
+    let record = live.record();
+    let counters = &record.counters;
+    let stats = pager.store.stats();
+    let file = stats.file_live_bytes.load(Relaxed);
+    let tables = pager.table_bytes() + pool.saturating_sub(stats.pool_bytes.load(Relaxed));
+    let gauges = [
+        (Stat::ResidentBytes, pager.resident_pages() * page),
+        (Stat::IsolatedBytes, pager.isolated_pages() * page),
+        (Stat::PoolBytes, stats.pool_bytes.load(Relaxed)),
+        (Stat::PoolUsedBytes, stats.pool_used_bytes.load(Relaxed)),
+        (Stat::FileBytes, file),
+        (Stat::TablesBytes, tables),
+        (Stat::ChargeBytes, charge),
+        (Stat::UnmanagedBytes, other.max(0) as u64),
+    ];
+    for (stat, value) in gauges {
+        counters.set(stat, value);
+    }
+    for (peak, value) in [
+        (Stat::PeakResidentBytes, used),
+        (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
+        (Stat::PeakFileBytes, file),
+        (Stat::PeakTablesBytes, tables),
+        (Stat::PeakChargeBytes, charge),
+    ] {
+        counters.stats[peak as usize].fetch_max(value, Relaxed);
+    }
+    counters.add(Stat::PoolSeenKib, stats.pool_bytes.load(Relaxed) >> 10);
+    counters.add(Stat::PoolUsedSeenKib, stats.pool_used_bytes.load(Relaxed) >> 10);
+    // The store counts for itself; its counters are copied, so that they survive the process.
+    for (stat, counter) in [
+        (Stat::PagesOutRam, &stats.pages_out_ram),
+        (Stat::PagesInRam, &stats.pages_in_ram),
+        (Stat::PagesOutFile, &stats.pages_out_file),
+        (Stat::PagesInFile, &stats.pages_in_file),
+        (Stat::BytesOutFile, &stats.file_written_total),
+        (Stat::BytesInFile, &stats.file_read_total),
+        (Stat::CompressIn, &stats.compress_in_total),
+        (Stat::CompressOut, &stats.compress_out_total),
+        (Stat::RawUnits, &stats.raw_units),
+    ] {
+        counters.set(stat, counter.load(Relaxed));
+    }
+}
+
+/// Folds the records of processes that ended, which the supervisor does while it lives.
+pub fn fold_dead(live: &Live) {
+    for level in live.control.levels() {
+        for record in level.used_records() {
+            level.fold_if(record, |pid| !control::exists(pid) || procfs::is_zombie(pid));
+        }
+    }
+}
+
+/// [`fold_dead`], not as thorough: processes that nobody has waited for are found in turn, a few each time. Returns whether
+/// anything was folded; does nothing if the last time was just now.
+fn fold_dead_if_due(live: &Live) -> bool {
+    let (now, last) = (os::monotonic_ns(), live.budget.folded_at_ns.load(Relaxed));
+    let due = now.saturating_sub(last) > FOLD_NS;
+    if !due || live.budget.folded_at_ns.compare_exchange(last, now, AcqRel, Relaxed).is_err() {
+        return false;
+    }
+    let start = live.budget.closer_look.fetch_add(CLOSER_LOOKS, Relaxed);
+    let mut any = false;
+    for level in live.control.levels() {
+        let records = level.used_records();
+        for (i, record) in records.iter().enumerate().filter(|(_, r)| r.charge() > 0) {
+            let closer = i.wrapping_sub(start) % records.len().max(1) < CLOSER_LOOKS;
+            any |= level.fold_if(record, |pid| !control::exists(pid) || closer && procfs::is_zombie(pid));
+        }
+    }
+    any
+}
+
+/// The budget could not be held: says so once, and counts.
+pub fn over(live: &Live) {
+    live.stat(Stat::OverBudget, 1);
+    if !live.budget.warned.swap(true, Relaxed) {
+        live.warn(b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)");
+    }
+}

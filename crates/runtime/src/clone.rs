@@ -1,0 +1,95 @@
+//! vfork, and clone with `CLONE_VM`: new threads, and processes that share the memory.
+use crate::gate::{self, Start};
+use crate::live::Live;
+use crate::stacks::Thread;
+use crate::{background, pins, reclaim, sharers, threads};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use outswap_sys::signal::Ucontext;
+use outswap_sys::{Errno, nr, os};
+
+/// The memory is shared.
+pub const CLONE_VM: usize = 0x100;
+const CLONE_VFORK: usize = 0x4000;
+const CLONE_THREAD: usize = 0x1_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
+const CLONE_CHILD_SETTID: usize = 0x0100_0000;
+const SIGCHLD: usize = 17;
+
+/// Serves vfork, and clone with `CLONE_VM`: the call is made to run with what the new thread or process needs.
+pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
+    if nr == nr::VFORK {
+        args = [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0];
+    }
+    let parent = threads::current(live, uc);
+    let flags = args[0];
+    let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
+    if flags & CLONE_THREAD == 0 && live.is_own_process() {
+        sharers::expect_one();
+        let mut spins = 0;
+        while !reclaim::ensure() {
+            if !background::is_held_off() {
+                return fail(uc);
+            }
+            os::wait_a_little(spins);
+            spins += 1;
+        }
+    }
+    live.with(move |cx| {
+        // What the kernel writes of its own accord, now or later.
+        for at in [args[2], args[3], args[4]] {
+            pins::keep(live, cx, at, 256);
+        }
+    });
+    // With a program's own arrangement for the child's id there is no place for ours.
+    let arranged = flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID) != 0;
+    let sharer = if flags & CLONE_THREAD != 0 || arranged { None } else { sharers::reserve_place() };
+    if flags & CLONE_THREAD == 0 && !arranged && sharer.is_none() {
+        return fail(uc);
+    }
+    // A child of vfork keeps its parent's alternate stack, which its parent does not need meanwhile.
+    let thread = if flags & CLONE_VFORK == 0 { threads::reserve_place(live) } else { None };
+    if let Some(thread) = thread {
+        thread.inherit(parent);
+        // SAFETY: the place is this call's. Where a sharer's start is used, its own is not waited for.
+        unsafe { (*thread.start.get()).parent_done.store(1, Release) };
+    }
+    if let Some(sharer) = sharer {
+        if flags & CLONE_VFORK != 0 {
+            sharer.thread.inherit_all(parent);
+        } else {
+            sharer.thread.inherit(parent);
+        }
+        args[0] |= CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID;
+        args[3] = sharer.tid.as_ptr() as usize;
+    }
+    let start = match (sharer, thread) {
+        (Some(sharer), _) => sharer.start.get(),
+        (None, Some(thread)) => thread.start.get(),
+        (None, None) => core::ptr::null_mut(),
+    };
+    let g = &mut uc.gregs;
+    let registers = [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9];
+    [g.rdi, g.rsi, g.rdx, g.r10, g.r8, _] = args.map(|a| a as u64);
+    g.rax = nr::CLONE as u64;
+    if start.is_null() {
+        match gate::clone_stub(g.rip as usize) {
+            Some(stub) => g.rip = stub as u64,
+            None => fail(uc),
+        }
+        return;
+    }
+    // SAFETY: the place is this call's until both sides are through.
+    let start = unsafe { &mut *start };
+    start.to = g.rip as usize;
+    start.registers = registers;
+    start.stack = thread.map_or_else(Default::default, Thread::kernel_stack);
+    // For a sharer, the kernel itself says when it has left; a failed clone is told by a 0 in the same word.
+    start.tid_at = thread.map_or(NOWHERE.as_ptr() as usize, |t| t.tid.as_ptr() as usize);
+    start.fail_at = sharer.map_or(start.tid_at, |s| s.tid.as_ptr() as usize);
+    start.parent_done.store(0, Release);
+    g.r9 = start as *mut Start as u64;
+    g.rip = gate::start_stub() as u64;
+}
+
+/// Where thread ids go that nobody needs.
+static NOWHERE: AtomicU32 = AtomicU32::new(0);

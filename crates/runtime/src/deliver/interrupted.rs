@@ -1,0 +1,104 @@
+//! Calls that a signal interrupts: what the handler sees of them, and what becomes of them.
+use crate::gate::{self, InStub};
+use crate::live::Live;
+use crate::usermem::peek;
+use crate::{parts, stub_call};
+use outswap_sys::signal::Ucontext;
+use outswap_sys::{Errno, nr};
+
+const EINTR: u64 = -(Errno::EINTR.0 as i64) as u64;
+
+/// The signal mask that holds while a call waits that has one of its own, where code was interrupted in such a call.
+pub fn mask_of_call(uc: &Ucontext) -> Option<u64> {
+    match gate::in_stub(uc.gregs.rip as usize, uc.gregs.rdi as usize)? {
+        InStub::Freed => None,
+        // SAFETY: the pin is this call's.
+        InStub::Before(pin) | InStub::After(pin) | InStub::Kept(pin) => unsafe { (*gate::state(pin)).waits_with },
+    }
+}
+
+/// Brings code that was interrupted in a call's stub back to where the program made the call. What the call held is free then.
+pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
+    let g = &mut uc.gregs;
+    let Some(place) = gate::in_stub(g.rip as usize, g.rdi as usize) else { return };
+    match place {
+        InStub::Freed => g.rip = g.rcx,
+        InStub::Before(pin) => {
+            let again = g.rax;
+            stub_call::restore(pin, g);
+            // SAFETY: the pin is this call's.
+            let state = unsafe { &*gate::state(pin) };
+            if state.done_bytes > 0 {
+                g.rax = state.done_bytes as u64;
+            } else if again == nr::RESTART_SYSCALL as u64 || state.waits_with.is_some() {
+                g.rax = EINTR;
+            } else {
+                g.rax = state.nr as u64;
+                // The call is made anew, and trapped anew.
+                g.rip -= 2;
+            }
+            parts::release(live, pin);
+        }
+        InStub::After(pin) => {
+            let result = g.rax as isize;
+            parts::finish(live, pin, result, g);
+        }
+        InStub::Kept(pin) => {
+            // SAFETY: the pin is this call's.
+            let result = unsafe { (*gate::state(pin)).result };
+            parts::finish(live, pin, result, g);
+        }
+    }
+}
+
+/// Calls that wait, and that a signal ends with `EINTR` where its handler does not want them to be started again.
+const SLOW_CALLS: &[usize] = &[
+    nr::READ,
+    nr::WRITE,
+    nr::READV,
+    nr::WRITEV,
+    nr::PREAD64,
+    nr::PWRITE64,
+    nr::PREADV,
+    nr::PWRITEV,
+    nr::PREADV2,
+    nr::PWRITEV2,
+    nr::RECVFROM,
+    nr::SENDTO,
+    nr::RECVMSG,
+    nr::SENDMSG,
+    nr::RECVMMSG,
+    nr::SENDMMSG,
+    nr::ACCEPT,
+    nr::ACCEPT4,
+    nr::CONNECT,
+    nr::WAIT4,
+    nr::WAITID,
+    nr::FUTEX,
+    nr::OPEN,
+    nr::OPENAT,
+    nr::IOCTL,
+    nr::FCNTL,
+    nr::FLOCK,
+    nr::SEMOP,
+    nr::SEMTIMEDOP,
+    nr::MSGSND,
+    nr::MSGRCV,
+    nr::MQ_TIMEDSEND,
+    nr::MQ_TIMEDRECEIVE,
+    nr::GETRANDOM,
+    nr::SPLICE,
+    nr::SENDFILE,
+];
+
+/// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.
+pub fn interrupt_call(uc: &mut Ucontext) {
+    let mut code = [0u8; 2];
+    if !SLOW_CALLS.contains(&(uc.gregs.rax as usize)) {
+        return;
+    }
+    if peek(uc.gregs.rip as usize, &mut code) && code == [0x0f, 0x05] {
+        uc.gregs.rax = EINTR;
+        uc.gregs.rip += 2;
+    }
+}

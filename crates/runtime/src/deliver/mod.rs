@@ -1,0 +1,189 @@
+//! Signals for the program: its handlers run as the kernel would have run them.
+//!
+//! The kernel is told of one handler for all of the program's signals, which runs on an alternate stack of ours. It copies the
+//! signal frame to where the kernel would have put it (the stack of the interrupted code, or the program's alternate stack), and
+//! returns into the program's handler there. So a frame may lie in managed memory, which the kernel could not write where a page
+//! is missing; the program's alternate stack need only be as large as it would have to be; and no frame of ours lies below a
+//! handler that throws an exception, is unwound by a cancelled thread, or leaves by `siglongjmp`.
+//!
+//! A call that was interrupted in its stub is first brought back to where the program made it: what is seen from the handler is
+//! the program's own code, and what the call held is free.
+
+mod interrupted;
+mod frame;
+
+pub use frame::{copy_failed, plain_restorer};
+
+use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, fall};
+use crate::live::{Live, try_live};
+use crate::stacks::{self, Thread};
+use crate::threads;
+use frame::enter_handler;
+use interrupted::{interrupt_call, leave_stub, mask_of_call};
+use outswap_sys::signal::*;
+use outswap_sys::{Result, nr, os};
+
+const SIGSEGV_CODE_KERNEL: i32 = 0x80;
+
+/// The disposition of a signal that is delivered. A handler that wants that is reset; for other signals than ours, the kernel
+/// does so.
+fn take(live: &'static Live, signal: i32) -> KernelSigaction {
+    let action = live.dispositions.get(signal);
+    let resets = action.flags & SA_RESETHAND != 0 && action.handler > SIG_IGN && SIGNALS.contains(&signal);
+    if resets && live.is_own_process() {
+        live.contexts.with(|_| {
+            // Unless another thread has changed it meanwhile.
+            if live.dispositions.get(signal).handler == action.handler {
+                live.dispositions.set(signal, &KernelSigaction { handler: SIG_DFL, ..action });
+            }
+        });
+    }
+    action
+}
+
+/// The disposition that the kernel gets in place of one with a handler of the program's.
+fn stand_in(action: &KernelSigaction) -> KernelSigaction {
+    const PASSED_ON: u64 = SA_NOCLDSTOP | SA_NOCLDWAIT | SA_RESTART | SA_NODEFER | SA_RESETHAND;
+    KernelSigaction {
+        handler: on_signal as *const () as usize,
+        flags: action.flags & PASSED_ON | SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
+        restorer: plain_restorer(),
+        mask: u64::MAX,
+    }
+}
+
+/// Takes over the handlers that were installed before the runtime was there.
+pub fn adopt(live: &Live) {
+    for signal in (1..=SIGNAL_MAX as i32).filter(|s| !SIGNALS.contains(s)) {
+        let mut action = KernelSigaction::default();
+        // SAFETY: only reads; then the program's handler is called by ours.
+        unsafe {
+            if sigaction(signal, None, Some(&mut action)).is_ok() && action.handler > SIG_IGN {
+                live.dispositions.set(signal, &action);
+                let _ = sigaction(signal, Some(&stand_in(&action)), None);
+            }
+        }
+    }
+}
+
+/// `sigaction` as the program sees it, for every signal. `shared`: the caller is another process than the runtime's, whose
+/// dispositions are its own.
+pub fn change(
+    live: &'static Live,
+    signal: i32,
+    new: Option<&KernelSigaction>,
+    shared: bool,
+) -> Result<KernelSigaction> {
+    if SIGNALS.contains(&signal) {
+        let old = live.dispositions.get(signal);
+        if let Some(new) = new.filter(|_| !shared) {
+            live.contexts.with(|_| live.dispositions.set(signal, new));
+        }
+        return Ok(old);
+    }
+    let mut old = KernelSigaction::default();
+    let mut stood_in = None;
+    if let Some(new) = new {
+        let mut action = *new;
+        action.mask &= !OURS;
+        if new.handler > SIG_IGN && !shared && (1..=SIGNAL_MAX as i32).contains(&signal) {
+            action = stand_in(new);
+            stood_in = Some(live.dispositions.get(signal));
+            live.contexts.with(|_| live.dispositions.set(signal, new));
+        }
+        // SAFETY: the program's own request, or a handler of ours in its place.
+        if let Err(e) = unsafe { sigaction(signal, Some(&action), Some(&mut old)) } {
+            if let Some(before) = stood_in {
+                live.contexts.with(|_| live.dispositions.set(signal, &before));
+            }
+            return Err(e);
+        }
+    } else {
+        // SAFETY: only reads.
+        unsafe { sigaction(signal, None, Some(&mut old))? };
+    }
+    if old.handler == on_signal as *const () as usize {
+        old = stood_in.unwrap_or_else(|| live.dispositions.get(signal));
+    }
+    Ok(old)
+}
+
+unsafe extern "C" fn on_signal(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
+    let Some(live) = try_live() else { return };
+    // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
+    unsafe { deliver(live, signal, info, uc) }
+}
+
+/// Hands a signal to the program, as the kernel would have done: on return from the handler that calls this, the program's own
+/// handler runs, or its default does.
+///
+/// # Safety
+/// `info` and `uc` are what the kernel passed to the handler that calls this, as its last act, on an alternate stack of ours
+/// where there is one.
+pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
+    // SAFETY: the kernel's own structures.
+    let (info, uc) = unsafe { (&mut *info, &mut *uc) };
+    let ours = SIGNALS.contains(&signal);
+    let sent = info.code <= 0;
+    let rsp = uc.gregs.rsp as usize;
+    if live.contexts.holds(rsp) || stacks::holds(rsp) {
+        // Nothing of the program's may run on the runtime's stacks, or in the midst of its work.
+        if sent {
+            return postpone(signal, info, uc);
+        }
+        live.control.post(b"error: a fault in the runtime itself: the program is ended to keep its data safe");
+        return fall(signal);
+    }
+    let thread = threads::current(live, uc);
+    let call_mask = mask_of_call(uc);
+    let pretended = call_mask.map_or_else(|| thread.map_or(0, Thread::pretended), |mask| mask & OURS);
+    if ours && pretended & bit(signal) != 0 {
+        if let (true, Some(thread)) = (sent, thread) {
+            return thread.hold(signal, info);
+        }
+        // A fault at a blocked signal is death.
+        return fall(signal);
+    }
+    let action = take(live, signal);
+    match action.handler {
+        SIG_IGN if sent || !ours => return,
+        SIG_DFL | SIG_IGN => {
+            if ours {
+                // A fault comes again by itself; a signal that was sent, or a fault found by the store, does not.
+                uc.sigmask &= !bit(signal);
+                fall(signal);
+                let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+            }
+            return;
+        }
+        _ => {}
+    }
+    leave_stub(live, uc);
+    if ours && sent && action.flags & SA_RESTART == 0 {
+        interrupt_call(uc);
+    }
+    // A call that waits with a mask of its own has its handlers run with that; the old one comes back with the frame.
+    let during = call_mask.unwrap_or_else(|| uc.sigmask | thread.map_or(0, Thread::pretended));
+    if enter_handler(thread, signal, info, uc, &action, during) {
+        return;
+    }
+    // Without room for its frame, the program gets SIGSEGV, and dies of it where that is the signal, or has no room either.
+    let segv = take(live, SIGSEGV);
+    *info = Siginfo::of_kernel(SIGSEGV, SIGSEGV_CODE_KERNEL);
+    let free = thread.is_none_or(|t| t.pretended() & bit(SIGSEGV) == 0);
+    if signal != SIGSEGV && free && segv.handler > SIG_IGN && enter_handler(thread, SIGSEGV, info, uc, &segv, during) {
+        return;
+    }
+    uc.sigmask &= !bit(SIGSEGV);
+    fall(SIGSEGV);
+    let _ = os::tgkill(os::getpid(), os::gettid(), SIGSEGV);
+}
+
+/// A signal of ours that was sent comes again when the handler that it interrupted returns: until then it is blocked.
+fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
+    uc.sigmask |= bit(signal);
+    set_mask(u64::MAX);
+    let (pid, tid, info) = (os::getpid() as usize, os::gettid() as usize, info as *const Siginfo as usize);
+    // SAFETY: the kernel's own siginfo, sent to this very thread.
+    unsafe { outswap_sys::syscall4(nr::RT_TGSIGQUEUEINFO, pid, tid, signal as usize, info) };
+}

@@ -1,0 +1,34 @@
+//! The runtime's descriptors, which the program neither closes nor replaces.
+use crate::live::Live;
+use core::sync::atomic::Ordering::Relaxed;
+use outswap_sys::nr;
+
+/// Whether a descriptor is the runtime's.
+pub fn is_ours(live: &Live, fd: i32) -> bool {
+    // The control block's two come first.
+    (live.fds.0..live.fds.0 + 2).contains(&fd)
+        || live.pager.machine.source_fd.load(Relaxed) == fd
+        || live.pager.store.descriptors().any(|ours| ours == fd)
+}
+
+/// `close_range`, which passes over our descriptors.
+pub fn close_range(live: &Live, [first, last, flags, ..]: [usize; 6]) -> isize {
+    let (first, last) = (first as u32 as usize, last as u32 as usize);
+    let close = |first: usize, last: usize| {
+        // SAFETY: closes the program's descriptors, as it asked.
+        unsafe { outswap_sys::syscall3(nr::CLOSE_RANGE, first, last, flags) }
+    };
+    if first > last || last < live.fds.0 as usize {
+        return close(first, last);
+    }
+    let (mut from, mut result) = (first, 0);
+    for ours in (live.fds.0..=live.fds.1).map(|fd| fd as usize).filter(|fd| (first..=last).contains(fd)) {
+        if is_ours(live, ours as i32) {
+            if from < ours {
+                result = result.min(close(from, ours - 1));
+            }
+            from = ours + 1;
+        }
+    }
+    if from <= last { result.min(close(from, last)) } else { result }
+}

@@ -1,0 +1,71 @@
+//! Dispositions of signals: what the program asked for each, and which signals are the runtime's own.
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use outswap_core::lock::SpinLock;
+use outswap_sys::os;
+use outswap_sys::signal::{KernelSigaction, SIGBUS, SIGSEGV, SIGSYS, bit, sigaction};
+
+/// The highest signal.
+pub const SIGNAL_MAX: usize = 64;
+
+/// Signals that the program can never block.
+pub const OURS: u64 = bit(SIGBUS) | bit(SIGSEGV) | bit(SIGSYS);
+
+/// The same, as a list.
+pub const SIGNALS: [i32; 3] = [SIGBUS, SIGSEGV, SIGSYS];
+
+/// Sets the default disposition, so that the fault that comes again ends the process as it would have.
+pub fn fall(signal: i32) {
+    // SAFETY: the default disposition runs no code.
+    let _ = unsafe { sigaction(signal, Some(&KernelSigaction::default()), None) };
+}
+
+/// What the program asked for each signal. Readers take no lock: they may run in any thread, also one of another process that
+/// shares the memory.
+pub struct Dispositions {
+    version: AtomicU32,
+    writer: SpinLock<()>,
+    table: [[AtomicU64; 4]; SIGNAL_MAX],
+}
+
+impl Default for Dispositions {
+    fn default() -> Dispositions {
+        Dispositions {
+            version: AtomicU32::new(0),
+            writer: SpinLock::new(()),
+            table: [const { [const { AtomicU64::new(0) }; 4] }; SIGNAL_MAX],
+        }
+    }
+}
+
+impl Dispositions {
+    /// The disposition of a signal (1 to 64).
+    pub fn get(&self, signal: i32) -> KernelSigaction {
+        let entry = &self.table[signal as usize - 1];
+        let mut spins = 0;
+        loop {
+            let version = self.version.load(Acquire);
+            let words = [0, 1, 2, 3].map(|i| entry[i].load(Relaxed));
+            fence(Acquire);
+            if version & 1 == 0 && self.version.load(Relaxed) == version {
+                let [handler, flags, restorer, mask] = words;
+                return KernelSigaction { handler: handler as usize, flags, restorer: restorer as usize, mask };
+            }
+            os::wait_a_little(spins);
+            spins += 1;
+        }
+    }
+
+    /// Changes the disposition of a signal. Only in the process whose runtime this is, with all signals blocked, inside the runtime:
+    /// a fork must not copy a change half done.
+    pub fn set(&self, signal: i32, action: &KernelSigaction) {
+        let _writer = self.writer.lock(os::wait_a_little);
+        let entry = &self.table[signal as usize - 1];
+        self.version.fetch_add(1, AcqRel);
+        fence(Release);
+        let words = [action.handler as u64, action.flags, action.restorer as u64, action.mask];
+        for (word, value) in entry.iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+        self.version.fetch_add(1, Release);
+    }
+}

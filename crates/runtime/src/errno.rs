@@ -1,0 +1,18 @@
+//! What a failed system call returns: a negative error number.
+use outswap_sys::Errno;
+
+/// What a call returns that fails.
+pub const fn error(e: Errno) -> isize {
+    -(e.0 as isize)
+}
+
+pub const EAGAIN: isize = error(Errno::EAGAIN);
+pub const EBADF: isize = error(Errno::EBADF);
+pub const EEXIST: isize = error(Errno::EEXIST);
+pub const EFAULT: isize = error(Errno::EFAULT);
+pub const EFBIG: isize = error(Errno::EFBIG);
+pub const EINVAL: isize = error(Errno::EINVAL);
+pub const EIO: isize = error(Errno::EIO);
+pub const ENOMEM: isize = error(Errno::ENOMEM);
+pub const EOPNOTSUPP: isize = error(Errno::EOPNOTSUPP);
+pub const EPERM: isize = error(Errno::EPERM);

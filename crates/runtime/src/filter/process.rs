@@ -1,0 +1,161 @@
+//! The process filter: calls that the runtime must know of whatever they point to.
+use super::program::*;
+use crate::calls::{CALLS, RIGHTS, RIGHTS_OPTIONS};
+use outswap_sys::nr;
+
+/// What the process filter must know.
+pub struct Known<'a> {
+    /// Code of the C library, as ascending address ranges.
+    pub library: &'a [(usize, usize)],
+    /// Code of the program and of its other libraries, as ascending address ranges.
+    pub all: &'a [(usize, usize)],
+    /// Our descriptors.
+    pub fds: core::ops::RangeInclusive<i32>,
+    /// Whether the program's own allocator is used, whose mappings come from inside the C library.
+    pub keep_malloc: bool,
+}
+
+/// Calls that are trapped when they come from the C library.
+const FROM_LIBRARY: &[usize] = &[
+    nr::EXIT,
+    nr::EXIT_GROUP,
+    nr::RT_SIGACTION,
+    nr::RT_SIGPROCMASK,
+    nr::SIGALTSTACK,
+    nr::MLOCKALL,
+    nr::MUNLOCKALL,
+    nr::PROCESS_MADVISE,
+    // Limits: what the runtime uses is not the program's.
+    nr::SETRLIMIT,
+    nr::GETRLIMIT,
+    nr::PRLIMIT64,
+];
+
+/// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
+const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE];
+
+/// Builds it.
+pub fn build_process(known: &Known<'_>) -> Program {
+    // Every program that is executed adds one such filter, and the kernel limits their total.
+    let mut p = Program::new(8);
+    let trap = p.ret(TRAP);
+    let allow = p.ret(ALLOW);
+    let from_library = p.if_from(known.library, trap, allow);
+    let from_all = p.if_from(known.all, trap, from_library);
+    let mut targets = [allow; NUMBERS];
+    // Rights: the runtime's thread has them too, and must not keep them longer.
+    for &nr in FROM_LIBRARY.iter().chain(&RIGHTS) {
+        targets[nr] = from_library;
+    }
+    for &nr in FROM_ALL {
+        targets[nr] = from_all;
+    }
+    for call in CALLS.iter().filter(|c| c.nested) {
+        targets[call.nr] = from_all;
+    }
+    RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
+    targets[nr::PRCTL] = p.load(at_arg(0));
+    let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
+    targets[nr::CLOSE] = p.switch(at_arg(0), !0, &ours);
+    targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
+    targets[nr::DUP3] = targets[nr::DUP2];
+    targets[nr::CLOSE_RANGE] = p.switch(at_arg(1), !0, &ours[..2]);
+    // SIOCGIFCONF is the one ioctl in common use whose buffer hides in its structure.
+    p.branch(JEQ, 0x8912, from_all, allow);
+    targets[nr::IOCTL] = p.load(at_arg(1));
+    if known.keep_malloc {
+        targets[nr::BRK] = from_library;
+        // Private anonymous mappings but not stacks.
+        const MAP_PRIVATE: u32 = 0x2;
+        const MAP_ANONYMOUS: u32 = 0x20;
+        const MAP_STACK: u32 = 0x20000;
+        let is_private = p.branch(JSET, MAP_PRIVATE, from_library, allow);
+        let is_anonymous = p.branch(JSET, MAP_ANONYMOUS, is_private, allow);
+        p.branch(JSET, MAP_STACK, allow, is_anonymous);
+        targets[nr::MMAP] = p.load(at_arg(3));
+    }
+    p.finish(&targets, &[(NUMBERS, allow)], allow);
+    p
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interpreter::*;
+    use super::*;
+    use crate::calls;
+
+    fn process(keep_malloc: bool) -> Program {
+        let library = [(0x7eff_ffff_0000, 0x7f00_0000_0800), (0x7f00_0000_1000, 0x7f00_0010_0000)];
+        let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
+        build_process(&Known { library: &library, all: &all, fds: 1000..=1010, keep_malloc })
+    }
+
+    #[test]
+    fn process_filter_traps_only_what_it_must() {
+        let lib = 0x7f00_0000_2000;
+        let p = process(false);
+        assert_eq!(run(&p, nr::FORK, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::FORK, 0x7eff_ffff_8000, [0; 6]), TRAP, "a range across a 4 GiB border, below it");
+        assert_eq!(run(&p, nr::FORK, 0x7f00_0000_0400, [0; 6]), TRAP, "and above it");
+        assert_eq!(run(&p, nr::FORK, 0x7f00_0000_0900, [0; 6]), ALLOW, "between the ranges");
+        assert_eq!(run(&p, nr::FORK, 0x1000, [0; 6]), ALLOW);
+        assert_eq!(run(&p, nr::CLONE, lib, [17, 0, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::CLONE, lib, [0x100 | 17, 0, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::VFORK, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::EXIT_GROUP, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::SETRESUID, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::GETRESUID, lib, [0; 6]), ALLOW);
+        assert_eq!(run(&p, nr::PRLIMIT64, lib, [0; 6]), TRAP);
+        for option in 0..64 {
+            let changes_rights = matches!(option, 22 | 24 | 28 | 38 | 47);
+            let expected = if changes_rights { TRAP } else { ALLOW };
+            assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
+            assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
+        }
+        assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::CLOSE, lib, [1000, 0, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::CLOSE, lib, [1010, 0, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::CLOSE, lib, [1011, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::DUP2, lib, [1, 1005, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::DUP3, lib, [1005, 1, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::CLOSE_RANGE, lib, [3, u32::MAX as u64, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::CLOSE_RANGE, lib, [3, 20, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::WRITEV, lib, [0; 6]), TRAP);
+        assert_eq!(run(&p, nr::READ, lib, [0; 6]), ALLOW);
+        assert_eq!(run(&p, nr::IOCTL, lib, [0, 0x8912, 0, 0, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::IOCTL, lib, [0, 0x5413, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x22, 0, 0]), ALLOW);
+        let p = process(true);
+        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x22, 0, 0]), TRAP);
+        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x20022, 0, 0]), ALLOW, "a stack");
+        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x21, 0, 0]), ALLOW, "shared");
+        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x2, 3, 0]), ALLOW, "a file");
+        assert_eq!(run(&p, nr::BRK, lib, [0; 6]), TRAP);
+    }
+
+    #[test]
+    fn process_filter_sees_hidden_pointers_wherever_they_come_from() {
+        let (lib, own, other) = (0x7f00_0000_2000, [0x5555_0000_1000, 0x7f00_1000_8000], [0x40_1000, 0x5555_0001_0000]);
+        let p = process(true);
+        for nr in (0..NUMBERS).filter(|&nr| nr != nr::IOCTL) {
+            let hidden = matches!(nr, nr::FORK | nr::VFORK | nr::CLONE) || calls::find(nr).is_some_and(|c| c.nested);
+            for args in [[0; 6], [1005, 1005, 1005, 0x22, 0, 0]] {
+                for ip in own {
+                    assert_eq!(run(&p, nr, ip, args), if hidden { TRAP } else { ALLOW }, "call {nr} from {ip:x}");
+                }
+                for ip in other {
+                    assert_eq!(run(&p, nr, ip, args), ALLOW, "call {nr} from {ip:x}");
+                }
+            }
+            assert!(!hidden || run(&p, nr, lib, [0; 6]) == TRAP, "call {nr}");
+        }
+        for ip in own {
+            assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x8912, 0, 0, 0, 0]), TRAP);
+            assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x5401, 0, 0, 0, 0]), ALLOW);
+        }
+        let nowhere = build_process(&Known { library: &[], all: &[], fds: 1000..=1010, keep_malloc: false });
+        assert!((0..NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
+    }
+}

@@ -1,0 +1,226 @@
+//! The range filter: pointers into managed memory.
+use super::program::*;
+use crate::calls::{self, Pointers};
+use crate::gate;
+
+/// Builds it. Calls from the gate's code pass.
+pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
+    let mut p = Program::new(2);
+    let trap = p.ret(TRAP);
+    let allow = p.ret(ALLOW);
+    let refuse = p.ret(ERRNO | outswap_sys::Errno::ENOSYS.0 as u32);
+    let managed = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, trap);
+    // The check of a set of arguments is that of its first, then that of the others: sets share their ends.
+    let mut checks = [None; 1 << 6];
+    checks[0] = Some(allow);
+    pub fn check(p: &mut Program, checks: &mut [Option<At>; 1 << 6], set: u8, managed: At) -> At {
+        if let Some(at) = checks[set as usize] {
+            return at;
+        }
+        let rest = check(p, checks, set & (set - 1), managed);
+        let at = p.if_managed(set.trailing_zeros() as u8, managed, rest);
+        checks[set as usize] = Some(at);
+        at
+    }
+    let others = check(&mut p, &mut checks, calls::ALL_ARGS, managed);
+    let mut targets = [others; NUMBERS];
+    for (nr, target) in targets.iter_mut().enumerate() {
+        *target = match calls::pointers(nr) {
+            None => others,
+            Some(Pointers::Always(set)) => check(&mut p, &mut checks, set, managed),
+            Some(Pointers::ByValue { arg, bits, from }) => {
+                let first = check(&mut p, &mut checks, from[0].1, managed);
+                let mut borders = Borders::new(first);
+                for &(value, set) in &from[1..] {
+                    borders.add(value, check(&mut p, &mut checks, set, managed));
+                }
+                p.switch(at_arg(arg as u32), bits, borders.get())
+            }
+            Some(Pointers::ByFlags { always, arg, flags }) => {
+                let rest = flags.iter().fold(allow, |next, &(flag, set)| {
+                    let asked = p.if_any_managed(set, managed, next);
+                    p.branch(JSET, flag, asked, next);
+                    p.load(at_arg(arg as u32))
+                });
+                p.if_any_managed(always, managed, rest)
+            }
+            Some(Pointers::Refused) => refuse,
+        };
+    }
+    // Numbers of no call are our own way to be trapped.
+    let beyond = [(NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
+    p.finish(&targets, &beyond, allow);
+    p
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interpreter::*;
+    use super::*;
+    use crate::layout::{ARENA, ARENA_MAX_BYTES};
+    use outswap_sys::nr;
+
+    const GATE: usize = 0x1fff_ff00_0000;
+    const GATE_BYTES: usize = 0x21000;
+
+    fn range() -> Program {
+        build_range(GATE, GATE_BYTES)
+    }
+
+    /// The arguments whose values in the managed range are trapped, others being as given.
+    fn trapped_args(p: &Program, nr: usize, ip: u64, args: [u64; 6]) -> u8 {
+        let arena = ARENA as u64;
+        (0..6).fold(0, |set, i| {
+            let with = |value: u64| {
+                let mut args = args;
+                args[i] = value;
+                run(p, nr, ip, args)
+            };
+            let inside = [arena, arena + 0x1_2345_6789, arena + ARENA_MAX_BYTES as u64 - 1].map(with);
+            let outside = [arena - 1, arena + ARENA_MAX_BYTES as u64, u64::MAX, 1 << 32].map(with);
+            assert!(inside.iter().all(|v| *v == inside[0]), "call {nr}, argument {i}: {inside:x?}");
+            assert!(outside.iter().all(|v| *v == run(p, nr, ip, args)), "call {nr}, argument {i}: {outside:x?}");
+            set | ((inside[0] == TRAP) as u8) << i
+        })
+    }
+
+    #[test]
+    fn range_filter_traps_pointers_of_every_call_and_nothing_else() {
+        let p = range();
+        for nr in (0..NUMBERS + 64).chain([1000, 0x4000_0000, 0x4000_0001, u32::MAX as usize]) {
+            let expected = match calls::pointers(nr) {
+                Some(Pointers::Always(set)) => set,
+                None => calls::ALL_ARGS,
+                Some(Pointers::Refused) => {
+                    let managed = [ARENA as u64; 6];
+                    assert_eq!(run(&p, nr, ELSEWHERE, managed), ERRNO | 38);
+                    assert_eq!(run(&p, nr, ELSEWHERE, [0; 6]), ERRNO | 38);
+                    continue;
+                }
+                Some(_) => continue,
+            };
+            assert_eq!(trapped_args(&p, nr, ELSEWHERE, [0; 6]), expected, "call {nr}");
+            assert_eq!(trapped_args(&p, nr, ELSEWHERE, [u64::MAX; 6]), expected, "call {nr}");
+            assert_eq!(trapped_args(&p, nr, GATE as u64, [0; 6]), 0, "call {nr}, from the gate");
+        }
+    }
+
+    #[test]
+    fn range_filter_and_table_agree_on_any_call() {
+        let p = range();
+        let mut seed = 1u64;
+        let mut random = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        };
+        let mut trapped = 0;
+        for _ in 0..300_000 {
+            let nr = random() as usize % NUMBERS;
+            let args = [(); 6].map(|()| match random() % 5 {
+                0 => random(),
+                1 => random() % 0x40,
+                2 => 1 << (random() % 64),
+                3 => 0x5400 + random() % 0x80,
+                _ => ARENA as u64 + random() % ARENA_MAX_BYTES as u64,
+            });
+            let set = calls::pointers_of(nr, &args.map(|a| a as usize));
+            let managed = (0..6).any(|i| set & 1 << i != 0 && crate::layout::in_arena(args[i] as usize));
+            let expected = match calls::pointers(nr) {
+                Some(Pointers::Refused) => ERRNO | 38,
+                _ if managed => TRAP,
+                _ => ALLOW,
+            };
+            assert_eq!(run(&p, nr, ELSEWHERE, args), expected, "call {nr} {args:x?}");
+            trapped += managed as u32;
+        }
+        assert!((50_000..250_000).contains(&trapped), "{trapped}");
+    }
+
+    #[test]
+    fn the_gate_is_where_it_was_said_to_be() {
+        let from = |p: &Program, ip: usize| run(p, nr::READ, ip as u64, [0, ARENA as u64, 0, 0, 0, 0]);
+        for gate in [GATE, 0x7123_4567_8000, 0x1_ffff_f000, 0x5_0000_0000] {
+            let p = build_range(gate, GATE_BYTES);
+            for inside in [gate, gate + 2, gate + 0x1000, gate + GATE_BYTES - 1] {
+                assert_eq!(from(&p, inside), ALLOW, "{inside:x}");
+            }
+            for outside in [0, gate - 1, gate + GATE_BYTES, gate ^ 1 << 32, gate ^ 1 << 40, usize::MAX] {
+                assert_eq!(from(&p, outside), TRAP, "{outside:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_a_pointer_may_depend_on_other_arguments() {
+        let p = range();
+        let args = |list: &[u8]| list.iter().fold(0u8, |set, i| set | 1 << i);
+        // Which arguments are trapped, given the one that decides.
+        let with = |nr: usize, arg: usize, value: u64| {
+            (0..6).filter(|&i| i != arg).fold(0u8, |set, i| {
+                let mut args = [0; 6];
+                args[arg] = value;
+                args[i] = ARENA as u64 + 0x1_0000_0010;
+                set | ((run(&p, nr, ELSEWHERE, args) == TRAP) as u8) << i
+            })
+        };
+        for flags in [0, 0x80, 0x100, 0x180, 0x1234_5678_0000_0000] {
+            for (op, expected) in [
+                (0, args(&[0, 3])),
+                (1, args(&[0])),
+                (2, args(&[0])),
+                (3, args(&[0, 4])),
+                (4, args(&[0, 4])),
+                (5, args(&[0, 4])),
+                (6, args(&[0, 3])),
+                (7, args(&[0])),
+                (8, args(&[0])),
+                (9, args(&[0, 3])),
+                (10, args(&[0])),
+                (11, args(&[0, 3, 4])),
+                (12, args(&[0, 4])),
+                (13, args(&[0, 3])),
+                (14, calls::ALL_ARGS & !args(&[1])),
+                (0x40, calls::ALL_ARGS & !args(&[1])),
+            ] {
+                assert_eq!(with(nr::FUTEX, 1, op | flags), expected, "futex {op} {flags:x}");
+            }
+        }
+        for command in (0..5).chain(8..12).chain(1024..1035) {
+            assert_eq!(with(nr::FCNTL, 1, command), 0, "fcntl {command}");
+        }
+        for command in (5..8).chain(15..17).chain(36..39).chain(1035..1039) {
+            assert_eq!(with(nr::FCNTL, 1, command), args(&[2]), "fcntl {command}");
+        }
+        for (request, expected) in
+            [(0x5401, 4), (0x540f, 4), (0x5413, 4), (0x5421, 4), (0x5422, 0), (0x5450, 0), (0x5451, 0), (0x8912, 4)]
+        {
+            assert_eq!(with(nr::IOCTL, 1, request), expected, "ioctl {request:x}");
+        }
+        for (option, expected) in [(1, 0), (4, 0), (15, 2), (16, 2), (22, 4), (37, 2), (38, 0), (0x5356_4d41, 0b11110)]
+        {
+            assert_eq!(with(nr::PRCTL, 0, option), expected, "prctl {option}");
+        }
+        for (command, expected) in [(0, 0), (1, 8), (2, 8), (12, 0), (13, 8), (16, 0), (17, 8), (0x102, 8), (0x110, 0)]
+        {
+            assert_eq!(with(nr::SEMCTL, 2, command), expected, "semctl {command}");
+        }
+        for (request, expected) in [(0, 0), (2, 8), (5, 0), (12, 8), (16, 0), (24, 0), (0x4202, 8), (0x4206, 0)] {
+            assert_eq!(with(nr::PTRACE, 0, request), expected, "ptrace {request:x}");
+        }
+        for (flags, expected) in [
+            (17, args(&[1])),
+            (0x120_0011, args(&[1, 3])),
+            (0x10_0000, args(&[1, 2])),
+            (0x1000, args(&[1, 2])),
+            (0x8_0000, args(&[1, 4])),
+            (0x13d_0f00, args(&[1, 2, 3, 4])),
+        ] {
+            assert_eq!(with(nr::CLONE, 0, flags), expected, "clone {flags:x}");
+        }
+        for (flags, expected) in [(0, 1), (1, 1), (3, args(&[0, 4])), (5, args(&[0, 4]))] {
+            assert_eq!(with(nr::MREMAP, 3, flags), expected, "mremap {flags:x}");
+        }
+    }
+}

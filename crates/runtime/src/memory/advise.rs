@@ -1,0 +1,173 @@
+//! madvise, and what forked children are not to get.
+use super::common::*;
+use super::lock::{may_hold, mlock_range};
+use crate::arena::{address, page_of};
+use crate::contexts::Cx;
+use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
+use crate::layout::overlaps_arena;
+use crate::live::Live;
+use crate::pins::CallPins;
+use outswap_core::pager::Fault;
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::vma::Vma;
+use outswap_sys::nr;
+use outswap_sys::os::*;
+
+/// Advice numbers that `os` does not name.
+mod advice {
+    pub const NORMAL: usize = 0;
+    pub const SEQUENTIAL: usize = 2;
+    pub const REMOVE: usize = 9;
+    pub const DONTFORK: usize = 10;
+    pub const DOFORK: usize = 11;
+    pub const MERGEABLE: usize = 12;
+    pub const UNMERGEABLE: usize = 13;
+    pub const HUGEPAGE: usize = 14;
+    pub const NOHUGEPAGE: usize = 15;
+    pub const DODUMP: usize = 17;
+    pub const WIPEONFORK: usize = 18;
+    pub const KEEPONFORK: usize = 19;
+    pub const POPULATE_READ: usize = 22;
+    pub const POPULATE_WRITE: usize = 23;
+    pub const DONTNEED_LOCKED: usize = 24;
+    pub const COLLAPSE: usize = 25;
+}
+
+/// `madvise`.
+pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -> isize {
+    let aligned = len.checked_next_multiple_of(PAGE_BYTES);
+    let (true, Some(len)) = (addr.is_multiple_of(PAGE_BYTES), aligned) else { return EINVAL };
+    let Some(end) = addr.checked_add(len) else { return EINVAL };
+    let known = what <= MADV_WILLNEED
+        || (MADV_DONTNEED..=advice::KEEPONFORK).contains(&what) && !(5..=7).contains(&what)
+        || (MADV_COLD..=advice::COLLAPSE).contains(&what);
+    if !known {
+        // An advice of a kernel to come might drop pages behind the runtime's back.
+        return if overlaps_arena(addr, len) { EINVAL } else { pass(nr::MADVISE, [addr, len, what, 0, 0, 0]) };
+    }
+    if addr == end {
+        return 0;
+    }
+    let _call = live.pager.begin_call();
+    let mut hole = false;
+    for (i, (addr, len)) in split(live, addr, len).into_iter().enumerate() {
+        if len == 0 {
+            continue;
+        }
+        let outcome = if i != 1 {
+            Err(pass(nr::MADVISE, [addr, len, what, 0, 0, 0]))
+        } else {
+            each(live, page_of(addr), (len / PAGE_BYTES) as u32, |vma| {
+                if vma.foreign {
+                    pass(nr::MADVISE, [address(vma.first), vma.count as usize * PAGE_BYTES, what, 0, 0, 0])
+                } else {
+                    advise(live, cx, vma, what)
+                }
+            })
+        };
+        match outcome {
+            Ok(whole) => hole |= !whole,
+            Err(0) => {}
+            Err(ENOMEM) if i != 1 => hole = true,
+            Err(error) => return error,
+        }
+    }
+    if hole { ENOMEM } else { 0 }
+}
+
+fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
+    let pager = &live.pager;
+    match what {
+        MADV_DONTNEED | MADV_FREE if vma.locked => return EINVAL,
+        MADV_DONTNEED | MADV_FREE | advice::DONTNEED_LOCKED if vma.kept => {
+            pager.discard(vma.first, vma.count);
+            let mut pins = CallPins::new(live);
+            if pins.pin(cx, address(vma.first), vma.count as usize * PAGE_BYTES).is_ok() {
+                pager.keep(vma.first, vma.count);
+            }
+            pins.release();
+        }
+        // Dropping freed pages at once is one of the moments at which the kernel may do so.
+        MADV_DONTNEED | MADV_FREE => pager.discard(vma.first, vma.count),
+        advice::DONTNEED_LOCKED => {
+            pager.discard(vma.first, vma.count);
+            if vma.locked && !vma.on_fault {
+                live.mlocks.add(-(vma.count as i64), false);
+                mlock_range(live, cx, vma.first, vma.count);
+            }
+        }
+        MADV_WILLNEED => pager.will_need(vma.first, vma.count, cx),
+        MADV_COLD | MADV_PAGEOUT if vma.locked => return EINVAL,
+        MADV_COLD | MADV_PAGEOUT => pager.page_out(vma.first, vma.count, what == MADV_PAGEOUT, cx),
+        // Only shared memory has a hole to punch; huge pages are not made of managed memory.
+        advice::REMOVE | advice::COLLAPSE => return EINVAL,
+        advice::WIPEONFORK => return wipe_on_fork(live, cx, vma.first, vma.count),
+        advice::DONTFORK => {
+            end_wipe(live, vma.first, vma.count);
+            if !live.wipes.add(vma.first, vma.count, true) {
+                return EAGAIN;
+            }
+        }
+        advice::KEEPONFORK | advice::DOFORK => end_wipe(live, vma.first, vma.count),
+        advice::POPULATE_READ | advice::POPULATE_WRITE => {
+            let need = if what == advice::POPULATE_READ { PROT_READ } else { PROT_WRITE };
+            if vma.prot.0 as usize & need == 0 {
+                return EFAULT;
+            }
+            for i in 0..vma.count as usize {
+                pager.fault(vma.first.plus(i), cx);
+            }
+        }
+        advice::NORMAL..=advice::SEQUENTIAL
+        | advice::MERGEABLE
+        | advice::UNMERGEABLE
+        | advice::HUGEPAGE
+        | advice::NOHUGEPAGE => {}
+        MADV_DONTDUMP | advice::DODUMP => {
+            return pass(nr::MADVISE, [address(vma.first), vma.count as usize * PAGE_BYTES, what, 0, 0, 0]);
+        }
+        _ => return EINVAL,
+    }
+    0
+}
+
+/// Has forked children find a range empty. A copy of what it holds must not be in what they inherit of the store either, so it
+/// is not evicted from here on.
+fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
+    if !may_hold(live, live.wipes.pages() + count as u64) {
+        return EAGAIN;
+    }
+    live.wipes.forget(first, count);
+    if !live.wipes.add(first, count, false) {
+        end_wipe(live, first, count);
+        return EAGAIN;
+    }
+    match live.pager.keep_private(first, count, cx) {
+        Fault::Done => 0,
+        _ => {
+            end_wipe(live, first, count);
+            EAGAIN
+        }
+    }
+}
+
+/// Children get a range as it is again.
+fn end_wipe(live: &Live, first: PageNo, count: u32) {
+    live.wipes.forget(first, count);
+    live.pager.end_private(first, count);
+}
+
+/// What forked children are not to have of a range that moves, they do not get in its new place.
+pub fn move_wipes(live: &Live, cx: &mut Cx, from: PageNo, to: PageNo, count: u32) {
+    let (mut page, end) = (from.0, from.0 + count);
+    while let Some((first, n, gone)) = live.wipes.next(page, end) {
+        page = first.0 + n;
+        let target = PageNo(to.0 + (first.0 - from.0));
+        live.wipes.forget(first, n);
+        if gone {
+            live.wipes.add(target, n, true);
+        } else {
+            wipe_on_fork(live, cx, target, n);
+        }
+    }
+}

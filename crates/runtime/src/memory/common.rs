@@ -1,0 +1,56 @@
+//! What the families of memory calls share.
+use crate::gate;
+use crate::layout::{ARENA, TASK_SIZE};
+use crate::live::Live;
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::vma::Vma;
+use outswap_sys::os::{PROT_EXEC, PROT_READ, PROT_WRITE};
+
+/// All access that there is.
+pub const PROT_ALL: usize = PROT_READ | PROT_WRITE | PROT_EXEC;
+
+/// A length in pages; `None` where there are not so many.
+pub fn pages(bytes: usize) -> Option<u32> {
+    u32::try_from(bytes.checked_add(PAGE_BYTES - 1)? / PAGE_BYTES).ok()
+}
+
+/// A length in whole pages as the kernel rounds it: beyond the largest it wraps to none.
+pub fn whole_pages(bytes: usize) -> usize {
+    bytes.wrapping_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
+}
+
+/// Whether a process can have all of a range. What goes beyond is refused before anything of it is touched.
+pub fn in_user_space(addr: usize, len: usize) -> bool {
+    addr <= TASK_SIZE && len <= TASK_SIZE - addr
+}
+
+/// Issues a call that is none of ours, from the gate because an argument may look like managed memory.
+pub fn pass(nr: usize, args: [usize; 6]) -> isize {
+    // SAFETY: it is the program's own call on memory that the runtime does not manage.
+    unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) }
+}
+
+/// The part of a range before, in, and after the managed range.
+pub fn split(live: &Live, addr: usize, len: usize) -> [(usize, usize); 3] {
+    let end = addr.saturating_add(len);
+    let clamp = |a: usize| a.clamp(ARENA, live.arena_end());
+    [
+        (addr, end.min(ARENA).saturating_sub(addr)),
+        (clamp(addr), clamp(end) - clamp(addr)),
+        (addr.max(live.arena_end()), end.saturating_sub(addr.max(live.arena_end()))),
+    ]
+}
+
+/// Calls `f` for each mapping in a managed range; returns whether there was no hole.
+pub fn each(live: &Live, first: PageNo, count: u32, mut f: impl FnMut(Vma) -> isize) -> Result<bool, isize> {
+    let (mut page, end, mut whole) = (first.0, first.0 + count, true);
+    while let Some(vma) = live.pager.next_in(page, end) {
+        whole &= vma.first.0 == page;
+        let result = f(vma);
+        if result < 0 {
+            return Err(result);
+        }
+        page = vma.end();
+    }
+    Ok(whole && page >= end)
+}

@@ -1,0 +1,177 @@
+//! mlock and its kin. What the program locked this way is never evicted; what the runtime holds in memory for other reasons (pages
+//! of a call, pages that the kernel uses by itself) is not counted here.
+use super::common::*;
+use crate::arena::{address, page_of};
+use crate::contexts::Cx;
+use crate::errno::{EINVAL, ENOMEM, EPERM};
+use crate::live::Live;
+use crate::{budget, process};
+use outswap_core::machine::Prot;
+use outswap_core::pager::Fault;
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::vma::Vma;
+use outswap_sys::nr;
+
+/// Whether the budget has room for so many pages that stay, beside those that are locked.
+pub fn may_hold(live: &Live, pages: u64) -> bool {
+    budget::may_hold(live.pager.limit_pages(), live.mlocks.present_pages() + pages)
+}
+
+/// Locks a range as the one is locked that it takes the place of, as far as there is room: the move is not undone for that.
+pub fn mlock_like(live: &Live, cx: &mut Cx, vma: &Vma, first: PageNo, count: u32) {
+    if vma.on_fault {
+        mlock_on_fault(live, first, count);
+    } else if vma.locked {
+        mlock_range(live, cx, first, count);
+    }
+}
+
+/// Brings a managed range in and locks it; false where the budget has no room for that.
+pub fn mlock_range(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool {
+    if !may_hold(live, live.wipes.pages() + count as u64) {
+        return false;
+    }
+    let Some(pin) = live.pager.pins.acquire(outswap_sys::os::gettid() as u32) else { return false };
+    live.pager.pins.publish(pin, first, count);
+    let (pinned, fault) = live.pager.pin(first, count, cx);
+    let done = fault == Fault::Done && pinned == count && live.pager.set_locked(first, count, true, false);
+    if done {
+        live.mlocks.add(count as i64, false);
+    }
+    live.pager.pins.release(pin);
+    done
+}
+
+/// Locks the pages of a managed range as they are touched, and those that are there. False where the map has no room.
+pub fn mlock_on_fault(live: &Live, first: PageNo, count: u32) -> bool {
+    let done = live.pager.set_locked(first, count, true, true);
+    if done {
+        live.mlocks.add(count as i64, true);
+    }
+    done
+}
+
+/// Unlocks a mapping, or a part of one. False where the map has no room.
+pub fn munlock_vma(live: &Live, vma: &Vma) -> bool {
+    let done = live.pager.set_locked(vma.first, vma.count, false, false);
+    if done {
+        live.mlocks.add(-(vma.count as i64), vma.on_fault);
+    }
+    done
+}
+
+/// `mlock`, `mlock2`, `munlock`.
+pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags: usize) -> isize {
+    const MLOCK_ONFAULT: usize = 1;
+    let start = addr & !(PAGE_BYTES - 1);
+    let Some(end) = start.checked_add(whole_pages(len.wrapping_add(addr - start))) else { return EINVAL };
+    if nr == nr::MLOCK2 && flags & !MLOCK_ONFAULT != 0 {
+        return EINVAL;
+    }
+    if start == end {
+        return 0;
+    }
+    let _call = live.pager.begin_call();
+    for (i, (addr, len)) in split(live, start, end - start).into_iter().enumerate() {
+        if len == 0 {
+            continue;
+        }
+        if i != 1 {
+            let result = pass(nr, [addr, len, flags, 0, 0, 0]);
+            if result < 0 {
+                return result;
+            }
+            continue;
+        }
+        let first = page_of(addr);
+        let count = (len / PAGE_BYTES) as u32;
+        if nr != nr::MUNLOCK && !live.mlocks.may_lock(count) {
+            return if process::mlock_limit_bytes() == 0 { EPERM } else { ENOMEM };
+        }
+        let mut next = first;
+        let outcome = each(live, first, count, |vma| {
+            // Nothing behind a hole is locked.
+            if vma.first != next {
+                return ENOMEM;
+            }
+            next = PageNo(vma.end());
+            if vma.foreign {
+                return pass(nr, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0]);
+            }
+            if nr == nr::MUNLOCK {
+                if vma.locked && !munlock_vma(live, &vma) {
+                    return ENOMEM;
+                }
+            } else if flags & MLOCK_ONFAULT != 0 {
+                if !vma.locked && !mlock_on_fault(live, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+            } else if vma.prot == Prot::NONE {
+                // Nothing can be brought in for a program that may not read it.
+                return ENOMEM;
+            } else if !vma.locked || vma.on_fault {
+                if !mlock_range(live, cx, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+                if vma.locked {
+                    live.mlocks.add(-(vma.count as i64), true);
+                }
+            }
+            0
+        });
+        match outcome {
+            Ok(true) => {}
+            Ok(false) => return ENOMEM,
+            Err(error) => return error,
+        }
+    }
+    0
+}
+
+/// `mlockall` and `munlockall`. Other memory than managed is never evicted by us, and is not locked for the kernel: the
+/// runtime's tables are large and mostly untouched.
+pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
+    const CURRENT: usize = 1;
+    const FUTURE: usize = 2;
+    const ONFAULT: usize = 4;
+    let all = (live.arena_end() - crate::layout::ARENA) / PAGE_BYTES;
+    let _call = live.pager.begin_call();
+    if nr == nr::MUNLOCKALL {
+        live.mlocks.set_future(false, false);
+        let _ = each(live, PageNo(0), all as u32, |vma| {
+            if vma.locked && !vma.foreign {
+                munlock_vma(live, &vma);
+            }
+            0
+        });
+        return 0;
+    }
+    if flags == 0 || flags & !(CURRENT | FUTURE | ONFAULT) != 0 || flags == ONFAULT {
+        return EINVAL;
+    }
+    if !live.mlocks.may_lock(0) {
+        return EPERM;
+    }
+    if flags & CURRENT != 0 {
+        let outcome = each(live, PageNo(0), all as u32, |vma| {
+            if vma.foreign || vma.locked {
+                return 0;
+            }
+            if flags & ONFAULT != 0 {
+                if !live.mlocks.may_lock(vma.count) || !mlock_on_fault(live, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+            } else if vma.prot != Prot::NONE {
+                if !live.mlocks.may_lock(vma.count) || !mlock_range(live, cx, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+            }
+            0
+        });
+        if let Err(error) = outcome {
+            return error;
+        }
+    }
+    live.mlocks.set_future(flags & FUTURE != 0, flags & ONFAULT != 0);
+    0
+}

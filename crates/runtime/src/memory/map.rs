@@ -1,0 +1,199 @@
+//! mmap and munmap.
+use super::common::*;
+use super::lock::{mlock_on_fault, mlock_range};
+use crate::arena::{address, page_of};
+use crate::contexts::Cx;
+use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
+use crate::layout::overlaps_arena;
+use crate::live::Live;
+use crate::rlimits;
+use outswap_core::machine::Prot;
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_sys::nr;
+use outswap_sys::os::*;
+
+/// Whether a mapping is of the kind that the runtime manages. Code stays with the kernel, as do stacks.
+fn wanted(prot: usize, flags: usize) -> bool {
+    let excluded = MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_32BIT;
+    flags & MAP_ANONYMOUS != 0 && flags & MAP_TYPE == MAP_PRIVATE && flags & excluded == 0 && prot & !PROT_ALL == 0
+}
+
+/// Large mappings start at large borders, so that folios and allocators' own alignments fit.
+pub fn alignment(count: u32) -> u32 {
+    match count {
+        0..16 => 1,
+        16..1024 => 16,
+        _ => 512,
+    }
+}
+
+/// What mimalloc reserves in advance (`arena_reserve`). Under a limit that would leave the program too little of it; refused, the
+/// allocator maps what it needs.
+const ALLOCATOR_RESERVE_BYTES: usize = 1 << 30;
+
+/// Whether the program's limits allow a new mapping. One over others adds only what was not mapped there; outside of the managed
+/// range that is not known before, and counts from then on.
+fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
+    if !rlimits::is_limited() {
+        return true;
+    }
+    if flags & MAP_NORESERVE != 0 && len == ALLOCATOR_RESERVE_BYTES {
+        return false;
+    }
+    let Some(count) = pages(len) else { return false };
+    let private_data = flags & MAP_TYPE == MAP_PRIVATE && prot & PROT_WRITE != 0;
+    let mut new = [count as u64, if private_data { count as u64 } else { 0 }];
+    if flags & MAP_FIXED != 0 {
+        if !live.is_managed(addr, count as usize * PAGE_BYTES) {
+            return true;
+        }
+        let _ = each(live, page_of(addr), count, |vma| {
+            new[0] -= vma.count as u64;
+            if vma.prot.0 & Prot::WRITE.0 != 0 {
+                new[1] = new[1].saturating_sub(vma.count as u64);
+            }
+            0
+        });
+    }
+    rlimits::allow(live, new[0], new[1])
+}
+
+/// `mmap`.
+pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usize; 6]) -> isize {
+    let args = [addr, len, prot, flags, fd, offset];
+    let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if !may_map(live, args) {
+        return ENOMEM;
+    }
+    if fixed && overlaps_arena(addr, len) {
+        return mmap_fixed(live, cx, args);
+    }
+    if fixed || !wanted(prot, flags) || prot & PROT_EXEC != 0 || len == 0 {
+        return pass(nr::MMAP, args);
+    }
+    // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
+    let Some(count) = pages(len) else { return pass(nr::MMAP, [0, len, prot, flags, fd, offset]) };
+    let _call = live.pager.begin_call();
+    // A hint is a wish: it is followed where it can be.
+    let hinted = addr.is_multiple_of(PAGE_BYTES) && live.is_managed(addr, count as usize * PAGE_BYTES) && addr != 0;
+    let first = if hinted && live.pager.is_free(page_of(addr), count) {
+        page_of(addr)
+    } else {
+        match live.pager.gap(count, alignment(count)) {
+            Some(first) => first,
+            None => return pass(nr::MMAP, [0, len, prot, flags, fd, offset]),
+        }
+    };
+    finish_mmap(live, cx, first, count, prot, flags)
+}
+
+fn finish_mmap(live: &Live, cx: &mut Cx, first: PageNo, count: u32, prot: usize, flags: usize) -> isize {
+    let on_fault = flags & MAP_LOCKED == 0 && live.mlocks.future_on_fault();
+    let lock = flags & MAP_LOCKED != 0 || live.mlocks.future();
+    if !live.pager.map(first, count, Prot(prot as u8), false) {
+        return ENOMEM;
+    }
+    let locked = match (lock, on_fault) {
+        (true, true) => mlock_on_fault(live, first, count),
+        (true, false) => prot == 0 || mlock_range(live, cx, first, count),
+        (false, _) => true,
+    };
+    if !locked {
+        live.pager.unmap(first, count);
+        return EAGAIN;
+    }
+    if flags & MAP_POPULATE != 0 && prot != 0 {
+        populate(live, cx, first, count);
+    }
+    address(first) as isize
+}
+
+/// Touches pages for `MAP_POPULATE`, as far as that evicts nothing.
+fn populate(live: &Live, cx: &mut Cx, first: PageNo, count: u32) {
+    for i in 0..count as usize {
+        if live.pager.used_pages() + 64 > live.pager.limit_pages() {
+            return;
+        }
+        live.pager.fault(first.plus(i), cx);
+    }
+}
+
+fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
+    let [addr, len, prot, flags, ..] = args;
+    let Some(count) = pages(len) else { return ENOMEM };
+    if !addr.is_multiple_of(PAGE_BYTES) || len == 0 {
+        return EINVAL;
+    }
+    if !live.is_managed(addr, count as usize * PAGE_BYTES) {
+        return ENOMEM;
+    }
+    let first = page_of(addr);
+    let _call = live.pager.begin_call();
+    if flags & MAP_FIXED_NOREPLACE != 0 && !live.pager.is_free(first, count) {
+        return EEXIST;
+    }
+    if wanted(prot, flags) {
+        if !unmap(live, first, count) {
+            return ENOMEM;
+        }
+        return finish_mmap(live, cx, first, count, prot, flags);
+    }
+    // Something that the kernel manages goes over managed memory: try it out elsewhere first, so that an error changes
+    // nothing.
+    let probe = pass(nr::MMAP, [0, len, prot, flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE), args[4], args[5]]);
+    if probe < 0 && probe > -4096 {
+        return probe;
+    }
+    pass(nr::MUNMAP, [probe as usize, len, 0, 0, 0, 0]);
+    if !unmap(live, first, count) || !live.pager.vacate(first, count) {
+        return ENOMEM;
+    }
+    let at = pass(nr::MMAP, [addr, len, prot, flags & !MAP_FIXED_NOREPLACE | MAP_FIXED, args[4], args[5]]);
+    if at as usize != addr || !live.pager.map_foreign(first, count, Prot((prot & PROT_ALL) as u8)) {
+        live.restore(first, count);
+        return if at as usize == addr { ENOMEM } else { at };
+    }
+    at
+}
+
+/// Unmaps a managed range; what the kernel manages there is given back first.
+pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
+    let (mut page, end) = (first.0, first.0 + count);
+    while let Some(vma) = live.pager.next_in(page, end) {
+        if vma.foreign {
+            live.restore(vma.first, vma.count);
+        } else if vma.locked {
+            live.mlocks.add(-(vma.count as i64), vma.on_fault);
+        }
+        page = vma.end();
+    }
+    live.wipes.forget(first, count);
+    live.pager.unmap(first, count)
+}
+
+/// `munmap`.
+pub fn munmap(live: &Live, addr: usize, len: usize) -> isize {
+    if !overlaps_arena(addr, len) {
+        return pass(nr::MUNMAP, [addr, len, 0, 0, 0, 0]);
+    }
+    if !addr.is_multiple_of(PAGE_BYTES) || len == 0 || !in_user_space(addr, len) {
+        return EINVAL;
+    }
+    let [before, inside, after] = split(live, addr, whole_pages(len));
+    // First what may fail.
+    for (addr, len) in [before, after] {
+        if len > 0 {
+            let result = pass(nr::MUNMAP, [addr, len, 0, 0, 0, 0]);
+            if result < 0 {
+                return result;
+            }
+        }
+    }
+    if inside.1 > 0 {
+        let _call = live.pager.begin_call();
+        if !unmap(live, page_of(inside.0), (inside.1 / PAGE_BYTES) as u32) {
+            return ENOMEM;
+        }
+    }
+    0
+}

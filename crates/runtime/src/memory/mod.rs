@@ -1,0 +1,56 @@
+//! The memory calls, as the program sees them: mmap, munmap, mremap, mprotect, madvise, mlock, mincore and their kin, for
+//! ranges that may straddle managed and other memory.
+//!
+//! Every function returns what the kernel's call would: a value, or a negative error number.
+
+mod common;
+mod lock;
+mod map;
+mod protect;
+mod advise;
+mod mremap;
+mod brk;
+mod shm;
+mod query;
+
+pub use advise::madvise;
+pub use map::{mmap, munmap};
+
+use crate::contexts::Cx;
+use crate::errno::{EINVAL, error};
+use crate::layout::overlaps_arena;
+use crate::live::Live;
+use brk::brk;
+use lock::{mlock, mlockall};
+use mremap::mremap;
+use outswap_sys::{Errno, nr};
+use protect::mprotect;
+use query::{mincore, msync};
+use shm::{shmat, shmdt};
+
+/// Serves a memory call; `None` where `nr` is none.
+pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isize> {
+    let [a, b, c, ..] = args;
+    Some(match nr {
+        nr::MMAP => mmap(live, cx, args),
+        nr::MUNMAP => munmap(live, a, b),
+        nr::MPROTECT => mprotect(live, a, b, c),
+        // Protection keys need a key that the runtime would have to carry along; -1 means none.
+        nr::PKEY_MPROTECT if args[3] as isize == -1 => mprotect(live, a, b, c),
+        nr::PKEY_MPROTECT => EINVAL,
+        nr::MADVISE => madvise(live, cx, a, b, c),
+        nr::MREMAP => mremap(live, cx, args),
+        nr::MLOCK | nr::MUNLOCK => mlock(live, cx, nr, a, b, 0),
+        nr::MLOCK2 => mlock(live, cx, nr, a, b, c),
+        nr::MLOCKALL | nr::MUNLOCKALL => mlockall(live, cx, nr, a),
+        nr::MINCORE => mincore(live, cx, a, b, c),
+        nr::MSYNC => msync(live, a, b, c),
+        nr::BRK => brk(live, a),
+        nr::REMAP_FILE_PAGES => EINVAL,
+        // What is sealed could not be evicted. As on kernels before 6.10.
+        nr::MSEAL if overlaps_arena(a, b) => error(Errno::ENOSYS),
+        nr::SHMAT if overlaps_arena(b, 1) => shmat(live, a, b, c),
+        nr::SHMDT if overlaps_arena(a, 1) => shmdt(live, a),
+        _ => return None,
+    })
+}

@@ -1,0 +1,64 @@
+//! mprotect.
+use super::common::*;
+use crate::arena::{address, page_of};
+use crate::errno::{EINVAL, ENOMEM};
+use crate::live::Live;
+use crate::rlimits;
+use outswap_core::machine::Prot;
+use outswap_core::units::PAGE_BYTES;
+use outswap_sys::nr;
+use outswap_sys::os::PROT_WRITE;
+
+/// `mprotect`.
+pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
+    let aligned = len.checked_next_multiple_of(PAGE_BYTES);
+    let (true, Some(len)) = (addr.is_multiple_of(PAGE_BYTES), aligned) else {
+        return pass(nr::MPROTECT, [addr, len, prot, 0, 0, 0]);
+    };
+    // PROT_SEM has no meaning here; the grow bits need a stack.
+    if prot & !(PROT_ALL | 8) != 0 {
+        return EINVAL;
+    }
+    if addr.checked_add(len).is_none() {
+        return ENOMEM;
+    }
+    let _call = live.pager.begin_call();
+    for (i, (addr, len)) in split(live, addr, len).into_iter().enumerate() {
+        if len == 0 {
+            continue;
+        }
+        if i != 1 {
+            let result = pass(nr::MPROTECT, [addr, len, prot, 0, 0, 0]);
+            if result < 0 {
+                return result;
+            }
+            continue;
+        }
+        // As in the kernel, what lies before a hole is changed.
+        let (mut page, end) = (page_of(addr).0, page_of(addr).0 + (len / PAGE_BYTES) as u32);
+        while page < end {
+            match live.pager.next_in(page, end) {
+                Some(vma) if vma.first.0 == page => {
+                    if vma.foreign {
+                        let result =
+                            pass(nr::MPROTECT, [address(vma.first), vma.count as usize * PAGE_BYTES, prot, 0, 0, 0]);
+                        if result < 0 {
+                            return result;
+                        }
+                    } else {
+                        let more =
+                            if prot & PROT_WRITE != 0 && vma.prot.0 & Prot::WRITE.0 == 0 { vma.count } else { 0 };
+                        if !rlimits::allow(live, 0, more as u64)
+                            || !live.pager.protect(vma.first, vma.count, Prot((prot & PROT_ALL) as u8))
+                        {
+                            return ENOMEM;
+                        }
+                    }
+                    page = vma.end();
+                }
+                _ => return ENOMEM,
+            }
+        }
+    }
+    0
+}

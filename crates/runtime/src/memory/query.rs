@@ -1,0 +1,86 @@
+//! mincore and msync.
+use super::common::*;
+use crate::arena::{address, page_of};
+use crate::contexts::Cx;
+use crate::errno::{EFAULT, EINVAL, ENOMEM};
+use crate::live::Live;
+use crate::pins::copy_out;
+use outswap_core::page::State;
+use outswap_core::units::PAGE_BYTES;
+use outswap_sys::nr;
+
+/// `mincore`.
+pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) -> isize {
+    if !addr.is_multiple_of(PAGE_BYTES) {
+        return EINVAL;
+    }
+    if !in_user_space(addr, len) {
+        return ENOMEM;
+    }
+    let len = whole_pages(len);
+    let (start, mut at) = (addr, 0);
+    while at < len {
+        // In steps, so that what is found fits a buffer.
+        let step = (len - at).min(1024 * PAGE_BYTES);
+        let mut found = [0u8; 1024];
+        for (i, (addr, part)) in split(live, addr + at, step).into_iter().enumerate() {
+            if part == 0 {
+                continue;
+            }
+            let out = &mut found[(addr - (start + at)) / PAGE_BYTES..];
+            if i != 1 {
+                let result = pass(nr::MINCORE, [addr, part, out.as_mut_ptr() as usize, 0, 0, 0]);
+                if result < 0 {
+                    return result;
+                }
+                continue;
+            }
+            let first = page_of(addr);
+            let count = (part / PAGE_BYTES) as u32;
+            if !live.pager.covered(first, count) {
+                return ENOMEM;
+            }
+            for (i, out) in out[..count as usize].iter_mut().enumerate() {
+                *out = matches!(live.pager.state(first.plus(i)), State::Resident | State::Isolated) as u8;
+            }
+        }
+        if !copy_out(live, cx, vec + at / PAGE_BYTES, &found[..step / PAGE_BYTES]) {
+            return EFAULT;
+        }
+        at += step;
+    }
+    0
+}
+
+/// `msync` of a range that touches managed memory: there is nothing to write back, only holes to report.
+pub fn msync(live: &Live, addr: usize, len: usize, flags: usize) -> isize {
+    if !addr.is_multiple_of(PAGE_BYTES) || flags & !7 != 0 || flags & 5 == 5 {
+        return EINVAL;
+    }
+    let len = whole_pages(len);
+    if addr.checked_add(len).is_none() {
+        return ENOMEM;
+    }
+    let mut result = 0;
+    for (i, (addr, len)) in split(live, addr, len).into_iter().enumerate() {
+        if len == 0 {
+            continue;
+        }
+        let part = if i != 1 {
+            pass(nr::MSYNC, [addr, len, flags, 0, 0, 0])
+        } else {
+            match each(live, page_of(addr), (len / PAGE_BYTES) as u32, |vma| {
+                if !vma.foreign {
+                    return 0;
+                }
+                pass(nr::MSYNC, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0])
+            }) {
+                Ok(true) => 0,
+                Ok(false) => ENOMEM,
+                Err(error) => error,
+            }
+        };
+        result = result.min(part);
+    }
+    result
+}

@@ -1,0 +1,185 @@
+//! What the arguments of a call point to, by the table of calls.
+use super::call::CallPins;
+use crate::arena::page_of;
+use crate::calls::{self, Arg, Call, DEFAULT_BYTES};
+use crate::contexts::Cx;
+use crate::layout::*;
+use crate::usermem::{IOV_MAX, Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
+use outswap_core::pager::Fault;
+use outswap_core::units::PAGE_BYTES;
+use outswap_sys::nr;
+
+/// Longest string that any call takes (an argument of exec).
+const STRING_MAX_BYTES: usize = 128 * 1024;
+
+/// The longest socket address, and more control data than the kernel takes (`net.core.optmem_max`, 128 KiB by default).
+pub const NAME_MAX_BYTES: usize = 128;
+
+/// See [`NAME_MAX_BYTES`].
+pub const CONTROL_MAX_BYTES: usize = 1 << 20;
+
+impl CallPins<'_> {
+    fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
+        if !in_arena(addr) {
+            return Ok(());
+        }
+        let (mut at, mut total) = (addr, 0);
+        while total < STRING_MAX_BYTES {
+            let rest = PAGE_BYTES - at % PAGE_BYTES;
+            self.pin(cx, at, rest)?;
+            let mut chunk = [0u8; 256];
+            for part in (0..rest).step_by(chunk.len()) {
+                let len = chunk.len().min(rest - part);
+                if !peek(at + part, &mut chunk[..len]) || chunk[..len].contains(&0) {
+                    return Ok(());
+                }
+            }
+            at += rest;
+            total += rest;
+        }
+        Ok(())
+    }
+
+    /// Makes resident what an array of `struct iovec` names, as far as `limit` allows. Returns how many elements may go out; all
+    /// where the kernel refuses the array, which it must see as a whole then.
+    fn vector(&mut self, cx: &mut Cx, addr: usize, count: usize, limit: &mut Option<usize>) -> Result<usize, Fault> {
+        if count > IOV_MAX {
+            return Ok(count);
+        }
+        self.pin(cx, addr, count * 16)?;
+        for i in 0..count {
+            match self.read::<Iovec>(cx, addr.wrapping_add(i * 16)) {
+                // One alone counts as the largest that a call moves where it is too large; of several it is refused.
+                Some(iov) if is_allowed(&iov) && (count == 1 || !is_refused(iov.base, iov.len)) => {}
+                _ => return Ok(count),
+            }
+        }
+        let mut usable = 0;
+        for i in 0..count {
+            let Some(iov) = self.read::<Iovec>(cx, addr.wrapping_add(i * 16)).filter(is_allowed) else {
+                return Ok(count);
+            };
+            if overlaps_arena(iov.base, iov.len.max(1)) {
+                if let Some(limit) = limit {
+                    if iov.len > *limit {
+                        return Ok(usable);
+                    }
+                    *limit -= iov.len;
+                }
+                self.pin(cx, iov.base, iov.len)?;
+            }
+            usable = i + 1;
+        }
+        Ok(usable)
+    }
+
+    fn message(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
+        self.pin(cx, addr, core::mem::size_of::<Msghdr>())?;
+        let Some(msg) = self.read::<Msghdr>(cx, addr) else { return Ok(()) };
+        self.pin(cx, msg.name, (msg.namelen as usize).min(NAME_MAX_BYTES))?;
+        self.pin(cx, msg.control, msg.controllen.min(CONTROL_MAX_BYTES))?;
+        self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
+    }
+
+    /// Makes everything resident that a call's arguments point to. Lengths of a transfer in `args` are cut to `window_bytes`.
+    pub fn arguments(
+        &mut self,
+        cx: &mut Cx,
+        call: Option<&Call>,
+        args: &mut [usize; 6],
+        window_bytes: usize,
+    ) -> Result<(), Fault> {
+        let Some(call) = call else {
+            for &arg in args.iter() {
+                if in_arena(arg) {
+                    self.pin(cx, arg, DEFAULT_BYTES as usize)?;
+                }
+            }
+            return Ok(());
+        };
+        const MSG_WAITALL: usize = 0x100;
+        let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
+        let pointers = calls::pointers_of(call.nr, args);
+        for (i, spec) in call.args.iter().enumerate() {
+            if pointers & 1 << i == 0 {
+                continue;
+            }
+            let at = args[i];
+            match *spec {
+                Arg::No => {}
+                Arg::Buf(k) => {
+                    let len = &mut args[k as usize];
+                    if matches!(call.nr, nr::SENDTO | nr::RECVFROM) {
+                        // Sockets take any length for the largest.
+                        *len = (*len).min(MAX_RW_COUNT);
+                    } else if is_refused(at, *len) {
+                        // The kernel refuses this length; cut, it would not.
+                        continue;
+                    }
+                    // Who waits for all of it takes less for the end of the connection.
+                    if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
+                        *len = (*len).min(window_bytes);
+                    }
+                    let len = self.reachable(at, *len);
+                    self.pin(cx, at, len)?;
+                }
+                Arg::Message(k) => self.pin(cx, at, args[k as usize].saturating_add(8))?,
+                Arg::Each(k, bytes) => {
+                    // Some calls take an int here, whose upper half says nothing.
+                    let count = (args[k as usize] as u32 as usize).min(1 << 20);
+                    self.pin(cx, at, count * bytes as usize)?;
+                }
+                Arg::N(bytes) => self.pin(cx, at, bytes as usize)?,
+                Arg::Str => self.string(cx, at)?,
+                Arg::Iov(k) => {
+                    let mut limit = call.transfer.then_some(window_bytes);
+                    let count = args[k as usize];
+                    let usable = self.vector(cx, at, count, &mut limit)?;
+                    // One element at least goes out whole, however long: the call would do nothing otherwise.
+                    if usable == 0 && count > 0 {
+                        if let Some(iov) = self.read::<Iovec>(cx, at) {
+                            self.pin(cx, iov.base, self.reachable(iov.base, iov.len))?;
+                        }
+                    }
+                    if call.transfer && usable < count {
+                        args[k as usize] = usable.max(1);
+                    }
+                }
+                Arg::Msg => self.message(cx, at)?,
+                Arg::Mmsg(k) => {
+                    for i in 0..args[k as usize].min(IOV_MAX) {
+                        self.pin(cx, at + i * MMSGHDR_BYTES, MMSGHDR_BYTES)?;
+                        self.message(cx, at + i * MMSGHDR_BYTES)?;
+                    }
+                }
+                Arg::SizedBy(k) => {
+                    if let Some(len) = self.read::<u32>(cx, args[k as usize]) {
+                        self.pin(cx, at, (len as usize).min(1 << 20))?;
+                    }
+                }
+                Arg::FdSet(k) => self.pin(cx, at, (args[k as usize] as u32 as usize).div_ceil(64).min(1 << 14) * 8)?,
+                Arg::Forever(bytes) => {
+                    self.pin(cx, at, bytes as usize)?;
+                    if in_arena(at) {
+                        let first = page_of(at);
+                        let count = page_of(at + bytes as usize - 1).0 - first.0 + 1;
+                        let _call = self.live.pager.begin_call();
+                        self.live.pager.keep(first, count);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kernel accepts an element of a vector: a length that is not negative. One that is too large counts as the largest
+/// that a call moves.
+fn is_allowed(iov: &Iovec) -> bool {
+    (iov.len as isize) >= 0
+}
+
+/// Whether the kernel refuses a buffer: its length is negative, or it ends beyond what a process can have.
+fn is_refused(addr: usize, len: usize) -> bool {
+    (len as isize) < 0 || in_arena(addr) && addr.saturating_add(len) > TASK_SIZE
+}

@@ -1,0 +1,119 @@
+//! The pin of a call: what it uses is resident and stays so until it returns.
+use crate::arena::{address, page_of};
+use crate::contexts::Cx;
+use crate::layout::*;
+use crate::live::Live;
+use crate::usermem::peek;
+use crate::{budget, desk, gate};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use outswap_control::Once;
+use outswap_core::pager::Fault;
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_sys::os;
+
+/// A pin being filled for a call.
+pub struct CallPins<'a> {
+    pub(super) live: &'a Live,
+    pin: usize,
+    /// Managed bytes that were asked for.
+    pinned_bytes: usize,
+}
+
+/// Ranges up to this length are not looked at before they are pinned: what of them the kernel cannot reach costs little.
+const SHORT_BYTES: usize = 64 << 10;
+
+impl<'a> CallPins<'a> {
+    /// Takes a pin, waiting while all are in use.
+    pub fn new(live: &'a Live) -> CallPins<'a> {
+        let tid = desk::caller();
+        let mut spins = 0;
+        loop {
+            if let Some(pin) = live.pager.pins.acquire(tid) {
+                if pin < gate::CALL_PINS {
+                    return CallPins { live, pin, pinned_bytes: 0 };
+                }
+                live.pager.pins.release(pin);
+            }
+            if spins == 1000 {
+                free_dead(live);
+            }
+            os::wait_a_little(spins);
+            spins += 1;
+        }
+    }
+
+    /// The pin's number.
+    pub fn number(&self) -> usize {
+        self.pin
+    }
+
+    /// Ends the assistance.
+    pub fn release(self) {
+        self.live.pager.pins.release(self.pin);
+    }
+
+    /// Makes what lies in managed memory of a range resident. Whatever is not accessible is left for the kernel to find.
+    ///
+    /// # Errors
+    /// [`Fault::NoMemory`] also where a call names more than may be resident at once.
+    pub fn pin(&mut self, cx: &mut Cx, addr: usize, len: usize) -> Result<(), Fault> {
+        let (start, end) = (addr.max(ARENA), addr.saturating_add(len).min(self.live.arena_end()));
+        if start >= end {
+            return Ok(());
+        }
+        let end = if len > SHORT_BYTES { end.min(addr.saturating_add(self.reachable(addr, len))) } else { end };
+        if start >= end {
+            return Ok(());
+        }
+        self.pinned_bytes = self.pinned_bytes.saturating_add(end - start);
+        if self.pinned_bytes > budget::pinned_max_bytes(self.live.pager.limit_pages()) {
+            self.live.control.post_once(Once::TooLong);
+            return Err(Fault::NoMemory);
+        }
+        let first = page_of(start);
+        let count = page_of(end - 1).0 - first.0 + 1;
+        self.live.pager.pins.publish(self.pin, first, count);
+        match self.live.pager.pin(first, count, cx).1 {
+            Fault::Done | Fault::NotMapped => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    /// How much of a buffer there is: in managed memory, up to the first page that is not mapped or has no access. The kernel
+    /// goes no further; a number that is no address, with a length to match, must not bring in all that lies between.
+    pub(super) fn reachable(&self, addr: usize, len: usize) -> usize {
+        let end = addr.saturating_add(len);
+        if addr < ARENA && end > ARENA && os::mincore(ARENA - PAGE_BYTES, PAGE_BYTES, &mut [0]).is_err() {
+            return ARENA - addr;
+        }
+        let mut at = if end > ARENA { addr.max(ARENA) } else { addr };
+        while at < end && in_arena(at) {
+            match self.live.pager.find(page_of(at)) {
+                Some(vma) if vma.prot.0 != 0 => at = address(PageNo(vma.end())),
+                _ => return at - addr,
+            }
+        }
+        len
+    }
+
+    /// Reads from the program's memory, wherever it is, without faulting.
+    pub(super) fn read<T: Copy + Default>(&mut self, cx: &mut Cx, addr: usize) -> Option<T> {
+        let mut value = [T::default()];
+        let len = core::mem::size_of::<T>();
+        self.pin(cx, addr, len).ok()?;
+        // SAFETY: plain old data of that size.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), len) };
+        peek(addr, bytes).then_some(value[0])
+    }
+}
+
+/// Frees the pins of threads that are gone: a thread can die inside a call.
+pub fn free_dead(live: &Live) {
+    for (pin, owner) in live.pager.pins.in_use() {
+        // Whatever process it is of: a vforked child is no thread of ours, but it uses our pins.
+        if !live.is_alive(owner as i32) {
+            // Unless it has another owner by now.
+            let _ = live.pager.pins.owner_word(pin).compare_exchange(owner, 0, AcqRel, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Assistance for system calls: what their arguments point to is made resident and kept so until they return.
+
+mod call;
+mod arguments;
+mod copy;
+
+pub use arguments::{CONTROL_MAX_BYTES, NAME_MAX_BYTES};
+pub use call::{CallPins, free_dead};
+pub use copy::{copy_in, copy_in_u32, copy_out, each_iovec, keep, read, write};

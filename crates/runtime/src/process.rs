@@ -1,0 +1,48 @@
+//! What the kernel lets this process do: its capabilities and limits.
+use outswap_sys::{nr, os};
+
+/// Locking without limit.
+pub const CAP_IPC_LOCK: u32 = 14;
+
+/// Whether this process has a capability, one of the first 32.
+pub fn has_capability(number: u32) -> bool {
+    #[repr(C)]
+    struct Header(u32, i32);
+    let header = Header(0x2008_0522, 0);
+    let mut data = [0u32; 6];
+    // SAFETY: version 3 of capget: a header and two records of three words.
+    let ok = unsafe { outswap_sys::syscall2(nr::CAPGET, &raw const header as usize, data.as_mut_ptr() as usize) } == 0;
+    ok && data[0] & 1 << number != 0
+}
+
+/// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
+pub fn fd_limit() -> usize {
+    const RLIMIT_NOFILE: usize = 7;
+    let mut limit = [0u64; 2];
+    // SAFETY: `limit` has the layout of `struct rlimit64`.
+    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
+    limit[0].min(i32::MAX as u64) as usize
+}
+
+/// `RLIMIT_MEMLOCK`, in bytes.
+pub fn mlock_limit_bytes() -> u64 {
+    let mut limit = [u64::MAX; 2];
+    // SAFETY: `limit` has the layout of `struct rlimit64`; 8 is RLIMIT_MEMLOCK.
+    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, 8, 0, limit.as_mut_ptr() as usize) };
+    limit[0]
+}
+
+/// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.
+pub fn raise(low: i32, min_fd: i32) -> i32 {
+    const BELOW_LIMIT: usize = 16;
+    let soft = fd_limit();
+    for at in [min_fd as usize, soft.saturating_sub(BELOW_LIMIT), soft / 2] {
+        if at > low as usize
+            && let Ok(high) = os::fcntl(low, os::F_DUPFD_CLOEXEC, at)
+        {
+            let _ = os::close(low);
+            return high as i32;
+        }
+    }
+    low
+}

@@ -1,0 +1,113 @@
+//! What the kernel tells of a process in `/proc`.
+use outswap_sys::{PAGE_BYTES, os};
+
+/// Reads a small file; returns the bytes read.
+pub fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
+    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return 0 };
+    let mut len = 0;
+    while len < buf.len() {
+        match os::read(fd, &mut buf[len..]) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => len += n,
+        }
+    }
+    let _ = os::close(fd);
+    len
+}
+
+/// The decimal number that a text begins with.
+pub fn number(text: &[u8]) -> u64 {
+    text.iter()
+        .skip_while(|c| **c == b' ')
+        .take_while(|c| c.is_ascii_digit())
+        .fold(0u64, |n, c| n.saturating_mul(10).saturating_add((c - b'0') as u64))
+}
+
+/// Anonymous memory of this process in bytes, as the kernel counts it.
+pub fn anonymous_bytes(shared: bool) -> Option<u64> {
+    let mut buf = [0u8; 1536];
+    if shared {
+        let len = read_file(b"/proc/thread-self/smaps_rollup\0", &mut buf);
+        let key = b"\nPss_Anon:";
+        let at = buf[..len].windows(key.len()).position(|w| w == key);
+        if let Some(at) = at {
+            return Some(number(&buf[at + key.len()..len]) * 1024);
+        }
+    }
+    let len = read_file(b"/proc/thread-self/statm\0", &mut buf);
+    let mut fields = buf[..len].split(|c| *c == b' ');
+    let resident = number(fields.nth(1)?);
+    let file_and_shared = number(fields.next()?);
+    Some(resident.saturating_sub(file_and_shared) * PAGE_BYTES as u64)
+}
+
+/// Pages of this process's address space, and of its private writable mappings with its stack. `None` where the kernel does not
+/// tell.
+pub fn sizes_pages() -> Option<[u64; 2]> {
+    let mut buf = [0u8; 256];
+    let len = read_file(b"/proc/thread-self/statm\0", &mut buf);
+    let mut fields = buf[..len].split(|c| *c == b' ').map(number);
+    Some([fields.next()?, fields.nth(4)?])
+}
+
+/// Whether a process has ended, or is a zombie of which no thread lives.
+pub fn is_gone(pid: i32) -> bool {
+    !outswap_control::exists(pid) || is_zombie(pid)
+}
+
+/// Whether a process is a zombie of which no thread lives.
+pub fn is_zombie(pid: i32) -> bool {
+    let mut path = [0u8; 24];
+    let path = outswap_control::process_path(&mut path, pid, b"/stat\0");
+    threads(path).is_some_and(|(state, threads)| state == b'Z' && threads <= 1)
+}
+
+/// State and number of threads from a `stat` file.
+fn threads(path: &[u8]) -> Option<(u8, u64)> {
+    let mut buf = [0u8; 512];
+    let len = read_file(path, &mut buf);
+    // The name before the last parenthesis may hold anything.
+    let after = buf[..len].iter().rposition(|c| *c == b')')? + 2;
+    let state = *buf[..len].get(after)?;
+    let field = buf[after..len].split(|c| *c == b' ').nth(17)?;
+    Some((state, number(field)))
+}
+
+/// Whether the calling thread, which is not the main one, is the last of its process: the main thread counts as long as its
+/// end was not noticed by the parent.
+pub fn is_last_thread() -> bool {
+    threads(b"/proc/self/stat\0").is_some_and(|(state, threads)| state == b'Z' && threads <= 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_up_to_where_they_end() {
+        for (text, want) in [
+            ("", 0),
+            ("x", 0),
+            ("  17 kB\n", 17),
+            ("0", 0),
+            ("18446744073709551615", u64::MAX),
+            ("9".repeat(30).as_str(), u64::MAX),
+        ] {
+            assert_eq!(number(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_living_are_no_zombies() {
+        assert!(!is_zombie(os::getpid()));
+        assert!(!is_zombie(i32::MAX));
+        let mut child = std::process::Command::new("true").spawn().expect("true is everywhere");
+        let pid = child.id() as i32;
+        while !is_zombie(pid) {
+            std::thread::yield_now();
+        }
+        assert!(outswap_control::exists(pid));
+        child.wait().expect("our child");
+        assert!(!is_zombie(pid));
+    }
+}

@@ -1,0 +1,126 @@
+//! Processes that share this memory without being this process: children of vfork, posix_spawn and `clone(CLONE_VM)`, until
+//! they execute another program or end.
+//!
+//! Such a process can be killed at any instruction while everybody else lives on. So it never works on the runtime's tables
+//! itself ([`crate::desk`]).
+use crate::gate::Start;
+use crate::stacks::Thread;
+use core::cell::UnsafeCell;
+use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use outswap_sys::{nr, os, syscall2, syscall3, syscall5};
+
+/// Processes that can share the memory at the same time; beyond that, vfork answers `EAGAIN`.
+const SHARERS: usize = 64;
+
+/// In place of a thread id: the process is being made.
+const RESERVED: u32 = u32::MAX;
+
+/// A process that shares the memory.
+#[repr(C)]
+pub struct Sharer {
+    /// Its thread id. The kernel clears it when the process leaves this memory, however it does so.
+    pub tid: AtomicU32,
+    /// What starting it needs.
+    pub start: UnsafeCell<Start>,
+    /// What is kept for its only thread.
+    pub thread: Thread,
+}
+
+static ANY: AtomicBool = AtomicBool::new(false);
+
+static SHARERS_AT: AtomicUsize = AtomicUsize::new(0);
+
+impl Sharer {
+    fn start_is_fresh(&self) -> bool {
+        // SAFETY: a word of the place; only told apart from what was ever written.
+        unsafe { (*self.start.get()).to == 0 }
+    }
+}
+
+/// Reserves what is needed.
+pub fn reserve() -> outswap_sys::Result<()> {
+    SHARERS_AT.store(os::mmap_anonymous(SHARERS * size_of::<Sharer>())?, Release);
+    Ok(())
+}
+
+fn sharers() -> &'static [Sharer] {
+    let at = SHARERS_AT.load(Acquire);
+    let len = if at == 0 { 0 } else { SHARERS };
+    let at = if at == 0 { core::mem::align_of::<Sharer>() } else { at };
+    // SAFETY: reserved memory of that size, never unmapped; zero is a valid `Sharer`.
+    unsafe { core::slice::from_raw_parts(at as *const Sharer, len) }
+}
+
+/// Whether there ever was a process that shares this memory.
+pub fn any() -> bool {
+    ANY.load(Relaxed)
+}
+
+/// From here on there may be one.
+pub fn expect_one() {
+    ANY.store(true, SeqCst);
+}
+
+/// Reserves a place for a process that is about to start.
+pub fn reserve_place() -> Option<&'static Sharer> {
+    let free = |s: &&Sharer| {
+        // SAFETY: an atomic of the place.
+        let done = unsafe { (*s.start.get()).parent_done.load(Acquire) } != 0 || s.start_is_fresh();
+        done && s.tid.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok()
+    };
+    sharers().iter().find(free)
+}
+
+/// Whether a thread lives that is of process `pid`, whose runtime this is, or shares its memory.
+pub fn is_alive(pid: i32, tid: i32) -> bool {
+    // SAFETY: signal 0 is not sent.
+    let of_process = unsafe { syscall3(nr::TGKILL, pid as usize, tid as usize, 0) } == 0;
+    of_process || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32) || any() && may_share(tid)
+}
+
+/// Whether a thread lives that uses the caller's memory: one of a process that shares it and has threads, or of whose leaving the
+/// kernel tells the program instead of us. When in doubt it does.
+fn may_share(tid: i32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: signal 0 is not sent.
+    let lives = unsafe { syscall2(nr::TKILL, tid as usize, 0) } == 0;
+    // SAFETY: takes integers only. Above 0: these are two memories.
+    lives && unsafe { syscall5(nr::KCMP, os::gettid() as usize, tid as usize, KCMP_VM, 0, 0) } <= 0
+}
+
+/// What is kept for the calling thread where it is of a process that shares the memory, and not of the
+/// one whose runtime this is.
+pub fn thread() -> Option<&'static Thread> {
+    let tid = os::gettid() as u32;
+    sharers().iter().find(|s| s.tid.load(Acquire) == tid).map(|s| &s.thread)
+}
+
+/// In a forked child nobody shares the memory.
+pub fn forget() {
+    ANY.store(false, Relaxed);
+    for sharer in sharers() {
+        sharer.tid.store(0, Relaxed);
+        // SAFETY: no other thread or process uses the place.
+        unsafe { (*sharer.start.get()).parent_done.store(1, Relaxed) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_executed_a_program_shares_no_memory() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
+        let pid = child.id() as i32;
+        // SAFETY: signal 0 is not sent.
+        assert_eq!(unsafe { syscall2(nr::TKILL, pid as usize, 0) }, 0, "it lives");
+        assert!(!may_share(pid));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        assert!(!may_share(pid) && !may_share(0) && !may_share(i32::MAX));
+        let of_thread = std::thread::spawn(|| may_share(os::gettid()));
+        assert!(of_thread.join().expect("no panic") && may_share(os::getpid()) && may_share(os::gettid()));
+    }
+}

@@ -1,0 +1,246 @@
+//! Alternate stacks, and what else the runtime keeps for each thread: an alternate stack for its handlers, and what the program believes of its own.
+//!
+//! The kernel's alternate stack of a thread is always one of ours, so that a fault can be answered however little is left of the
+//! program's stack, and wherever that lies. The stack that the program asked for is remembered here and used for its own
+//! handlers ([`crate::deliver`]).
+use crate::dispositions::OURS;
+use crate::gate::Start;
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
+use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
+use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
+
+/// Threads that can have a stack at the same time. Others are served on whatever stack they are on.
+const THREADS: usize = 4096;
+/// Bytes of a stack: two signal frames with all of the processor's state (12 KiB each), and the handlers.
+const STACK_BYTES: usize = 64 * 1024;
+/// Bytes of the stack on which a thread returns from the program's handlers: a frame, and the code that copies it there.
+const RETURN_BYTES: usize = 32 * 1024;
+/// A page without access below both.
+const STRIDE: usize = PAGE_BYTES + RETURN_BYTES + STACK_BYTES;
+/// In place of a thread id: taken, but not running yet.
+const RESERVED: i32 = -1;
+/// The smallest stack that the kernel accepts.
+const MINSIGSTKSZ: usize = 2048;
+
+/// A thread. All-zero memory is a free place.
+#[repr(C)]
+pub struct Thread {
+    /// What starting the thread needs.
+    pub start: core::cell::UnsafeCell<Start>,
+    /// Thread id, 0 for a free place.
+    pub tid: AtomicI32,
+    /// Which of our signals the thread believes to have blocked.
+    pretended: AtomicU64,
+    /// Which of these were sent meanwhile.
+    waiting: AtomicU64,
+    sp: AtomicUsize,
+    size: AtomicUsize,
+    flags: AtomicI32,
+}
+
+// SAFETY: `start` is written by whoever reserved the place, before the thread exists.
+unsafe impl Sync for Thread {}
+
+static TABLE: AtomicUsize = AtomicUsize::new(0);
+static STACKS: AtomicUsize = AtomicUsize::new(0);
+/// No place at or above this was ever used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Signals of ours that were sent to the process while all threads believed to have them blocked.
+static WAITING: AtomicU64 = AtomicU64::new(0);
+
+/// Reserves table and stacks.
+pub fn reserve() -> Result<()> {
+    let table = os::mmap_anonymous(THREADS * core::mem::size_of::<Thread>())?;
+    STACKS.store(os::mmap_anonymous(THREADS * STRIDE)?, Release);
+    TABLE.store(table, Release);
+    Ok(())
+}
+
+fn all() -> &'static [Thread] {
+    let at = TABLE.load(Acquire);
+    let len = if at == 0 { 0 } else { THREADS };
+    let at = if at == 0 { core::mem::align_of::<Thread>() } else { at };
+    // SAFETY: reserved memory of that size, never unmapped; zero is a valid `Thread`.
+    unsafe { core::slice::from_raw_parts(at as *const Thread, len) }
+}
+
+impl Thread {
+    fn index(&self) -> usize {
+        (self as *const Thread as usize - TABLE.load(Acquire)) / core::mem::size_of::<Thread>()
+    }
+    /// The alternate stack that the kernel is told of.
+    pub fn kernel_stack(&self) -> Stack {
+        Stack { sp: self.return_stack() + RETURN_BYTES, flags: 0, size: STACK_BYTES }
+    }
+    /// Lowest address of the stack on which the thread returns from handlers of the program's.
+    pub fn return_stack(&self) -> usize {
+        STACKS.load(Acquire) + self.index() * STRIDE + PAGE_BYTES
+    }
+    /// The alternate stack as the program knows it.
+    pub fn stack(&self) -> Stack {
+        let size = self.size.load(Relaxed);
+        let flags = if size == 0 { SS_DISABLE } else { self.flags.load(Relaxed) };
+        Stack { sp: self.sp.load(Relaxed), flags, size }
+    }
+    /// Sets [`Thread::stack`].
+    pub fn set_stack(&self, stack: &Stack) {
+        let off = stack.flags & SS_DISABLE != 0;
+        self.sp.store(if off { 0 } else { stack.sp }, Relaxed);
+        self.size.store(if off { 0 } else { stack.size }, Relaxed);
+        self.flags.store(stack.flags & SS_AUTODISARM, Relaxed);
+    }
+    /// Whether a stack pointer lies in the program's alternate stack. One that disarms itself is never in use, as in the kernel.
+    pub fn is_on_stack(&self, sp: usize) -> bool {
+        let stack = self.stack();
+        stack.flags & SS_AUTODISARM == 0 && stack.size > 0 && sp > stack.sp && sp - stack.sp <= stack.size
+    }
+    /// Which of our signals the thread believes to have blocked.
+    pub fn pretended(&self) -> u64 {
+        self.pretended.load(Relaxed)
+    }
+    /// Sets [`Thread::pretended`]; signals that were sent while blocked come now.
+    pub fn set_pretended(&self, mask: u64) {
+        self.pretended.store(mask & OURS, Relaxed);
+        self.let_come(mask);
+    }
+    /// Lets those of the signals that wait come that are not in `mask`.
+    pub fn let_come(&self, mask: u64) {
+        let mut free = 0;
+        for waiting in [&self.waiting, &WAITING] {
+            if waiting.load(Relaxed) & !mask != 0 {
+                free |= waiting.fetch_and(mask, Relaxed) & !mask;
+            }
+        }
+        for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
+            let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+        }
+    }
+    /// Keeps a signal that was sent while the thread believes to have it blocked. One that was sent to the whole process goes to a
+    /// thread that does not, or waits for the first that unblocks it.
+    pub fn hold(&self, signal: i32, info: &Siginfo) {
+        const SI_TKILL: i32 = -6;
+        if info.code == SI_TKILL {
+            self.waiting.fetch_or(bit(signal), Relaxed);
+            return;
+        }
+        let takes = |t: &&Thread| t.tid.load(Acquire) > 0 && t.pretended() & bit(signal) == 0;
+        let sent = all()[..USED.load(Acquire)].iter().filter(takes).any(|thread| {
+            let (pid, tid) = (os::getpid(), thread.tid.load(Acquire));
+            // What a process sends with a code that only the kernel may use, the kernel does not let be passed on as it is.
+            let queued = info.code < 0 && {
+                let info = info as *const Siginfo as usize;
+                // SAFETY: the kernel's own siginfo.
+                unsafe { syscall4(nr::RT_TGSIGQUEUEINFO, pid as usize, tid as usize, signal as usize, info) == 0 }
+            };
+            queued || os::tgkill(pid, tid, signal).is_ok()
+        });
+        if !sent {
+            WAITING.fetch_or(bit(signal), Relaxed);
+        }
+    }
+
+    /// Makes a free place that of a thread about to start, which is of the process or shares its memory.
+    fn clear(&self) {
+        self.pretended.store(0, Relaxed);
+        self.waiting.store(0, Relaxed);
+        self.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 });
+    }
+    /// Takes over what a new thread inherits.
+    pub fn inherit(&self, from: Option<&Thread>) {
+        self.clear();
+        self.pretended.store(from.map_or(0, Thread::pretended), Relaxed);
+    }
+    /// As [`Thread::inherit`], for a child that also keeps the alternate stack.
+    pub fn inherit_all(&self, from: Option<&Thread>) {
+        self.inherit(from);
+        if let Some(from) = from {
+            self.set_stack(&from.stack());
+        }
+    }
+}
+
+/// Reserves a place for a thread that is about to start. `is_alive` tells of a thread id whether that thread lives.
+pub fn reserve_place(is_alive: impl Fn(i32) -> bool) -> Option<&'static Thread> {
+    let free = |t: &&Thread| {
+        // SAFETY: atomics of the table; the parent's mark is only read.
+        let done = unsafe { (*t.start.get()).parent_done.load(Acquire) } != 0 || t.index() >= USED.load(Acquire);
+        t.tid.load(Relaxed) == 0 && done && t.tid.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok()
+    };
+    let taken = all().iter().find(free).or_else(|| {
+        // Threads that ended by an instruction of the program's own.
+        for thread in all() {
+            let tid = thread.tid.load(Acquire);
+            if tid > 0 && !is_alive(tid) {
+                let _ = thread.tid.compare_exchange(tid, 0, AcqRel, Relaxed);
+            }
+        }
+        all().iter().find(free)
+    })?;
+    if taken.index() >= USED.load(Acquire) {
+        USED.fetch_max(taken.index() + 1, AcqRel);
+        // SAFETY: the page below a stack that nobody uses yet. Without room for another mapping there is no guard.
+        let _ = unsafe { os::mprotect(taken.return_stack() - PAGE_BYTES, PAGE_BYTES, os::PROT_NONE) };
+    }
+    taken.clear();
+    Some(taken)
+}
+
+/// The thread with a number, where it has a place.
+pub fn by_tid(tid: i32) -> Option<&'static Thread> {
+    all()[..USED.load(Acquire)].iter().find(|thread| thread.tid.load(Acquire) == tid)
+}
+
+/// The thread that calls, as the kernel knows it by its alternate stack: with that, the place of the stacks. `None` where it has
+/// none of ours.
+pub fn own_stacks() -> Option<&'static Thread> {
+    let mut stack = Stack::default();
+    // SAFETY: only reads.
+    unsafe { sigaltstack(None, Some(&mut stack)) }.ok()?;
+    by_stack(stack.sp).filter(|_| stack.flags & SS_DISABLE == 0)
+}
+
+/// The thread whose stack is at an address that the kernel names.
+pub fn by_stack(sp: usize) -> Option<&'static Thread> {
+    let index = sp.wrapping_sub(STACKS.load(Acquire)) / STRIDE;
+    all().get(index)
+}
+
+/// Whether an address lies in one of our stacks.
+pub fn holds(address: usize) -> bool {
+    address.wrapping_sub(STACKS.load(Acquire)) < THREADS * STRIDE
+}
+
+/// In a forked child, the calling thread, which was `own`, is the only one, under a new number.
+pub fn only_this(own: Option<&Thread>) {
+    for thread in &all()[..USED.load(Acquire)] {
+        let own = own.is_some_and(|own| core::ptr::eq(own, thread));
+        thread.tid.store(if own { os::gettid() } else { 0 }, Release);
+        // SAFETY: no other thread uses the place.
+        unsafe { (*thread.start.get()).parent_done.store(1, Release) };
+    }
+}
+
+/// `sigaltstack` as the program sees it. `sp` is its stack pointer.
+///
+/// # Errors
+/// As the kernel's: `EPERM` on the stack in use, `EINVAL`, `ENOMEM` for one that is too small.
+pub fn change_stack(thread: &Thread, new: Option<&Stack>, sp: usize) -> core::result::Result<Stack, Errno> {
+    let mut old = thread.stack();
+    let on = thread.is_on_stack(sp);
+    if on {
+        old.flags |= SS_ONSTACK;
+    }
+    if let Some(new) = new {
+        if on {
+            return Err(Errno::EPERM);
+        }
+        match new.flags & !SS_AUTODISARM {
+            SS_DISABLE => thread.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 }),
+            0 | SS_ONSTACK if new.size < MINSIGSTKSZ => return Err(Errno::ENOMEM),
+            0 | SS_ONSTACK => thread.set_stack(new),
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    Ok(old)
+}

@@ -1,0 +1,221 @@
+//! Transfers between memory and descriptors: whole, in pieces, or in parts, by what the descriptor is open on.
+use crate::assisted::assisted;
+use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
+use crate::gate::{self, Part};
+use crate::layout::*;
+use crate::live::Live;
+use crate::parts;
+use crate::pins::{self, CallPins};
+use crate::usermem::{IOV_MAX, MAX_RW_COUNT, MSGHDR_BYTES, word};
+use outswap_sys::nr;
+use outswap_sys::signal::{Ucontext, without_sigxfsz};
+
+/// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
+/// MSG_ERRQUEUE.
+const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
+
+/// More than a datagram holds: UDP has 64 KiB, Unix sockets 208 KiB unless `net.core.wmem_max` is raised.
+const DATAGRAM_BYTES: usize = 1 << 20;
+
+const S_IFIFO: u32 = 0o010000;
+const S_IFCHR: u32 = 0o020000;
+const S_IFBLK: u32 = 0o060000;
+const S_IFREG: u32 = 0o100000;
+const S_IFSOCK: u32 = 0o140000;
+
+/// Type of what a descriptor is open on, and its major number where that is a device.
+fn file_type(fd: usize) -> (u32, u32) {
+    const S_IFMT: u32 = 0o170000;
+    let mut stat = [0u32; 36];
+    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40.
+    let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
+    if ok { (stat[6] & S_IFMT, stat[10] >> 8 & 0xfff) } else { (0, 0) }
+}
+
+/// What a descriptor is open on, as far as transfers differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A file, or a device like one (`/dev/zero`), whose transfers are never cut short.
+    File,
+    Pipe,
+    /// A socket whose bytes follow each other.
+    Stream,
+    /// A socket whose messages are whole or nothing.
+    Messages,
+    Other,
+}
+
+fn kind(fd: usize) -> Kind {
+    const MEM_MAJOR: u32 = 1;
+    match file_type(fd) {
+        (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR) => Kind::File,
+        (S_IFIFO, _) => Kind::Pipe,
+        (S_IFSOCK, _) if is_stream(fd) => Kind::Stream,
+        (S_IFSOCK, _) => Kind::Messages,
+        _ => Kind::Other,
+    }
+}
+
+fn is_stream(fd: usize) -> bool {
+    const SOL_SOCKET: usize = 1;
+    const SO_TYPE: usize = 3;
+    const SOCK_STREAM: u32 = 1;
+    let (mut kind, mut len) = (0u32, 4u32);
+    let (kind_at, len_at) = (&raw mut kind as usize, &raw mut len as usize);
+    // SAFETY: places for the value and its length.
+    let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
+    ok && kind == SOCK_STREAM
+}
+
+/// Whether an array of `struct iovec` names more managed memory than `most_bytes`. One that the kernel will refuse does
+/// not.
+fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usize) -> bool {
+    if count > IOV_MAX {
+        return false;
+    }
+    live.with(move |cx| {
+        let mut bytes = 0usize;
+        let right = pins::each_iovec(live, cx, vec, count, |base, len| {
+            if overlaps_arena(base, len) {
+                bytes = bytes.saturating_add(len);
+            }
+            (len as isize) >= 0 && base.checked_add(len).is_some_and(|end| end <= TASK_SIZE)
+        });
+        right && bytes > most_bytes
+    })
+}
+
+fn is_long_message(live: &'static Live, at: usize) -> bool {
+    pins::read::<{ MSGHDR_BYTES }>(live, at)
+        .is_some_and(|header| is_long_vector(live, word(&header, 16), word(&header, 24), live.window_bytes()))
+}
+
+/// Whether a call that sends or receives a message is to go in parts: it is long, on a stream, and nothing but the next bytes.
+pub fn is_message_in_parts(live: &'static Live, args: [usize; 6]) -> bool {
+    args[2] & NOT_A_STREAM == 0 && is_long_message(live, args[1]) && kind(args[0]) == Kind::Stream
+}
+
+/// A transfer of one buffer: whole, in pieces where it is a file, in parts where it is a stream.
+pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
+    let [fd, at, len, flags, ..] = args;
+    // Asked once: it moves with the limit, and what is whole by one answer would be cut by another.
+    let window_bytes = live.window_bytes();
+    let long = overlaps_arena(at, len) && len > window_bytes;
+    // What the kernel refuses it must see as it is.
+    if !long || (len as isize) < 0 || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
+        return assisted(live, nr, args, window_bytes, uc);
+    }
+    args[2] = len.min(MAX_RW_COUNT);
+    const MSG_WAITALL: usize = 0x100;
+    match (nr, kind(fd)) {
+        (nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64, Kind::File) => {
+            uc.gregs.rax = pieces(live, nr, args) as u64;
+        }
+        (nr::WRITE, Kind::Pipe | Kind::Stream) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
+        (nr::SENDTO, Kind::Stream) if flags & NOT_A_STREAM == 0 => {
+            parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
+        }
+        (nr::RECVFROM, Kind::Stream) if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL => {
+            parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
+        }
+        (_, Kind::Messages) => assisted(live, nr, args, DATAGRAM_BYTES, uc),
+        _ => assisted(live, nr, args, window_bytes, uc),
+    }
+}
+
+/// A transfer of several buffers: as [`transfer`].
+pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    let window_bytes = live.window_bytes();
+    if !is_long_vector(live, args[1], args[2], window_bytes) {
+        return assisted(live, nr, args, window_bytes, uc);
+    }
+    match (nr, kind(args[0])) {
+        (_, Kind::File) => uc.gregs.rax = pieces(live, nr, args) as u64,
+        (_, Kind::Messages) => assisted(live, nr, args, DATAGRAM_BYTES, uc),
+        (nr::READV | nr::WRITEV, _) => parts::start(live, Part::Vector, nr, args, &mut uc.gregs),
+        _ => assisted(live, nr, args, window_bytes, uc),
+    }
+}
+
+/// A transfer between a file and more memory than may be resident at once. As in the kernel, no signal interrupts it.
+fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
+    let [fd, buf, len, offset, _, flags] = args;
+    let one = match nr {
+        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset), false),
+        nr::READV => (nr::READ, false),
+        nr::WRITEV => (nr::WRITE, false),
+        nr::PREADV => (nr::PREAD64, true),
+        nr::PWRITEV => (nr::PWRITE64, true),
+        // With flags, or at the file's own position, which these calls name -1.
+        nr::PREADV2 if flags == 0 => {
+            (if offset as isize == -1 { nr::READ } else { nr::PREAD64 }, offset as isize != -1)
+        }
+        nr::PWRITEV2 if flags == 0 => {
+            (if offset as isize == -1 { nr::WRITE } else { nr::PWRITE64 }, offset as isize != -1)
+        }
+        _ => return EOPNOTSUPP,
+    };
+    if len > IOV_MAX {
+        return EINVAL;
+    }
+    let mut done = 0usize;
+    for i in 0..len {
+        let Some(iov) = pins::read::<16>(live, buf + i * 16) else {
+            return if done > 0 { done as isize } else { EFAULT };
+        };
+        let (base, len) = (word(&iov, 0), word(&iov, 8).min(MAX_RW_COUNT - done));
+        let value = piece(live, one.0, fd, base, len, one.1.then_some(offset + done), done > 0);
+        if value < 0 {
+            return if done > 0 { done as isize } else { value };
+        }
+        done += value as usize;
+        if value as usize != word(&iov, 8) {
+            break;
+        }
+    }
+    done as isize
+}
+
+/// One buffer of [`pieces`]; `goes_on`: others came before it.
+fn piece(
+    live: &'static Live,
+    nr: usize,
+    fd: usize,
+    buf: usize,
+    len: usize,
+    offset: Option<usize>,
+    goes_on: bool,
+) -> isize {
+    let window = live.window_bytes();
+    let mut done = 0;
+    while done < len {
+        let (at, part) = (buf + done, window.min(len - done));
+        let pinned = live.with(move |cx| {
+            let mut pins = CallPins::new(live);
+            match pins.pin(cx, at, part) {
+                Ok(()) => Some(pins.number()),
+                Err(_) => {
+                    pins.release();
+                    None
+                }
+            }
+        });
+        let Some(pin) = pinned else { return if done > 0 { done as isize } else { EIO } };
+        // The file may be slow: nobody must wait for this thread meanwhile.
+        live.contexts.assert_outside();
+        // SAFETY: the program's own call, on a part of its buffer.
+        let call = || unsafe { gate::call(nr, fd, at, part, offset.map_or(0, |o| o + done), 0, 0) };
+        // The kernel cuts a write at the limit of file size, and raises a signal only where nothing of it fits.
+        let is_cut = |value: &isize| *value == EFBIG;
+        let value = if goes_on || done > 0 { without_sigxfsz(call, is_cut) } else { call() };
+        live.pager.pins.release(pin);
+        match value {
+            n if n < 0 => return if done > 0 { done as isize } else { n },
+            n => done += n as usize,
+        }
+        if (value as usize) < part {
+            break;
+        }
+    }
+    done as isize
+}

@@ -1,0 +1,135 @@
+//! Ranges that a forked child is not to have as they are: empty (`MADV_WIPEONFORK`), or not at all (`MADV_DONTFORK`).
+use outswap_core::lock::SpinLock;
+use outswap_core::units::PageNo;
+use outswap_sys::os;
+
+/// Ranges that a forked child finds empty (`MADV_WIPEONFORK`) or does not have (`MADV_DONTFORK`).
+const WIPES: usize = 64;
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wipe {
+    /// First page.
+    pub first: u32,
+    /// Pages; 0 for none.
+    pub count: u32,
+    /// Not only empty, but not mapped.
+    pub gone: bool,
+}
+
+/// All of them. As many as there is room for; what is not remembered, a child gets.
+pub struct Wipes(SpinLock<[Wipe; WIPES]>);
+
+impl Default for Wipes {
+    fn default() -> Wipes {
+        Wipes(SpinLock::new([Wipe::default(); WIPES]))
+    }
+}
+
+impl Wipes {
+    /// Remembers a range that forked children find empty, or `gone`. False where there is no room.
+    pub fn add(&self, first: PageNo, count: u32, gone: bool) -> bool {
+        let mut wipes = self.0.lock(os::wait_a_little);
+        match wipes.iter_mut().find(|w| w.count == 0) {
+            Some(free) => {
+                *free = Wipe { first: first.0, count, gone };
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Pages of the ranges that children find empty.
+    pub fn pages(&self) -> u64 {
+        self.0.lock(os::wait_a_little).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
+    }
+
+    /// The first part of a range that children find empty, or do not have (true).
+    pub fn next(&self, first: u32, end: u32) -> Option<(PageNo, u32, bool)> {
+        let wipes = self.0.lock(os::wait_a_little);
+        let in_range = |w: &&Wipe| w.count > 0 && w.first < end && w.first + w.count > first;
+        let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
+        let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
+        Some((PageNo(from), to - from, wipe.gone))
+    }
+
+    /// Forgets a range: it is unmapped, or children are to get it after all. What overlaps it is cut.
+    pub fn forget(&self, first: PageNo, count: u32) {
+        let (start, end) = (first.0, first.0 + count);
+        let mut wipes = self.0.lock(os::wait_a_little);
+        for i in 0..WIPES {
+            let Wipe { first, count, gone } = wipes[i];
+            let last = first + count;
+            if count == 0 || first >= end || last <= start {
+                continue;
+            }
+            wipes[i].count = start.saturating_sub(first);
+            if last > end {
+                let rest = Wipe { first: end, count: last - end, gone };
+                // Cutting a hole makes two of one; with all places taken, a child gets the rest after all.
+                let place = if wipes[i].count == 0 { Some(i) } else { wipes.iter().position(|w| w.count == 0) };
+                if let Some(place) = place {
+                    wipes[place] = rest;
+                }
+            }
+        }
+    }
+
+    /// All of them at once.
+    pub fn all(&self) -> impl Iterator<Item = Wipe> {
+        let all = *self.0.lock(os::wait_a_little);
+        all.into_iter().filter(|wipe| wipe.count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(wipes: &Wipes) -> Vec<(u32, u32, bool)> {
+        let mut all: Vec<_> = wipes.all().map(|w| (w.first, w.count, w.gone)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn what_is_forgotten_is_cut_out() {
+        let wipes = Wipes::default();
+        assert!(wipes.add(PageNo(100), 50, false) && wipes.add(PageNo(200), 10, true));
+        wipes.forget(PageNo(0), 100);
+        wipes.forget(PageNo(150), 50);
+        assert_eq!(list(&wipes), [(100, 50, false), (200, 10, true)], "neighbours stay");
+        wipes.forget(PageNo(120), 10);
+        assert_eq!(list(&wipes), [(100, 20, false), (130, 20, false), (200, 10, true)]);
+        wipes.forget(PageNo(90), 15);
+        wipes.forget(PageNo(145), 56);
+        assert_eq!(list(&wipes), [(105, 15, false), (130, 15, false), (201, 9, true)]);
+        assert_eq!(wipes.pages(), 30, "what a child does not have at all is not held");
+        wipes.forget(PageNo(0), 1000);
+        assert_eq!(list(&wipes), []);
+    }
+
+    #[test]
+    fn parts_of_a_range_are_found_in_ascending_order() {
+        let wipes = Wipes::default();
+        assert!(wipes.add(PageNo(50), 10, true) && wipes.add(PageNo(10), 20, false));
+        assert_eq!(wipes.next(0, 100), Some((PageNo(10), 20, false)));
+        assert_eq!(wipes.next(15, 20), Some((PageNo(15), 5, false)));
+        assert_eq!(wipes.next(30, 55), Some((PageNo(50), 5, true)));
+        assert_eq!(wipes.next(30, 50), None);
+        assert_eq!(wipes.next(60, 100), None);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let wipes = Wipes::default();
+        (0..WIPES as u32).for_each(|i| assert!(wipes.add(PageNo(i * 10), 9, false)));
+        assert!(!wipes.add(PageNo(100_000), 1, false));
+        // The rest of a range that is cut in two has no place either.
+        wipes.forget(PageNo(4), 1);
+        assert_eq!(list(&wipes)[0], (0, 4, false));
+        assert_eq!(wipes.pages(), WIPES as u64 * 9 - 5);
+        wipes.forget(PageNo(10), 9);
+        assert!(wipes.add(PageNo(100_000), 1, false));
+    }
+}
