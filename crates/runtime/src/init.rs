@@ -4,7 +4,7 @@ use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::live::{self, Live};
-use crate::machine::{Hooks, LiveMachine};
+use crate::machine::{Hooks, LiveMachine, LivePager};
 use crate::source::Source;
 use crate::{
     arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
@@ -30,6 +30,8 @@ static STATE: AtomicU32 = AtomicU32::new(0);
 
 /// Slots: 256 GiB of swap space.
 const SLOTS: usize = 1 << 26;
+/// Bytes of a batch.
+const BATCH_BYTES: usize = BLOCK_PAGES * PAGE_BYTES;
 /// Batches of a large managed range: 4 GiB of frames.
 const BATCHES: usize = 1 << 14;
 const MAPPINGS: usize = 1 << 18;
@@ -259,45 +261,10 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
-    let stage_bytes = BATCHES.min(arena_bytes / 8 / (BLOCK_PAGES * PAGE_BYTES)) * BLOCK_PAGES * PAGE_BYTES;
-
-    let machine = LiveMachine::new(control, HOOKS);
+    let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
     let min_fd = CONTROL_FD.load(Relaxed) + 2;
-    machine.arena_bytes.store(arena_bytes, Relaxed);
-    open_source(control, &machine, min_fd)?;
-    let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
-    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
-    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
-        // SAFETY: an advice that drops nothing.
-        let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
-    }
-    machine.stage.store(stage, Relaxed);
-    let record = charge::take_record(control, os::getpid());
-    record.fault_source.store(machine.source.load(Relaxed), Relaxed);
-    machine.record.store(record as *const _ as *mut _, Release);
-
-    let (mut seed, mut place) = ([0u8; 8], [0u8; 8]);
-    os::getrandom(&mut seed)
-        .and_then(|_| os::getrandom(&mut place))
-        .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
-    let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
-    let config = Config {
-        pages: (arena_bytes / PAGE_BYTES) as u32,
-        slots,
-        batches: stage_bytes / (BLOCK_PAGES * PAGE_BYTES),
-        pins: PINS,
-        mappings: MAPPINGS,
-        seed: u64::from_le_bytes(seed),
-        folios: true,
-    };
-    let store = make_store(control, slots, min_fd)?;
-    if store.file_error().is_some() {
-        control.post_once(Once::NoFile);
-    }
-    let pager = Pager::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
-    if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
-        pager.set_bottom(bottom(u64::from_le_bytes(place), config.pages));
-    }
+    let machine = make_machine(control, arena_bytes, stage_bytes, min_fd)?;
+    let pager = make_pager(control, machine, arena_bytes, stage_bytes, min_fd)?;
     gate::build(|pin| pager.pins.owner_word(pin).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
@@ -317,17 +284,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         live.dispositions.set(signal, action);
     }
     threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
-    let code = code::find();
-    let known = Known {
-        library: code.library.get(),
-        all: code.all.get(),
-        fds: live.fds.0..=live.fds.1,
-        keep_malloc: control.config.keep_malloc != 0,
-    };
-    // Without both filters nothing may be managed: a fork that nobody notices would give the child wrong data. A chain of a
-    // few hundred execs ends here, because filters add up.
-    let filtered = if range_is_trapped() { Ok(()) } else { filter::install_range(gate(), GATE_CODE_BYTES) };
-    if let Err(e) = filtered.and_then(|()| filter::install_process(&known)) {
+    if let Err(e) = install_filters(live) {
         signals::uninstall(&handlers);
         control.fold(live.record(), os::getpid());
         return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
@@ -338,6 +295,77 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     charge::measure(live);
     charge::refresh(live);
     Ok(())
+}
+
+/// Opens the fault source, reserves the batches, and takes a record of the control block.
+fn make_machine(
+    control: &'static Control,
+    arena_bytes: usize,
+    stage_bytes: usize,
+    min_fd: i32,
+) -> Result<LiveMachine, SetupError> {
+    let machine = LiveMachine::new(control, HOOKS);
+    machine.arena_bytes.store(arena_bytes, Relaxed);
+    open_source(control, &machine, min_fd)?;
+    let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
+    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
+    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
+    }
+    machine.stage.store(stage, Relaxed);
+    let record = charge::take_record(control, os::getpid());
+    record.fault_source.store(machine.source.load(Relaxed), Relaxed);
+    machine.record.store(record as *const _ as *mut _, Release);
+    Ok(machine)
+}
+
+/// Opens the store, and reserves the tables over both.
+fn make_pager(
+    control: &'static Control,
+    machine: LiveMachine,
+    arena_bytes: usize,
+    stage_bytes: usize,
+    min_fd: i32,
+) -> Result<LivePager, SetupError> {
+    let (mut seed, mut place) = ([0u8; 8], [0u8; 8]);
+    os::getrandom(&mut seed)
+        .and_then(|_| os::getrandom(&mut place))
+        .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
+    let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
+    let config = Config {
+        pages: (arena_bytes / PAGE_BYTES) as u32,
+        slots,
+        batches: stage_bytes / BATCH_BYTES,
+        pins: PINS,
+        mappings: MAPPINGS,
+        seed: u64::from_le_bytes(seed),
+        folios: true,
+    };
+    let store = make_store(control, slots, min_fd)?;
+    if store.file_error().is_some() {
+        control.post_once(Once::NoFile);
+    }
+    let pager = Pager::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
+    if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
+        pager.set_bottom(bottom(u64::from_le_bytes(place), config.pages));
+    }
+    Ok(pager)
+}
+
+/// Installs both filters. Without both nothing may be managed: a fork that nobody notices would give the child wrong data. A
+/// chain of a few hundred execs ends here, because filters add up.
+fn install_filters(live: &Live) -> outswap_sys::Result<()> {
+    let code = code::find();
+    if !range_is_trapped() {
+        filter::install_range(gate(), GATE_CODE_BYTES)?;
+    }
+    filter::install_process(&Known {
+        library: code.library.get(),
+        all: code.all.get(),
+        fds: live.fds.0..=live.fds.1,
+        keep_malloc: live.control.config.keep_malloc != 0,
+    })
 }
 
 /// Where the first mappings lie: somewhere in the first eighth of a managed range of so many pages, so that their addresses

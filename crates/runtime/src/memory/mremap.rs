@@ -27,6 +27,63 @@ fn may_grow(live: &Live, vma: &Vma, pages: u32) -> bool {
     rlimits::allow(live, pages as u64, data as u64)
 }
 
+/// What is asked for a range of managed memory. All pages are the program's.
+struct Request {
+    first: PageNo,
+    /// How many pages it has, and is to have.
+    old: u32,
+    new: u32,
+    flags: usize,
+    new_addr: usize,
+}
+
+impl Request {
+    /// Makes of a call's arguments what they ask for.
+    ///
+    /// # Errors
+    /// The kernel's for what it refuses whatever is mapped.
+    fn of([addr, old_len, new_len, flags, new_addr, _]: [usize; 6]) -> Result<Request, isize> {
+        if flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) != 0
+            || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 && flags & MREMAP_MAYMOVE == 0
+            || !addr.is_multiple_of(PAGE_BYTES)
+            || new_len == 0
+            || flags & MREMAP_FIXED != 0 && !new_addr.is_multiple_of(PAGE_BYTES)
+        {
+            return Err(EINVAL);
+        }
+        // What wraps to no length is one; what is too long lies in no mapping, or fits nowhere.
+        if whole_pages(new_len) == 0 || new_len > TASK_SIZE {
+            return Err(EINVAL);
+        }
+        let old = pages(whole_pages(old_len)).ok_or(EFAULT)?;
+        let new = pages(new_len).ok_or(ENOMEM)?;
+        if flags & MREMAP_FIXED != 0 && !in_user_space(new_addr, new_len) {
+            return Err(EINVAL);
+        }
+        if flags & MREMAP_DONTUNMAP != 0 && old != new {
+            return Err(EINVAL);
+        }
+        let (old_bytes, new_bytes) = (old as usize * PAGE_BYTES, new as usize * PAGE_BYTES);
+        if flags & MREMAP_FIXED != 0
+            && addr < new_addr.saturating_add(new_bytes)
+            && new_addr < addr.saturating_add(old_bytes)
+        {
+            return Err(EINVAL);
+        }
+        Ok(Request { first: page_of(addr), old, new, flags, new_addr })
+    }
+
+    fn new_bytes(&self) -> usize {
+        self.new as usize * PAGE_BYTES
+    }
+    fn is_fixed(&self) -> bool {
+        self.flags & MREMAP_FIXED != 0
+    }
+    fn keeps_old(&self) -> bool {
+        self.flags & MREMAP_DONTUNMAP != 0
+    }
+}
+
 /// `mremap`.
 pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr, _]: [usize; 6]) -> isize {
     let args = [addr, old_len, new_len, flags, new_addr, 0];
@@ -35,106 +92,104 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         // Another mapping is to be moved over managed memory: no program is known to do that, and refusing is safe.
         return if to_arena { EINVAL } else { pass(nr::MREMAP, args) };
     }
-    if flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) != 0
-        || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 && flags & MREMAP_MAYMOVE == 0
-        || !addr.is_multiple_of(PAGE_BYTES)
-        || new_len == 0
-        || flags & MREMAP_FIXED != 0 && !new_addr.is_multiple_of(PAGE_BYTES)
-    {
-        return EINVAL;
-    }
-    // What wraps to no length is one; what is too long lies in no mapping, or fits nowhere.
-    if whole_pages(new_len) == 0 || new_len > TASK_SIZE {
-        return EINVAL;
-    }
-    let Some(old) = pages(whole_pages(old_len)) else { return EFAULT };
-    let Some(new) = pages(new_len) else { return ENOMEM };
-    if flags & MREMAP_FIXED != 0 && !in_user_space(new_addr, new_len) {
-        return EINVAL;
-    }
-    if flags & MREMAP_DONTUNMAP != 0 && old != new {
-        return EINVAL;
-    }
-    let (old_bytes, new_bytes) = (old as usize * PAGE_BYTES, new as usize * PAGE_BYTES);
-    if flags & MREMAP_FIXED != 0
-        && addr < new_addr.saturating_add(new_bytes)
-        && new_addr < addr.saturating_add(old_bytes)
-    {
-        return EINVAL;
-    }
-    let first = page_of(addr);
+    let asked = match Request::of(args) {
+        Ok(asked) => asked,
+        Err(error) => return error,
+    };
     let _call = live.pager.begin_call();
-    let Some(mut vma) = live.pager.find(first) else { return EFAULT };
+    let Some(vma) = live.pager.find(asked.first) else { return EFAULT };
     if vma.foreign {
         return mremap_foreign(live, vma, args);
     }
-    // What the runtime holds for itself divides no mapping of the program's.
+    let vma = whole_mapping(live, vma, &asked);
+    // Zero pages of a private mapping cannot be duplicated.
+    if asked.old == 0 {
+        return EINVAL;
+    }
+    if asked.old > vma.end() - asked.first.0 {
+        return EFAULT;
+    }
+    let growth = if asked.keeps_old() { asked.new } else { asked.new.saturating_sub(asked.old) };
+    if !may_grow(live, &vma, growth) {
+        return ENOMEM;
+    }
+    if !asked.is_fixed() && !asked.keeps_old() {
+        if let Some(result) = in_place(live, cx, &asked, &vma) {
+            return result;
+        }
+    }
+    if asked.is_fixed() && !to_arena {
+        return move_out(live, cx, &asked, vma);
+    }
+    match target(live, &asked) {
+        Some(target) => relocate(live, cx, &asked, &vma, target),
+        None => ENOMEM,
+    }
+}
+
+/// The mapping as the program knows it: what the runtime holds for itself divides none of the program's.
+fn whole_mapping(live: &Live, mut vma: Vma, asked: &Request) -> Vma {
     while let Some(next) = live.pager.find(PageNo(vma.end())) {
         let alike = Vma { kept: vma.kept, private: vma.private, first: vma.first, count: vma.count, ..next } == vma;
-        if first.0.saturating_add(old) < vma.end() || !alike {
+        if asked.first.0.saturating_add(asked.old) < vma.end() || !alike {
             break;
         }
         vma.count += next.count;
     }
-    // Zero pages of a private mapping cannot be duplicated.
-    if old == 0 {
-        return EINVAL;
+    vma
+}
+
+/// Shrinks a mapping, or lets it grow where it is. `None` where it has to move.
+fn in_place(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma) -> Option<isize> {
+    let &Request { first, old, new, flags, .. } = asked;
+    let addr = address(first);
+    if new <= old {
+        if new < old && !unmap(live, first.plus(new as usize), old - new) {
+            return Some(ENOMEM);
+        }
+        return Some(addr as isize);
     }
-    if old > vma.end() - first.0 {
-        return EFAULT;
-    }
-    let growth = if flags & MREMAP_DONTUNMAP != 0 { new } else { new.saturating_sub(old) };
-    if !may_grow(live, &vma, growth) {
-        return ENOMEM;
-    }
-    if flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
-        if new <= old {
-            if new < old && !unmap(live, first.plus(new as usize), old - new) {
-                return ENOMEM;
+    let (tail, extra) = (first.plus(old as usize), new - old);
+    if first.0 + old == vma.end() && live.is_managed(addr, asked.new_bytes()) && live.pager.is_free(tail, extra) {
+        return Some(match live.pager.map(tail, extra, vma.prot, false) {
+            true if vma.on_fault => {
+                mlock_on_fault(live, tail, extra);
+                addr as isize
             }
-            return addr as isize;
-        }
-        let (tail, extra) = (first.plus(old as usize), new - old);
-        if first.0 + old == vma.end() && live.is_managed(addr, new_bytes) && live.pager.is_free(tail, extra) {
-            return match live.pager.map(tail, extra, vma.prot, false) {
-                true if vma.on_fault => {
-                    mlock_on_fault(live, tail, extra);
-                    addr as isize
-                }
-                true if vma.locked && !mlock_range(live, cx, tail, extra) => {
-                    live.pager.unmap(tail, extra);
-                    EAGAIN
-                }
-                true => addr as isize,
-                false => ENOMEM,
-            };
-        }
-        if flags & MREMAP_MAYMOVE == 0 {
-            return ENOMEM;
-        }
+            true if vma.locked && !mlock_range(live, cx, tail, extra) => {
+                live.pager.unmap(tail, extra);
+                EAGAIN
+            }
+            true => addr as isize,
+            false => ENOMEM,
+        });
     }
-    let target = if flags & MREMAP_FIXED != 0 {
-        if !live.is_managed(new_addr, new_bytes) {
-            return if to_arena { ENOMEM } else { move_out(live, cx, first, old, new, vma, flags, new_addr) };
-        }
-        if !unmap(live, page_of(new_addr), new) {
-            return ENOMEM;
-        }
-        page_of(new_addr)
-    } else {
-        match live.pager.gap(new, alignment(new)) {
-            Some(target) => target,
-            None => return ENOMEM,
-        }
-    };
+    (flags & MREMAP_MAYMOVE == 0).then_some(ENOMEM)
+}
+
+/// Where in managed memory a mapping moves to: the place asked for, once nothing is there, or one that is free.
+fn target(live: &Live, asked: &Request) -> Option<PageNo> {
+    if !asked.is_fixed() {
+        return live.pager.gap(asked.new, alignment(asked.new));
+    }
+    let is_ours = live.is_managed(asked.new_addr, asked.new_bytes());
+    (is_ours && unmap(live, page_of(asked.new_addr), asked.new)).then(|| page_of(asked.new_addr))
+}
+
+/// Moves a mapping within managed memory. What cannot go leaves everything as it was.
+fn relocate(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma, target: PageNo) -> isize {
+    let &Request { first, old, new, .. } = asked;
     if !live.pager.map(target, new, Prot::READ_WRITE, false) {
         return ENOMEM;
     }
     let moved = old.min(new);
-    if vma.prot != Prot::READ_WRITE {
-        live.pager.protect(first, old, Prot::READ_WRITE);
-    }
-    if vma.locked && !munlock_vma(live, &Vma { first, count: old, ..vma }) {
+    let protect = |first: PageNo, count: u32, prot: Prot| {
+        if vma.prot != Prot::READ_WRITE {
+            live.pager.protect(first, count, prot);
+        }
+    };
+    protect(first, old, Prot::READ_WRITE);
+    if vma.locked && !munlock_vma(live, &Vma { first, count: old, ..*vma }) {
         live.pager.unmap(target, new);
         return ENOMEM;
     }
@@ -142,29 +197,25 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     if done < moved {
         let back = live.pager.move_pages(target, first, done, cx);
         assert!(back == done, "pages can go back to where they came from");
-        if vma.prot != Prot::READ_WRITE {
-            live.pager.protect(first, old, vma.prot);
-        }
-        mlock_like(live, cx, &vma, first, old);
+        protect(first, old, vma.prot);
+        mlock_like(live, cx, vma, first, old);
         live.pager.unmap(target, new);
         return ENOMEM;
     }
-    if vma.prot != Prot::READ_WRITE {
-        live.pager.protect(target, new, vma.prot);
-    }
-    mlock_like(live, cx, &vma, target, new);
+    protect(target, new, vma.prot);
+    mlock_like(live, cx, vma, target, new);
     move_wipes(live, cx, first, target, moved);
-    if flags & MREMAP_DONTUNMAP == 0 {
+    if asked.keeps_old() {
+        protect(first, old, vma.prot);
+    } else {
         unmap(live, first, old);
-    } else if vma.prot != Prot::READ_WRITE {
-        live.pager.protect(first, old, vma.prot);
     }
     address(target) as isize
 }
 
 /// Moves managed memory to a fixed address outside the managed range: it leaves management.
-#[allow(clippy::too_many_arguments)]
-fn move_out(live: &Live, cx: &mut Cx, first: PageNo, old: u32, new: u32, vma: Vma, flags: usize, to: usize) -> isize {
+fn move_out(live: &Live, cx: &mut Cx, asked: &Request, vma: Vma) -> isize {
+    let &Request { first, old, new, new_addr: to, .. } = asked;
     let map_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     let at = pass(nr::MMAP, [to, new as usize * PAGE_BYTES, PROT_READ | PROT_WRITE, map_flags, usize::MAX, 0]);
     if at as usize != to {
@@ -188,10 +239,10 @@ fn move_out(live: &Live, cx: &mut Cx, first: PageNo, old: u32, new: u32, vma: Vm
     if vma.prot != Prot::READ_WRITE {
         pass(nr::MPROTECT, [to, new as usize * PAGE_BYTES, vma.prot.0 as usize, 0, 0, 0]);
     }
-    if flags & MREMAP_DONTUNMAP == 0 {
-        unmap(live, first, old);
-    } else {
+    if asked.keeps_old() {
         live.pager.discard(first, old);
+    } else {
+        unmap(live, first, old);
     }
     to as isize
 }
@@ -232,4 +283,51 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
         live.pager.unmap(first.plus(new as usize), old - new);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::ARENA;
+
+    fn of(old_len: usize, new_len: usize, flags: usize, new_addr: usize) -> Result<(u32, u32), isize> {
+        Request::of([ARENA, old_len, new_len, flags, new_addr, 0]).map(|asked| (asked.old, asked.new))
+    }
+
+    #[test]
+    fn lengths_are_in_whole_pages() {
+        assert_eq!(of(1, 4097, 0, 0), Ok((1, 2)));
+        assert_eq!(of(0, 4096, MREMAP_MAYMOVE, 0), Ok((0, 1)), "refused once it is known what is mapped");
+        assert_eq!(of(1, 0, 0, 0), Err(EINVAL));
+        assert_eq!(of(usize::MAX, 1, 0, 0), Ok((0, 1)), "wraps as in the kernel");
+        assert_eq!(of(1, usize::MAX, 0, 0), Err(EINVAL));
+        assert_eq!(of(1, TASK_SIZE + 1, 0, 0), Err(EINVAL));
+        assert_eq!(of(usize::MAX / 2, 1, 0, 0), Err(EFAULT));
+    }
+
+    #[test]
+    fn flags_go_together_as_in_the_kernel() {
+        let (may_move, fixed, dont_unmap) = (MREMAP_MAYMOVE, MREMAP_FIXED, MREMAP_DONTUNMAP);
+        let elsewhere = ARENA + (1 << 20);
+        assert_eq!(of(4096, 4096, 8, 0), Err(EINVAL));
+        assert_eq!(of(4096, 4096, fixed, elsewhere), Err(EINVAL));
+        assert_eq!(of(4096, 4096, dont_unmap, 0), Err(EINVAL));
+        assert_eq!(of(4096, 4096, may_move | dont_unmap, 0), Ok((1, 1)));
+        assert_eq!(of(4096, 8192, may_move | dont_unmap, 0), Err(EINVAL));
+        assert_eq!(of(4096, 8192, may_move | fixed, elsewhere), Ok((1, 2)));
+        assert_eq!(of(4096, 8192, may_move | fixed, elsewhere + 1), Err(EINVAL));
+        assert_eq!(of(4096, 8192, may_move | fixed, TASK_SIZE), Err(EINVAL));
+        let asked = Request::of([ARENA + 1, 4096, 4096, 0, 0, 0]);
+        assert!(asked.is_err_and(|error| error == EINVAL));
+    }
+
+    #[test]
+    fn nothing_moves_over_itself() {
+        let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+        assert_eq!(of(8192, 4096, flags, ARENA + 4096), Err(EINVAL));
+        assert_eq!(of(4096, 8192, flags, ARENA - 4096), Err(EINVAL));
+        assert_eq!(of(8192, 4096, flags, ARENA), Err(EINVAL));
+        assert_eq!(of(8192, 4096, flags, ARENA + 8192), Ok((2, 1)));
+        assert_eq!(of(4096, 4096, flags, ARENA - 4096), Ok((1, 1)));
+    }
 }

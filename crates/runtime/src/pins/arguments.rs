@@ -18,6 +18,12 @@ pub const NAME_MAX_BYTES: usize = 128;
 /// See [`NAME_MAX_BYTES`].
 pub const CONTROL_MAX_BYTES: usize = 1 << 20;
 
+/// Elements of an array, bytes of a buffer that says its own length, and words of a set of descriptors, as far as they are looked
+/// at: more than any call takes.
+const ELEMENTS_MAX: usize = 1 << 20;
+const SIZED_MAX_BYTES: usize = 1 << 20;
+const FD_SET_MAX_WORDS: usize = 1 << 14;
+
 impl CallPins<'_> {
     fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
         if !in_arena(addr) {
@@ -97,53 +103,23 @@ impl CallPins<'_> {
             }
             return Ok(());
         };
-        const MSG_WAITALL: usize = 0x100;
-        let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
         let pointers = calls::pointers_of(call.nr, args);
-        for (i, spec) in call.args.iter().enumerate() {
-            if pointers & 1 << i == 0 {
-                continue;
-            }
+        for (i, spec) in call.args.iter().enumerate().filter(|(i, _)| pointers & 1 << i != 0) {
             let at = args[i];
             match *spec {
                 Arg::No => {}
-                Arg::Buf(k) => {
-                    let len = &mut args[k as usize];
-                    if matches!(call.nr, nr::SENDTO | nr::RECVFROM) {
-                        // Sockets take any length for the largest.
-                        *len = (*len).min(MAX_RW_COUNT);
-                    } else if is_refused(at, *len) {
-                        // The kernel refuses this length; cut, it would not.
-                        continue;
-                    }
-                    // Who waits for all of it takes less for the end of the connection.
-                    if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
-                        *len = (*len).min(window_bytes);
-                    }
-                    let len = self.reachable(at, *len);
-                    self.pin(cx, at, len)?;
-                }
+                Arg::Buf(k) => self.buffer(cx, call, at, args, k as usize, window_bytes)?,
                 Arg::Message(k) => self.pin(cx, at, args[k as usize].saturating_add(8))?,
                 Arg::Each(k, bytes) => {
                     // Some calls take an int here, whose upper half says nothing.
-                    let count = (args[k as usize] as u32 as usize).min(1 << 20);
+                    let count = (args[k as usize] as u32 as usize).min(ELEMENTS_MAX);
                     self.pin(cx, at, count * bytes as usize)?;
                 }
                 Arg::N(bytes) => self.pin(cx, at, bytes as usize)?,
                 Arg::Str => self.string(cx, at)?,
                 Arg::Iov(k) => {
-                    let mut limit = call.transfer.then_some(window_bytes);
-                    let count = args[k as usize];
-                    let usable = self.vector(cx, at, count, &mut limit)?;
-                    // One element at least goes out whole, however long: the call would do nothing otherwise.
-                    if usable == 0 && count > 0 {
-                        if let Some(iov) = self.read::<Iovec>(cx, at) {
-                            self.pin(cx, iov.base, self.reachable(iov.base, iov.len))?;
-                        }
-                    }
-                    if call.transfer && usable < count {
-                        args[k as usize] = usable.max(1);
-                    }
+                    let limit = call.transfer.then_some(window_bytes);
+                    self.buffers(cx, at, &mut args[k as usize], limit)?;
                 }
                 Arg::Msg => self.message(cx, at)?,
                 Arg::Mmsg(k) => {
@@ -154,10 +130,13 @@ impl CallPins<'_> {
                 }
                 Arg::SizedBy(k) => {
                     if let Some(len) = self.read::<u32>(cx, args[k as usize]) {
-                        self.pin(cx, at, (len as usize).min(1 << 20))?;
+                        self.pin(cx, at, (len as usize).min(SIZED_MAX_BYTES))?;
                     }
                 }
-                Arg::FdSet(k) => self.pin(cx, at, (args[k as usize] as u32 as usize).div_ceil(64).min(1 << 14) * 8)?,
+                Arg::FdSet(k) => {
+                    let words = (args[k as usize] as u32 as usize).div_ceil(64);
+                    self.pin(cx, at, words.min(FD_SET_MAX_WORDS) * 8)?;
+                }
                 Arg::Forever(bytes) => {
                     self.pin(cx, at, bytes as usize)?;
                     if in_arena(at) {
@@ -168,6 +147,49 @@ impl CallPins<'_> {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A buffer whose length is argument `k`, which is cut where the call may do less than was asked.
+    fn buffer(
+        &mut self,
+        cx: &mut Cx,
+        call: &Call,
+        at: usize,
+        args: &mut [usize; 6],
+        k: usize,
+        window_bytes: usize,
+    ) -> Result<(), Fault> {
+        const MSG_WAITALL: usize = 0x100;
+        let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
+        let len = &mut args[k];
+        if matches!(call.nr, nr::SENDTO | nr::RECVFROM) {
+            // Sockets take any length for the largest.
+            *len = (*len).min(MAX_RW_COUNT);
+        } else if is_refused(at, *len) {
+            // The kernel refuses this length; cut, it would not.
+            return Ok(());
+        }
+        // Who waits for all of it takes less for the end of the connection.
+        if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
+            *len = (*len).min(window_bytes);
+        }
+        let len = self.reachable(at, *len);
+        self.pin(cx, at, len)
+    }
+
+    /// The buffers of a vector, whose number is cut to those that fit `limit`.
+    fn buffers(&mut self, cx: &mut Cx, at: usize, count: &mut usize, limit: Option<usize>) -> Result<(), Fault> {
+        let usable = self.vector(cx, at, *count, &mut { limit })?;
+        // One element at least goes out whole, however long: the call would do nothing otherwise.
+        if usable == 0 && *count > 0 {
+            if let Some(iov) = self.read::<Iovec>(cx, at) {
+                self.pin(cx, iov.base, self.reachable(iov.base, iov.len))?;
+            }
+        }
+        if limit.is_some() && usable < *count {
+            *count = usable.max(1);
         }
         Ok(())
     }
