@@ -2,6 +2,7 @@
 //! limit, and what follows from that for the pool, for transfers and for what is held in memory.
 //!
 //! Numbers go in and come out; what they are measured from is in [`crate::charge`].
+use crate::limits::{PINNED_MIN_BYTES, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use outswap_core::units::PAGE_BYTES;
 
@@ -33,10 +34,6 @@ pub struct State {
     /// The next record to be looked at more closely.
     pub closer_look: AtomicUsize,
 }
-
-/// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in
-/// progress could not all have their pages.
-pub const MIN_RESIDENT_PAGES: u64 = 64;
 
 /// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, and at most.
 pub const SHARE_START: i64 = 4;
@@ -116,13 +113,12 @@ pub fn watermarks(limit_pages: u64) -> (u64, u64) {
 
 /// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB.
 pub fn window_bytes(limit_pages: u64) -> usize {
-    (limit_pages as usize / 8).saturating_mul(PAGE_BYTES).clamp(64 << 10, 1 << 20)
+    (limit_pages as usize / 8).saturating_mul(PAGE_BYTES).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
 }
 
 /// Managed bytes that one call may have resident: what is in use cannot be evicted, so that more would break the limit.
 pub fn pinned_max_bytes(limit_pages: u64) -> usize {
-    const LEAST_BYTES: usize = 4 << 20;
-    (limit_pages as usize / 2).saturating_mul(PAGE_BYTES).max(LEAST_BYTES)
+    (limit_pages as usize / 2).saturating_mul(PAGE_BYTES).max(PINNED_MIN_BYTES)
 }
 
 /// Whether the limit has room for so many pages that stay.

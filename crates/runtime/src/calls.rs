@@ -5,6 +5,7 @@
 //!
 //! [`pointers`] says of every call which of its arguments are pointers: what stands in the other argument registers is left
 //! over from earlier and may look like an address of anything.
+use crate::limits::CALL_NUMBERS;
 use outswap_sys::nr;
 
 /// What an argument points to.
@@ -49,9 +50,6 @@ pub struct Call {
     /// Whether pointers hide behind other memory, so that the filter cannot see them and must trap every such call.
     pub nested: bool,
 }
-
-/// Bytes made resident behind a pointer argument of a call that has no row.
-pub const DEFAULT_BYTES: u32 = 64 * 1024;
 
 macro_rules! call {
     ($name:ident, [$($arg:expr),*]) => {
@@ -258,9 +256,9 @@ pub const CALLS: &[Call] = &[
     call!(EXECVEAT, [No, Str, N(8), N(8)], nested),
 ];
 
-const fn index() -> [u8; NUMBERS] {
+const fn index() -> [u8; CALL_NUMBERS] {
     assert!(CALLS.len() < 255);
-    let mut table = [u8::MAX; NUMBERS];
+    let mut table = [u8::MAX; CALL_NUMBERS];
     let mut i = 0;
     while i < CALLS.len() {
         assert!(table[CALLS[i].nr] == u8::MAX, "one row a call");
@@ -269,8 +267,8 @@ const fn index() -> [u8; NUMBERS] {
     }
     table
 }
-const ROWS: [u8; NUMBERS] = index();
-static INDEX: [u8; NUMBERS] = ROWS;
+const ROWS: [u8; CALL_NUMBERS] = index();
+static INDEX: [u8; CALL_NUMBERS] = ROWS;
 
 /// The row of a call, if it has one.
 pub fn find(nr: usize) -> Option<&'static Call> {
@@ -498,17 +496,15 @@ const OTHERS: &[(u8, &[usize])] = &[
     (args([3, 4, 5]), &[nr::IO_PGETEVENTS]),
 ];
 
-/// Calls beyond this number are not known.
-const NUMBERS: usize = 512;
 /// In [`POINTERS`]: row so much less of [`DEPENDENT`].
 const IS_DEPENDENT: u8 = 0x40;
 /// In [`POINTERS`]: a call that is in no table.
 const UNKNOWN: u8 = u8::MAX;
 
 /// For each call its set of pointers, or its row of [`DEPENDENT`].
-static POINTERS: [u8; NUMBERS] = {
+static POINTERS: [u8; CALL_NUMBERS] = {
     assert!(DEPENDENT.len() < (UNKNOWN - IS_DEPENDENT) as usize);
-    let mut table = [UNKNOWN; NUMBERS];
+    let mut table = [UNKNOWN; CALL_NUMBERS];
     let mut i = 0;
     while i < OTHERS.len() {
         let (set, numbers) = OTHERS[i];
@@ -611,7 +607,7 @@ mod tests {
 
     #[test]
     fn every_call_is_known() {
-        for nr in 0..NUMBERS + 100 {
+        for nr in 0..CALL_NUMBERS + 100 {
             assert_eq!(pointers(nr).is_some(), is_call(nr), "{nr} {}", nr::name(nr));
             assert_eq!(nr::name(nr) != "unknown", is_call(nr), "{nr}");
         }

@@ -7,7 +7,8 @@
 //!
 //! What the tree uses is the sum of what its live processes publish, so a process that is killed takes its part with it
 //! whatever it was doing. In a run inside a run, a process publishes in both, and the tighter limit holds.
-use crate::budget::{self, MIN_RESIDENT_PAGES, Room, SHARE_START};
+use crate::budget::{self, Room, SHARE_START};
+use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
 use crate::procfs;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};

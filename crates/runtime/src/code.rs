@@ -1,8 +1,7 @@
 //! Where the code of this process lies: the process filter recognises its calls by that.
+use crate::limits::CODE_RANGES;
 use outswap_sys::os;
 
-/// Ranges of each kind at most.
-const RANGES: usize = 8;
 /// Code that lies closer together than this is one range.
 const CLOSE_BYTES: usize = 1 << 20;
 /// Code that lies farther apart than this never becomes one range, even if there are too many.
@@ -15,10 +14,10 @@ const USER_END: usize = 1 << 47;
 /// Ascending address ranges.
 #[derive(Default)]
 pub struct Ranges {
-    of: [(usize, usize); RANGES],
+    of: [(usize, usize); CODE_RANGES],
     len: usize,
     /// For each range, whether code that must not be part of any lies between it and the one before.
-    walled: [bool; RANGES],
+    walled: [bool; CODE_RANGES],
 }
 
 impl Ranges {
@@ -37,18 +36,18 @@ impl Ranges {
             self.of[last].1 = end;
             return;
         }
-        if self.len == RANGES {
+        if self.len == CODE_RANGES {
             let gap = |i: usize| match i {
-                RANGES => (walled, start - self.of[i - 1].1),
+                CODE_RANGES => (walled, start - self.of[i - 1].1),
                 _ => (self.walled[i], self.of[i].0 - self.of[i - 1].1),
             };
-            let Some((false, bytes)) = (1..=RANGES).map(gap).min() else { return };
+            let Some((false, bytes)) = (1..=CODE_RANGES).map(gap).min() else { return };
             if bytes > FAR_BYTES {
                 return;
             }
-            let joined = (1..=RANGES).find(|&i| gap(i) == (false, bytes)).expect("it was found before");
-            if joined == RANGES {
-                self.of[RANGES - 1].1 = end;
+            let joined = (1..=CODE_RANGES).find(|&i| gap(i) == (false, bytes)).expect("it was found before");
+            if joined == CODE_RANGES {
+                self.of[CODE_RANGES - 1].1 = end;
                 return;
             }
             self.of[joined - 1].1 = self.of[joined].1;
@@ -185,7 +184,7 @@ mod tests {
             let start = base + i * 0x40_0000 - (i == 5) as usize * 0x10_0000;
             ranges.add(start, start + 0x1000, i == 10 || i == 15);
         }
-        assert_eq!(ranges.get().len(), RANGES);
+        assert_eq!(ranges.get().len(), CODE_RANGES);
         for i in 0..20 {
             let start = base + i * 0x40_0000 - (i == 5) as usize * 0x10_0000;
             let holds = |at| ranges.get().iter().any(|r| r.0 <= at && at < r.1);
@@ -196,7 +195,7 @@ mod tests {
         }
         let mut apart = Ranges::default();
         (0..10).for_each(|i| apart.add((i + 1) << 40, ((i + 1) << 40) + 0x1000, i % 2 == 0));
-        assert_eq!(apart.get().len(), RANGES);
+        assert_eq!(apart.get().len(), CODE_RANGES);
         assert_eq!(apart.get()[7], (8 << 40, (8 << 40) + 0x1000), "what is far apart stays so");
     }
 

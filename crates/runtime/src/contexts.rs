@@ -6,6 +6,7 @@
 //! Work is a closure, so that nothing can hold a context longer than that, and a second one inside is refused: a thread that
 //! waited for another context, or in a call of the program's, while it has one would stop a fork for ever, and with it everybody
 //! who waits for the fork.
+use crate::limits::CONTEXT_STACK_BYTES;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::occupancy::{Occupancy, PLACES};
@@ -16,11 +17,10 @@ use outswap_sys::{PAGE_BYTES, Result, os};
 /// Scratch memory of a thread at work in the runtime.
 pub type Cx = Context<Worker>;
 
-const STACK_BYTES: usize = 96 * 1024;
 /// Scratch memory, after the stack.
 const SCRATCH_BYTES: usize = core::mem::size_of::<Cx>().next_multiple_of(PAGE_BYTES);
 /// A page without access, the stack, the scratch memory.
-const STRIDE: usize = PAGE_BYTES + STACK_BYTES + SCRATCH_BYTES;
+const STRIDE: usize = PAGE_BYTES + CONTEXT_STACK_BYTES + SCRATCH_BYTES;
 
 /// All contexts.
 pub struct Contexts {
@@ -114,7 +114,7 @@ impl Contexts {
             enter::<F, R>
         }
         self.guard(place);
-        let top = self.base.load(Acquire) + place * STRIDE + PAGE_BYTES + STACK_BYTES;
+        let top = self.base.load(Acquire) + place * STRIDE + PAGE_BYTES + CONTEXT_STACK_BYTES;
         let enter = entry(&f);
         let mut frame = Frame { f: Some(f), cx: top as *mut Cx, result: None };
         // SAFETY: the stack is reserved and ours; `enter` has the C calling convention, and the old stack pointer is kept

@@ -4,16 +4,13 @@
 //! lies on the desk is whole and refers to nothing on our part of the asking thread's stack, so it can be done also while that
 //! thread ends; one that has ended asks for nothing any more.
 use crate::contexts::{Contexts, Cx};
+use crate::limits::{DESK_BYTES, DESKS};
 use crate::{background, sharers};
 use core::cell::UnsafeCell;
 use core::mem::{ManuallyDrop, size_of};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Control;
 use outswap_sys::os;
-
-/// Requests at the same time; further ones wait.
-const DESKS: usize = 16;
-const DESK_BYTES: usize = 4096;
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;

@@ -16,18 +16,11 @@
 //! ```
 //! Where a stub returns to, and what else it needs, stands in the pin's [`CallState`], which lies wherever the kernel put it.
 use crate::layout::*;
+use crate::limits::{CALL_PINS, MESSAGE_PARTS, PINS, STUB_BYTES};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::signal::Stack;
 use outswap_sys::{PAGE_BYTES, Result, nr, os, ret};
-
-/// The last pins are never freed: each belongs to one place that clones (see [`clone_stub`]).
-const PERMANENT: usize = 64;
-
-/// Pins that calls may use.
-pub const CALL_PINS: usize = PINS - PERMANENT;
-/// Buffers of a message that goes in parts.
-pub const MESSAGE_PARTS: usize = 16;
 
 /// A call in parts, and what of it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

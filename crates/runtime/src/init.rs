@@ -3,6 +3,7 @@ use crate::contexts::Contexts;
 use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
 use crate::layout::*;
+use crate::limits::{BATCH_BYTES, BATCHES, FDS, MAPPINGS, PINS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager};
 use crate::source::Source;
@@ -14,7 +15,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering:
 use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
-use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
 
@@ -27,19 +28,6 @@ static OBJECT: AtomicUsize = AtomicUsize::new(0);
 
 /// 0: not looked at; 1: being set up; 2: set up, or nothing to do.
 static STATE: AtomicU32 = AtomicU32::new(0);
-
-/// Slots: 256 GiB of swap space.
-const SLOTS: usize = 1 << 26;
-/// Bytes of a batch.
-const BATCH_BYTES: usize = BLOCK_PAGES * PAGE_BYTES;
-/// Batches of a large managed range: 4 GiB of frames.
-const BATCHES: usize = 1 << 14;
-const MAPPINGS: usize = 1 << 18;
-/// Descriptors that the runtime keeps: the control block's two are inherited, the others follow them.
-const FDS: i32 = 64;
-/// What the store's numbers come after: the fault source's one.
-const SOURCE_FDS: i32 = 1;
-const _: () = assert!(SOURCE_FDS + outswap_store::DESCRIPTORS <= FDS);
 
 /// Why a process cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@
 //! ...    up to ARENA + 4 TiB, of which a process may use less
 //! ```
 //! Batches and tables lie wherever the kernel puts them.
+use crate::limits::{PINS, STUB_BYTES};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::PAGE_BYTES;
 
@@ -25,11 +26,6 @@ pub const ARENA_SIZES: &[usize] = &[1 << 42, 1 << 40, 1 << 38, 1 << 36, 1 << 34,
 pub const GATE_CODE_BYTES: usize = PAGE_BYTES + PINS * STUB_BYTES;
 /// Bytes of the gate in all: one page more, whose calls are trapped.
 pub const GATE_BYTES: usize = GATE_CODE_BYTES + PAGE_BYTES;
-/// Pins: calls on managed memory that may be in progress at the same time.
-pub const PINS: usize = 4096;
-/// Bytes of a stub.
-pub const STUB_BYTES: usize = 64;
-
 /// The part of the address space that gates are in, below the managed range and far from what the kernel gives out by itself.
 const GATES: usize = 0x1000_0000_0000;
 const GATES_BYTES: usize = ARENA - GATES - (1 << 32);

@@ -1,6 +1,7 @@
 //! The live machine: managed memory and batches of this process.
 //!
 //! What differs between the fault sources is in [`crate::source`]; this file holds what they share.
+use crate::limits::PROGRESS_PAGES;
 use crate::source::{Host, Source};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
@@ -90,7 +91,7 @@ impl LiveMachine {
     }
     fn installed(&self, pages: usize) {
         let before = self.installed.fetch_add(pages as u64, Relaxed);
-        if before / 64 != (before + pages as u64) / 64 {
+        if before / PROGRESS_PAGES != (before + pages as u64) / PROGRESS_PAGES {
             (self.hooks.progress)();
         }
     }

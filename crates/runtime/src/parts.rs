@@ -5,11 +5,12 @@
 use crate::contexts::Cx;
 use crate::errno::{EFAULT, EIO};
 use crate::exec;
-use crate::gate::{self, MESSAGE_PARTS, Part};
+use crate::gate::{self, Part};
+use crate::limits::{CALL_PINS, CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES};
 use crate::live::Live;
-use crate::pins::{self, CONTROL_MAX_BYTES, CallPins, NAME_MAX_BYTES};
+use crate::pins::{self, CallPins};
 use crate::stub_call::{enter, restore, run, set_arguments};
-use crate::usermem::{IOV_MAX, MAX_RW_COUNT, MSGHDR_BYTES, word};
+use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
 use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
 
@@ -46,7 +47,7 @@ pub fn finish(live: &'static Live, pin: usize, result: isize, g: &mut Gregs) {
 pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
     let pin = g.rdi as usize;
-    assert!(pin < gate::CALL_PINS, "only stubs trap back");
+    assert!(pin < CALL_PINS, "only stubs trap back");
     // SAFETY: the stub was that of a call of this thread, whose pin it still has.
     let state = unsafe { &mut *gate::state(pin) };
     let result = state.result;

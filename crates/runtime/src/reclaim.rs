@@ -5,6 +5,7 @@
 //! work when the C library's own state is in any condition.
 use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
+use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
 use crate::{charge, desk, pins, procfs, sharers, threads};
 use core::arch::asm;
@@ -21,9 +22,6 @@ static STARTING: SpinLock<()> = SpinLock::new(());
 /// The thread's stack: one, kept for the next.
 static STACK: AtomicUsize = AtomicUsize::new(0);
 
-const STACK_BYTES: usize = 64 * 1024;
-/// Steps before others are let in again (fork waits for that).
-const STEPS: usize = 8;
 /// How long the thread sleeps at most before it looks at the budget again: other processes of the tree may need room, and memory
 /// that is not managed grows without a word.
 const LOOK_NS: u64 = 50_000_000;
@@ -32,8 +30,6 @@ const LOOK_SHARED_NS: u64 = 10_000_000;
 /// The thread starts when one part in so many of the limit is used: less is not worth evicting.
 const START_SHARE: u64 = 16;
 
-/// Bytes of a pool over its limit that are given back at one look.
-const SHRINK_BYTES: u64 = 1 << 20;
 /// Looks after which pins of threads that ended inside a call are freed.
 const SWEEP_LOOKS: u32 = 16;
 
@@ -132,7 +128,7 @@ fn start() -> bool {
     const CLONE_FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
     let mut stack = STACK.load(Acquire);
     if stack == 0 {
-        let Ok(at) = os::mmap_anonymous(PAGE_BYTES + STACK_BYTES) else { return false };
+        let Ok(at) = os::mmap_anonymous(PAGE_BYTES + BACKGROUND_STACK_BYTES) else { return false };
         // SAFETY: the lowest page of a stack that nobody uses yet.
         let _ = unsafe { os::mprotect(at, PAGE_BYTES, os::PROT_NONE) };
         stack = at + PAGE_BYTES;
@@ -153,7 +149,7 @@ fn start() -> bool {
              "2:",
              main = in(reg) main as extern "C" fn() -> !,
              inlateout("rax") nr::CLONE as isize => tid,
-             in("rdi") CLONE_FLAGS, in("rsi") stack + STACK_BYTES - 64, in("rdx") THREAD.as_ptr(),
+             in("rdi") CLONE_FLAGS, in("rsi") stack + BACKGROUND_STACK_BYTES - 64, in("rdx") THREAD.as_ptr(),
              in("r10") THREAD.as_ptr(), in("r8") 0, in("r9") 0, out("rcx") _, out("r11") _);
         tid
     };
@@ -206,7 +202,7 @@ extern "C" fn main() -> ! {
         }
         let freed = live.contexts.with(|cx| {
             let mut useful = false;
-            for _ in 0..STEPS {
+            for _ in 0..RECLAIM_STEPS {
                 if free_pages(live) >= high {
                     return true;
                 }

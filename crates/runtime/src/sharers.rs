@@ -4,14 +4,12 @@
 //! Such a process can be killed at any instruction while everybody else lives on. So it never works on the runtime's tables
 //! itself ([`crate::desk`]).
 use crate::gate::Start;
+use crate::limits::SHARERS;
 use crate::stacks::Thread;
 use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_sys::{nr, os, syscall2, syscall3, syscall5};
-
-/// Processes that can share the memory at the same time; beyond that, vfork answers `EAGAIN`.
-const SHARERS: usize = 64;
 
 /// In place of a thread id: the process is being made.
 const RESERVED: u32 = u32::MAX;

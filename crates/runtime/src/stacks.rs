@@ -5,18 +5,13 @@
 //! handlers ([`crate::deliver`]).
 use crate::dispositions::OURS;
 use crate::gate::Start;
+use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
 use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
-/// Threads that can have a stack at the same time. Others are served on whatever stack they are on.
-const THREADS: usize = 4096;
-/// Bytes of a stack: two signal frames with all of the processor's state (12 KiB each), and the handlers.
-const STACK_BYTES: usize = 64 * 1024;
-/// Bytes of the stack on which a thread returns from the program's handlers: a frame, and the code that copies it there.
-const RETURN_BYTES: usize = 32 * 1024;
 /// A page without access below both.
-const STRIDE: usize = PAGE_BYTES + RETURN_BYTES + STACK_BYTES;
+const STRIDE: usize = PAGE_BYTES + RETURN_STACK_BYTES + SIGNAL_STACK_BYTES;
 /// In place of a thread id: taken, but not running yet.
 const RESERVED: i32 = -1;
 /// The smallest stack that the kernel accepts.
@@ -71,7 +66,7 @@ impl Thread {
     }
     /// The alternate stack that the kernel is told of.
     pub fn kernel_stack(&self) -> Stack {
-        Stack { sp: self.return_stack() + RETURN_BYTES, flags: 0, size: STACK_BYTES }
+        Stack { sp: self.return_stack() + RETURN_STACK_BYTES, flags: 0, size: SIGNAL_STACK_BYTES }
     }
     /// Lowest address of the stack on which the thread returns from handlers of the program's.
     pub fn return_stack(&self) -> usize {

@@ -3,19 +3,17 @@ use crate::assisted::assisted;
 use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
 use crate::layout::*;
+use crate::limits::{DATAGRAM_BYTES, IOV_MAX};
 use crate::live::Live;
 use crate::parts;
 use crate::pins::{self, CallPins};
-use crate::usermem::{IOV_MAX, MAX_RW_COUNT, MSGHDR_BYTES, word};
+use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
 use outswap_sys::nr;
 use outswap_sys::signal::{Ucontext, without_sigxfsz};
 
 /// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
 /// MSG_ERRQUEUE.
 const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
-
-/// More than a datagram holds: UDP has 64 KiB, Unix sockets 208 KiB unless `net.core.wmem_max` is raised.
-const DATAGRAM_BYTES: usize = 1 << 20;
 
 const S_IFIFO: u32 = 0o010000;
 const S_IFCHR: u32 = 0o020000;

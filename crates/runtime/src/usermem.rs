@@ -36,8 +36,6 @@ pub const MSGHDR_BYTES: usize = core::mem::size_of::<Msghdr>();
 
 /// Bytes of a `struct mmsghdr`.
 pub const MMSGHDR_BYTES: usize = 64;
-/// The kernel's `UIO_MAXIOV`.
-pub const IOV_MAX: usize = 1024;
 /// The most that one call moves.
 pub const MAX_RW_COUNT: usize = 0x7fff_f000;
 

@@ -1,10 +1,8 @@
 //! Ranges that a forked child is not to have as they are: empty (`MADV_WIPEONFORK`), or not at all (`MADV_DONTFORK`).
+use crate::limits::WIPES;
 use outswap_core::lock::SpinLock;
 use outswap_core::units::PageNo;
 use outswap_sys::os;
-
-/// Ranges that a forked child finds empty (`MADV_WIPEONFORK`) or does not have (`MADV_DONTFORK`).
-const WIPES: usize = 64;
 
 /// One of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

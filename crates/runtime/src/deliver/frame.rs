@@ -1,18 +1,14 @@
 //! Signal frames: put where the program's handlers find them, and taken back when those return.
 use crate::dispositions::OURS;
+use crate::limits::{FP_MAX_BYTES, HANDLER_BYTES, OVERLAP_BYTES};
 use crate::live::try_live;
 use crate::stacks::{self, Thread};
 use core::arch::global_asm;
 use outswap_sys::signal::*;
 
-/// The processor's state at most: some more than today's.
-const FP_MAX_BYTES: usize = 16 * 1024;
 /// Below the stack pointer, code may keep data.
 const RED_ZONE_BYTES: usize = 128;
 const SIGINFO_BYTES: usize = 128;
-/// Stack that is left to a handler of ours on a stack of the program's, and how far from its frame the kernel's may be.
-const HANDLER_BYTES: usize = 8 * 1024;
-const OVERLAP_BYTES: usize = 64 * 1024;
 /// Bits of eflags that a handler starts without: direction, resume, trap.
 const EFLAGS_CLEARED: u64 = 0x400 | 0x1_0000 | 0x100;
 

@@ -1,27 +1,19 @@
 //! Buffers for the strings of an exec, which the kernel reads from there.
 use crate::contexts::Cx;
 use crate::layout::in_arena;
+use crate::limits::{EXEC_BUFFER_BYTES, EXEC_BUFFER_WAITS, EXEC_BUFFERS};
 use crate::live::Live;
 use crate::{pins, usermem};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_sys::{Errno, os};
 
-const BUFFERS: usize = 16;
-
-/// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.
-pub const BUFFER_BYTES: usize = 8 << 20;
-
-/// How often to look for a free buffer before giving up: a few seconds. The kernel can hang on to one for as long as a program's
-/// file takes to be read.
-const BUFFER_WAITS: u32 = 1 << 14;
-
-static OWNERS: [AtomicU32; BUFFERS] = [const { AtomicU32::new(0) }; BUFFERS];
+static OWNERS: [AtomicU32; EXEC_BUFFERS] = [const { AtomicU32::new(0) }; EXEC_BUFFERS];
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// Reserves the buffers.
 pub fn reserve() -> outswap_sys::Result<()> {
-    BASE.store(os::mmap_anonymous(BUFFERS * BUFFER_BYTES)?, Release);
+    BASE.store(os::mmap_anonymous(EXEC_BUFFERS * EXEC_BUFFER_BYTES)?, Release);
     Ok(())
 }
 
@@ -55,7 +47,7 @@ fn take_buffer(
     mut pause: impl FnMut(u32),
 ) -> Result<usize, Errno> {
     let tid = tid as u32;
-    for spins in 0..BUFFER_WAITS {
+    for spins in 0..EXEC_BUFFER_WAITS {
         let free = owners.iter().position(|o| o.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
         let found = free.or_else(|| {
             owners.iter().position(|o| {
@@ -82,7 +74,7 @@ pub struct Buffer {
 impl Buffer {
     /// The buffer with a number, empty.
     pub fn empty(number: usize) -> Buffer {
-        Buffer { at: BASE.load(Acquire) + number * BUFFER_BYTES, used: 0 }
+        Buffer { at: BASE.load(Acquire) + number * EXEC_BUFFER_BYTES, used: 0 }
     }
 
     /// Where the next string will start.
@@ -92,7 +84,7 @@ impl Buffer {
 
     fn room(&mut self, bytes: usize) -> Result<usize, Errno> {
         let at = self.used;
-        self.used = at.checked_add(bytes).filter(|u| *u <= BUFFER_BYTES).ok_or(Errno::E2BIG)?;
+        self.used = at.checked_add(bytes).filter(|u| *u <= EXEC_BUFFER_BYTES).ok_or(Errno::E2BIG)?;
         Ok(self.at + at)
     }
 
@@ -155,7 +147,7 @@ impl Buffer {
         if from != 0 {
             while word(live, cx, from + count * 8)? != 0 {
                 count += 1;
-                if count * 8 > BUFFER_BYTES {
+                if count * 8 > EXEC_BUFFER_BYTES {
                     return Err(Errno::E2BIG);
                 }
             }

@@ -11,10 +11,11 @@ pub use buffer::{forget, reserve};
 
 use crate::contexts::Cx;
 use crate::gate::{self, Part};
+use crate::limits::EXEC_BUFFER_BYTES;
 use crate::live::Live;
 use crate::pins::CallPins;
 use crate::{charge, code, rlimits, stub_call};
-use buffer::{BUFFER_BYTES, Buffer, word};
+use buffer::{Buffer, word};
 use environment::{Found, value_of, write_preload};
 use outswap_control::{ENV, PLACE_BYTES, Place, until_nul};
 use outswap_sys::signal::Ucontext;
@@ -95,7 +96,7 @@ fn copy(
     let mut found = Found::default();
     let ours = live.place();
     let mut i = 0;
-    while envp != 0 && i * 8 < BUFFER_BYTES {
+    while envp != 0 && i * 8 < EXEC_BUFFER_BYTES {
         let pointer = word(live, cx, envp + i * 8)?;
         if pointer == 0 {
             break;

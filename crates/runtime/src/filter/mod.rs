@@ -29,6 +29,7 @@ mod tests {
     use super::range::build_range;
     use super::*;
     use crate::layout::ARENA;
+    use crate::limits::CALL_NUMBERS;
     use outswap_sys::nr;
 
     fn range() -> Program {
@@ -60,7 +61,8 @@ mod tests {
         for nr in [nr::READ, nr::WRITE, nr::FUTEX, nr::CLOCK_GETTIME, nr::EPOLL_WAIT, nr::SENDTO, nr::RECVFROM] {
             assert!(is_free(&process, nr) && !is_free(&p, nr), "call {nr}");
         }
-        let most = |p: &Program| (0..NUMBERS).map(|nr| count(p, nr, ELSEWHERE, [0x7fff_ffff_0000; 6]).1).max().unwrap();
+        let most =
+            |p: &Program| (0..CALL_NUMBERS).map(|nr| count(p, nr, ELSEWHERE, [0x7fff_ffff_0000; 6]).1).max().unwrap();
         assert!(most(&p) <= 40, "{}", most(&p));
         assert!(most(&process) <= 30, "{}", most(&process));
         for (nr, args, in_range, in_process) in [
@@ -88,7 +90,7 @@ mod tests {
                 keep_malloc: true,
             }),
         ] {
-            for nr in 0..NUMBERS {
+            for nr in 0..CALL_NUMBERS {
                 assert_eq!(execute(&p, I386, nr, 0x7f00_0000_2000, [ARENA as u64; 6]).0, ALLOW, "call {nr}");
             }
         }

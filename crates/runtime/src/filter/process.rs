@@ -1,6 +1,7 @@
 //! The process filter: calls that the runtime must know of whatever they point to.
 use super::program::*;
 use crate::calls::{CALLS, RIGHTS, RIGHTS_OPTIONS};
+use crate::limits::CALL_NUMBERS;
 use outswap_sys::nr;
 
 /// What the process filter must know.
@@ -42,7 +43,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
     let allow = p.ret(ALLOW);
     let from_library = p.if_from(known.library, trap, allow);
     let from_all = p.if_from(known.all, trap, from_library);
-    let mut targets = [allow; NUMBERS];
+    let mut targets = [allow; CALL_NUMBERS];
     // Rights: the runtime's thread has them too, and must not keep them longer.
     for &nr in FROM_LIBRARY.iter().chain(&RIGHTS) {
         targets[nr] = from_library;
@@ -74,7 +75,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
         p.branch(JSET, MAP_STACK, allow, is_anonymous);
         targets[nr::MMAP] = p.load(at_arg(3));
     }
-    p.finish(&targets, &[(NUMBERS, allow)], allow);
+    p.finish(&targets, &[(CALL_NUMBERS, allow)], allow);
     p
 }
 
@@ -139,7 +140,7 @@ mod tests {
     fn process_filter_sees_hidden_pointers_wherever_they_come_from() {
         let (lib, own, other) = (0x7f00_0000_2000, [0x5555_0000_1000, 0x7f00_1000_8000], [0x40_1000, 0x5555_0001_0000]);
         let p = process(true);
-        for nr in (0..NUMBERS).filter(|&nr| nr != nr::IOCTL) {
+        for nr in (0..CALL_NUMBERS).filter(|&nr| nr != nr::IOCTL) {
             let hidden = matches!(nr, nr::FORK | nr::VFORK | nr::CLONE) || calls::find(nr).is_some_and(|c| c.nested);
             for args in [[0; 6], [1005, 1005, 1005, 0x22, 0, 0]] {
                 for ip in own {
@@ -156,6 +157,6 @@ mod tests {
             assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x5401, 0, 0, 0, 0]), ALLOW);
         }
         let nowhere = build_process(&Known { library: &[], all: &[], fds: 1000..=1010, keep_malloc: false });
-        assert!((0..NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
+        assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
     }
 }

@@ -1,5 +1,6 @@
 //! Puts filter programs together: jumps, searches, and what the kernel finds in `seccomp_data`.
 use crate::layout::{ARENA, ARENA_MAX_BYTES};
+use crate::limits::{CALL_NUMBERS, FILTER_BORDERS, FILTER_NEAR, FILTER_OPS};
 
 /// An instruction (`struct sock_filter`).
 #[repr(C)]
@@ -44,15 +45,6 @@ pub const fn at_arg(i: u32) -> u32 {
     16 + i * 8
 }
 
-/// Instructions of a program at most. The kernel takes 4,096, and for all filters of a process 32,768.
-const MAX_OPS: usize = 1024;
-
-/// How far a conditional jump is made to reach: a little less than it can, because relays may come in between.
-const NEAR: usize = 250;
-
-/// Calls beyond this number have no targets of their own.
-pub const NUMBERS: usize = 512;
-
 /// An instruction of a program, as a target of jumps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct At(usize);
@@ -60,7 +52,7 @@ pub struct At(usize);
 /// A program under construction. It is written from its end to its start: jumps only lead forward, so what an instruction leads
 /// to is there before it.
 pub struct Program {
-    ops: [Op; MAX_OPS],
+    ops: [Op; FILTER_OPS],
     /// The first instruction so far.
     start: usize,
     /// How many values a search compares one by one: fewer make calls faster, more make the program shorter.
@@ -70,7 +62,7 @@ pub struct Program {
 impl Program {
     /// An empty program, see `few`.
     pub fn new(few: u64) -> Program {
-        Program { ops: [Op { code: 0, jt: 0, jf: 0, k: 0 }; MAX_OPS], start: MAX_OPS, few }
+        Program { ops: [Op { code: 0, jt: 0, jf: 0, k: 0 }; FILTER_OPS], start: FILTER_OPS, few }
     }
 
     /// The instructions.
@@ -102,11 +94,11 @@ impl Program {
 
     /// A place within reach of a conditional jump that leads to `to`.
     pub fn near(&mut self, to: At) -> At {
-        if to.0 - self.start <= NEAR {
+        if to.0 - self.start <= FILTER_NEAR {
             return to;
         }
         let relay = |&i: &usize| self.ops[i].code == JA && i + 1 + self.ops[i].k as usize == to.0;
-        match (self.start..self.start + NEAR).find(relay) {
+        match (self.start..self.start + FILTER_NEAR).find(relay) {
             Some(i) => At(i),
             None => self.push(JA, (to.0 - self.start) as u32, 0, 0),
         }
@@ -204,7 +196,7 @@ impl Program {
 
     /// Branches on the call's number and completes the program. Calls of another architecture are allowed: they carry 32-bit
     /// pointers, which cannot reach managed memory.
-    pub fn finish(&mut self, targets: &[At; NUMBERS], beyond: &[(usize, At)], allow: At) {
+    pub fn finish(&mut self, targets: &[At; CALL_NUMBERS], beyond: &[(usize, At)], allow: At) {
         let mut borders = Borders::new(targets[0]);
         for (nr, &to) in targets.iter().enumerate() {
             borders.add(nr as u32, to);
@@ -220,14 +212,14 @@ impl Program {
 
 /// From which value on which target holds: neighbours differ.
 pub struct Borders {
-    of: [(u32, At); 320],
+    of: [(u32, At); FILTER_BORDERS],
     len: usize,
 }
 
 impl Borders {
     /// From 0 on, `first` holds.
     pub fn new(first: At) -> Borders {
-        let mut borders = Borders { of: [(0, At(0)); 320], len: 1 };
+        let mut borders = Borders { of: [(0, At(0)); FILTER_BORDERS], len: 1 };
         borders.of[0].1 = first;
         borders
     }

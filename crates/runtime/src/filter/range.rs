@@ -2,6 +2,7 @@
 use super::program::*;
 use crate::calls::{self, Pointers};
 use crate::gate;
+use crate::limits::CALL_NUMBERS;
 
 /// Builds it. Calls from the gate's code pass.
 pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
@@ -23,7 +24,7 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
         at
     }
     let others = check(&mut p, &mut checks, calls::ALL_ARGS, managed);
-    let mut targets = [others; NUMBERS];
+    let mut targets = [others; CALL_NUMBERS];
     for (nr, target) in targets.iter_mut().enumerate() {
         *target = match calls::pointers(nr) {
             None => others,
@@ -48,7 +49,7 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
         };
     }
     // Numbers of no call are our own way to be trapped.
-    let beyond = [(NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
+    let beyond = [(CALL_NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
     p.finish(&targets, &beyond, allow);
     p
 }
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn range_filter_traps_pointers_of_every_call_and_nothing_else() {
         let p = range();
-        for nr in (0..NUMBERS + 64).chain([1000, 0x4000_0000, 0x4000_0001, u32::MAX as usize]) {
+        for nr in (0..CALL_NUMBERS + 64).chain([1000, 0x4000_0000, 0x4000_0001, u32::MAX as usize]) {
             let expected = match calls::pointers(nr) {
                 Some(Pointers::Always(set)) => set,
                 None => calls::ALL_ARGS,
@@ -117,7 +118,7 @@ mod tests {
         };
         let mut trapped = 0;
         for _ in 0..300_000 {
-            let nr = random() as usize % NUMBERS;
+            let nr = random() as usize % CALL_NUMBERS;
             let args = [(); 6].map(|()| match random() % 5 {
                 0 => random(),
                 1 => random() % 0x40,

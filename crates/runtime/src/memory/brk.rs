@@ -3,14 +3,12 @@ use super::common::*;
 use super::map::unmap;
 use crate::arena::{address, page_of};
 use crate::layout::ARENA;
+use crate::limits::BRK_PAGES;
 use crate::live::Live;
 use crate::rlimits;
 use outswap_core::machine::Prot;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::nr;
-
-/// Address space for `brk`, where the program keeps its own allocator: 64 GiB, or an eighth of a smaller managed range.
-const BRK_PAGES: u32 = 1 << 24;
 
 /// `brk`: the heap that grows by it is a managed mapping.
 pub fn brk(live: &Live, addr: usize) -> isize {

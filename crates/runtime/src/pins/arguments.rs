@@ -1,28 +1,17 @@
 //! What the arguments of a call point to, by the table of calls.
 use super::call::CallPins;
 use crate::arena::page_of;
-use crate::calls::{self, Arg, Call, DEFAULT_BYTES};
+use crate::calls::{self, Arg, Call};
 use crate::contexts::Cx;
 use crate::layout::*;
-use crate::usermem::{IOV_MAX, Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
+use crate::limits::{
+    CONTROL_MAX_BYTES, DEFAULT_BYTES, ELEMENTS_MAX, FD_SET_MAX_WORDS, IOV_MAX, NAME_MAX_BYTES, SIZED_MAX_BYTES,
+    STRING_MAX_BYTES,
+};
+use crate::usermem::{Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
 use outswap_core::pager::Fault;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::nr;
-
-/// Longest string that any call takes (an argument of exec).
-const STRING_MAX_BYTES: usize = 128 * 1024;
-
-/// The longest socket address, and more control data than the kernel takes (`net.core.optmem_max`, 128 KiB by default).
-pub const NAME_MAX_BYTES: usize = 128;
-
-/// See [`NAME_MAX_BYTES`].
-pub const CONTROL_MAX_BYTES: usize = 1 << 20;
-
-/// Elements of an array, bytes of a buffer that says its own length, and words of a set of descriptors, as far as they are looked
-/// at: more than any call takes.
-const ELEMENTS_MAX: usize = 1 << 20;
-const SIZED_MAX_BYTES: usize = 1 << 20;
-const FD_SET_MAX_WORDS: usize = 1 << 14;
 
 impl CallPins<'_> {
     fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {

@@ -2,9 +2,10 @@
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::layout::*;
+use crate::limits::{CALL_PINS, PIN_SPINS, SHORT_BYTES};
 use crate::live::Live;
 use crate::usermem::peek;
-use crate::{budget, desk, gate};
+use crate::{budget, desk};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_control::Once;
 use outswap_core::pager::Fault;
@@ -19,9 +20,6 @@ pub struct CallPins<'a> {
     pinned_bytes: usize,
 }
 
-/// Ranges up to this length are not looked at before they are pinned: what of them the kernel cannot reach costs little.
-const SHORT_BYTES: usize = 64 << 10;
-
 impl<'a> CallPins<'a> {
     /// Takes a pin, waiting while all are in use.
     pub fn new(live: &'a Live) -> CallPins<'a> {
@@ -29,12 +27,12 @@ impl<'a> CallPins<'a> {
         let mut spins = 0;
         loop {
             if let Some(pin) = live.pager.pins.acquire(tid) {
-                if pin < gate::CALL_PINS {
+                if pin < CALL_PINS {
                     return CallPins { live, pin, pinned_bytes: 0 };
                 }
                 live.pager.pins.release(pin);
             }
-            if spins == 1000 {
+            if spins == PIN_SPINS {
                 free_dead(live);
             }
             os::wait_a_little(spins);

@@ -4,6 +4,5 @@ mod call;
 mod arguments;
 mod copy;
 
-pub use arguments::{CONTROL_MAX_BYTES, NAME_MAX_BYTES};
 pub use call::{CallPins, free_dead};
 pub use copy::{copy_in, copy_in_u32, copy_out, each_iovec, keep, read, write};

@@ -1,8 +1,9 @@
 //! userfaultfd with `UFFDIO_COPY` (Linux 5.11): a page is taken by write-protecting it, copying it, and dropping it. A write
 //! in between faults, finds the page busy, and waits. Also serves [`super::moving`] for pages that cannot be moved.
-use super::hidden::{self, RETRIES};
+use super::hidden::{self};
 use super::host::{FaultSource, Host};
 use crate::arena::{address, drop_content, set_access};
+use crate::limits::RETRIES;
 use crate::process;
 use outswap_control::{Stat, source};
 use outswap_core::machine::{BatchNo, Prot, PutError};

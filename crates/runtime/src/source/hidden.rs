@@ -7,13 +7,11 @@
 use super::host::Host;
 use crate::arena::{address, set_access};
 use crate::gate;
+use crate::limits::RETRIES;
 use outswap_core::machine::{BatchNo, Prot};
 use outswap_core::pins::mask_of;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::{Errno, Result, nr, os, ret};
-
-/// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
-pub const RETRIES: u32 = 100;
 
 const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;

@@ -5,23 +5,15 @@
 //! the benchmark's random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
 //! place counts as moved.
 use super::copying::{Copying, is_uffd_signal, open_uffd};
-use super::hidden::RETRIES;
 use super::host::{FaultSource, Host};
 use crate::arena::address;
+use crate::limits::{COPY_RUN_PAGES, MOVE_RUNS, RETRIES};
 use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError};
 use outswap_core::pins::mask_of;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::uffd::{MOVE_FEATURES, Progress};
 use outswap_sys::{Errno, Result, os};
-
-/// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
-/// costs a system call each.
-const COPY_RUN: usize = 16;
-/// Runs of neighbours up to which pages are moved. The kernel flushes the other processors' TLBs once a run when it moves,
-/// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
-/// random reads a tenth faster (`outswap-bench touch`).
-const MAX_RUNS: u32 = 3;
 
 /// What taking asks of the kernel. Pages count from the first of the range.
 trait Kernel {
@@ -93,7 +85,7 @@ fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
                 }
                 at += (present >> at).trailing_zeros() as usize;
                 // A mapping with other access than the batch's has it for all its pages.
-                let run = if error == Errno::EINVAL { end - at } else { COPY_RUN.min(end - at) };
+                let run = if error == Errno::EINVAL { end - at } else { COPY_RUN_PAGES.min(end - at) };
                 let bits = (present & mask_of(at, run)) >> at;
                 taken |= kernel.copy(at, run, bits) << at;
                 at += run;
@@ -123,7 +115,7 @@ impl FaultSource for Moving {
 
     fn take(host: &impl Host, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
         let runs = (present & !(present << 1)).count_ones();
-        if runs > MAX_RUNS {
+        if runs > MOVE_RUNS {
             let count = 64 - present.leading_zeros() as usize;
             return Copying::take(host, first, count, present, batch, offset);
         }

@@ -5,6 +5,7 @@
 //! by default; so the more pages may be resident, the larger the groups in which they come in.
 use super::host::{FaultSource, Host};
 use crate::arena::{address, drop_content, set_access};
+use crate::limits::GRAIN_MAX_PAGES;
 use crate::{gate, process, procfs};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use outswap_control::source;
@@ -13,9 +14,6 @@ use outswap_core::pins::mask_of;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::signal::SIGSEGV;
 use outswap_sys::{Errno, Result, nr, os};
-
-/// Most pages that come in together because of the kernel's limit of mappings.
-const GRAIN_MAX_PAGES: u64 = 16;
 
 /// The kernel's default for `vm.max_map_count`.
 const MAPPINGS_DEFAULT: u64 = 65_530;
