@@ -129,6 +129,7 @@ pub fn may_hold(limit_pages: u64, pages: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MIN_RESIDENT_PAGES;
     const MIB: u64 = 1 << 20;
 
     #[test]
@@ -167,5 +168,46 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_border_moves_towards_where_pages_come_from() {
+        assert!(!is_share_due(SHARE_STEP_PAGES - 1, 0) && is_share_due(SHARE_STEP_PAGES / 2, SHARE_STEP_PAGES / 2));
+        assert_eq!(next_share(0, 1000, 0), 1, "the pool gives way");
+        assert_eq!(next_share(1, 0, 1000), 0, "and comes back");
+        assert_eq!(next_share(5, 1000, 1000 / FILE_COST), 5, "equally dear");
+        assert_eq!(next_share(5, 1000, 1000 / FILE_COST / 2 + 1), 5, "not twice as dear");
+        assert_eq!(next_share(5, 1000, 1000 / FILE_COST / 2 - 1), 6);
+        let end = (0..100).fold(0, |share, _| next_share(share, 1000, 0));
+        assert_eq!(SHARE_START + end, SHARE_MAX, "resident pages have no more than so much");
+        assert_eq!((0..100).fold(end, |share, _| next_share(share, 0, 1000)), 0);
+    }
+
+    #[test]
+    fn reclaim_starts_before_it_has_to_and_ends_after() {
+        for limit in [MIN_RESIDENT_PAGES, 1000, 10_000, 1 << 16, 1 << 30] {
+            let (low, high) = watermarks(limit);
+            assert!(0 < low && low < high && high <= limit / 2, "{limit}");
+        }
+        assert_eq!(watermarks(16384), (512, 1024));
+        assert_eq!(watermarks(u64::MAX), (2048, 4096));
+    }
+
+    #[test]
+    fn a_window_is_a_part_of_what_one_call_may_have() {
+        let pages = |mib: u64| mib * MIB / PAGE_BYTES as u64;
+        assert_eq!(window_bytes(pages(4)), 512 << 10);
+        assert_eq!((window_bytes(MIN_RESIDENT_PAGES), window_bytes(u64::MAX)), (WINDOW_MIN_BYTES, WINDOW_MAX_BYTES));
+        assert_eq!(pinned_max_bytes(pages(64)), 32 << 20);
+        assert_eq!(pinned_max_bytes(MIN_RESIDENT_PAGES), PINNED_MIN_BYTES);
+        for limit in [0, MIN_RESIDENT_PAGES, pages(1), pages(100), u64::MAX] {
+            assert!(window_bytes(limit) <= pinned_max_bytes(limit), "{limit}");
+        }
+    }
+
+    #[test]
+    fn an_eighth_stays_free_to_evict() {
+        assert!(may_hold(64, 56) && !may_hold(64, 57));
+        assert!(may_hold(0, 0) && !may_hold(0, 1) && may_hold(u64::MAX, u64::MAX / 8 * 7));
     }
 }

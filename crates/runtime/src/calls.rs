@@ -1,7 +1,7 @@
 //! The tables of system calls: what their arguments point to, and which arguments are pointers at all.
 //!
 //! [`CALLS`] has one row for each call that is assisted, which is all that such a call needs. Calls without a row that carry a
-//! pointer into managed memory get [`DEFAULT_BYTES`] there.
+//! pointer into managed memory get [`crate::limits::DEFAULT_BYTES`] there.
 //!
 //! [`pointers`] says of every call which of its arguments are pointers: what stands in the other argument registers is left
 //! over from earlier and may look like an address of anything.
@@ -634,5 +634,66 @@ mod tests {
                 assert!(from[0].0 == 0 && from.is_sorted_by(|a, b| a.0 < b.0), "{}", nr::name(*nr));
             }
         }
+    }
+
+    #[test]
+    fn every_row_is_consistent() {
+        for call in CALLS {
+            let name = nr::name(call.nr);
+            assert!(!call.args.is_empty() && call.args.len() <= 6, "{name}");
+            assert!(
+                call.args.last() != Some(&No) && call.args.iter().any(|arg| *arg != No),
+                "{name}: ends with a pointer"
+            );
+            for (i, arg) in call.args.iter().enumerate() {
+                match *arg {
+                    Buf(k) | Message(k) | Each(k, _) | Iov(k) | Mmsg(k) | FdSet(k) => {
+                        assert!(k < 6 && k as usize != i, "{name}: a length is another argument");
+                        let is_pointer = call.args.get(k as usize).is_some_and(|length| *length != No);
+                        assert!(!is_pointer, "{name}: and no pointer");
+                    }
+                    SizedBy(k) => assert_eq!(call.args.get(k as usize), Some(&N(4)), "{name}: a length to be read"),
+                    N(bytes) | Forever(bytes) => assert!(bytes > 0 && bytes <= crate::limits::DEFAULT_BYTES, "{name}"),
+                    No | Str | Msg => {}
+                }
+                if let Each(_, bytes) = *arg {
+                    assert!(bytes > 0, "{name}");
+                }
+            }
+            // What may be cut has something to be cut.
+            assert!(!call.transfer || call.args.iter().any(|arg| matches!(arg, Buf(_) | Iov(_) | Msg)), "{name}");
+            // What hides pointers has a structure that hides them.
+            let hides = call.args.iter().any(|arg| matches!(arg, Iov(_) | Msg | Mmsg(_) | N(8) | N(16)));
+            assert!(!call.nested || hides, "{name}");
+            assert_eq!(find(call.nr).map(|row| row.nr), Some(call.nr));
+        }
+        assert!(find(nr::GETPID).is_none() && find(CALL_NUMBERS).is_none() && find(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn calls_that_hide_pointers_are_marked() {
+        for call in CALLS.iter().filter(|c| c.args.iter().any(|arg| matches!(arg, Iov(_) | Msg | Mmsg(_)))) {
+            assert!(call.nested, "{}", nr::name(call.nr));
+        }
+    }
+
+    #[test]
+    fn prctl_changes_rights_by_its_option() {
+        for nr in RIGHTS {
+            assert_eq!(changes_rights(nr, 0), nr != nr::PRCTL, "{}", nr::name(nr));
+        }
+        assert!(RIGHTS_OPTIONS.iter().all(|&option| changes_rights(nr::PRCTL, option)));
+        assert!(!changes_rights(nr::PRCTL, 1) && !changes_rights(nr::GETUID, PR_SET_SECCOMP));
+    }
+
+    #[test]
+    fn pointers_of_a_call_follow_its_arguments() {
+        let of = |nr: usize, args: [usize; 6]| pointers_of(nr, &args);
+        assert_eq!(of(nr::READ, [0; 6]), 0b10);
+        assert_eq!(of(nr::FCNTL, [0, 3, 0, 0, 0, 0]), 0, "F_GETFL");
+        assert_eq!(of(nr::FCNTL, [0, 6, 0, 0, 0, 0]), 0b100, "F_SETLK");
+        assert_eq!(of(nr::CLONE, [0x10_0000, 0, 0, 0, 0, 0]), 0b110);
+        assert_eq!(of(nr::IO_SETUP, [0; 6]), 0);
+        assert_eq!(of(CALL_NUMBERS, [0; 6]), ALL_ARGS);
     }
 }

@@ -162,3 +162,30 @@ pub fn forget() {
         desk.state.store(IDLE, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_whole_on_its_desk() {
+        #[repr(align(64))]
+        struct Place([u64; DESK_BYTES / 8]);
+        let mut place = Place([0; DESK_BYTES / 8]);
+        let (table, text) = ([1u64, 2, 3], *b"left by somebody who is gone");
+        let f = move |_: &mut Cx| (table.iter().sum::<u64>(), text);
+        fn put<F: FnOnce(&mut Cx) -> R, R>(data: *mut u64, f: F) -> unsafe fn(*mut u64, &mut Cx) {
+            // SAFETY: the place is large enough and aligned.
+            unsafe { data.cast::<Work<F, R>>().write(Work { f: ManuallyDrop::new(f) }) };
+            work::<F, R>
+        }
+        let call = put(place.0.as_mut_ptr(), f);
+        let at = os::mmap_anonymous(size_of::<Cx>()).expect("memory");
+        // SAFETY: zero is a valid context; the request was put there just now, and its result is of that type.
+        let (sum, back) = unsafe {
+            call(place.0.as_mut_ptr(), &mut *(at as *mut Cx));
+            place.0.as_ptr().cast::<(u64, [u8; 28])>().read()
+        };
+        assert_eq!((sum, &back), (6, b"left by somebody who is gone"));
+    }
+}

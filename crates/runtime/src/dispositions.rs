@@ -69,3 +69,70 @@ impl Dispositions {
         self.version.fetch_add(1, Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+    use outswap_sys::signal::{SA_ONSTACK, SA_SIGINFO, SIG_DFL};
+
+    fn action(n: usize) -> KernelSigaction {
+        KernelSigaction { handler: n, flags: n as u64 * 3, restorer: n * 5, mask: n as u64 * 7 }
+    }
+
+    #[test]
+    fn what_was_set_is_found_for_that_signal_alone() {
+        let all = Dispositions::default();
+        assert!((1..=SIGNAL_MAX as i32).all(|signal| all.get(signal).handler == SIG_DFL));
+        for signal in [1, SIGSEGV, SIGNAL_MAX as i32] {
+            all.set(signal, &action(signal as usize * 1000));
+        }
+        let set = |signal: i32| [1, SIGSEGV, SIGNAL_MAX as i32].contains(&signal);
+        for signal in 1..=SIGNAL_MAX as i32 {
+            let want = action(if set(signal) { signal as usize * 1000 } else { 0 });
+            let found = all.get(signal);
+            let fields = |a: &KernelSigaction| (a.handler, a.flags, a.restorer, a.mask);
+            assert_eq!(fields(&found), fields(&want), "{signal}");
+        }
+        all.set(SIGBUS, &KernelSigaction { flags: SA_SIGINFO | SA_ONSTACK, ..action(9) });
+        assert_eq!(all.get(SIGBUS).flags, SA_SIGINFO | SA_ONSTACK);
+    }
+
+    #[test]
+    fn a_reader_sees_the_old_or_the_new_and_no_mixture() {
+        let all = Dispositions::default();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut seen = 0u64;
+                        while !done.load(Relaxed) {
+                            let found = all.get(SIGBUS);
+                            let n = found.handler;
+                            let want = action(n);
+                            assert_eq!(
+                                (found.flags, found.restorer, found.mask),
+                                (want.flags, want.restorer, want.mask)
+                            );
+                            seen += 1;
+                        }
+                        seen
+                    })
+                })
+                .collect();
+            for n in 0..200_000 {
+                all.set(SIGBUS, &action(n));
+            }
+            done.store(true, Relaxed);
+            let seen: u64 = readers.into_iter().map(|r| r.join().expect("no mixture was seen")).sum();
+            assert!(seen > 0);
+        });
+        assert_eq!(all.get(SIGBUS).handler, 199_999);
+    }
+
+    #[test]
+    fn ours_are_the_same_as_a_list_and_as_a_mask() {
+        assert_eq!(SIGNALS.iter().fold(0, |mask, signal| mask | bit(*signal)), OURS);
+    }
+}

@@ -80,7 +80,10 @@ pub fn state(pin: usize) -> *mut CallState {
     (STATES.load(Acquire) as *mut CallState).wrapping_add(pin)
 }
 
+/// Bytes of a stub's first entry, and of its second.
 const WHOLE_BYTES: usize = 34;
+const PART_BYTES: usize = 26;
+const _: () = assert!(WHOLE_BYTES + PART_BYTES <= STUB_BYTES);
 
 /// Opens the plain gate. Before this, no call may name managed memory: the filter may have been inherited.
 pub fn open() -> Result<()> {
@@ -98,10 +101,39 @@ pub fn open() -> Result<()> {
         core::ptr::copy_nonoverlapping(from as *const u8, (gate() + START_AT) as *mut u8, to - from);
         // Nothing writes the page from here on.
         os::mprotect(gate(), PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)?;
-        // our own structures may lie in managed memory too, where the program puts its stacks there.
+        // All calls of the runtime come from there: our own structures may lie in managed memory too, where the program puts
+        // its stacks there.
         outswap_sys::issue_from(gate());
     }
     Ok(())
+}
+
+/// Writes the code of a pin's stub, which is to run at `at`. Without an owner word, nothing is freed, and there is no second
+/// entry.
+fn write_stub(stub: &mut [u8], pin: usize, at: usize, state_at: usize, owner_at: Option<usize>, back_at: usize) {
+    let state_at = (state_at as u64).to_le_bytes();
+    stub[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
+    stub[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
+    stub[4..12].copy_from_slice(&state_at);
+    stub[12..15].copy_from_slice(&[0x49, 0x8b, 0x0b]); // mov rcx, [r11]
+    let Some(owner_at) = owner_at else {
+        stub[15..17].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
+        return;
+    };
+    stub[15..17].copy_from_slice(&[0x49, 0xbb]); // mov r11, owner word
+    stub[17..25].copy_from_slice(&(owner_at as u64).to_le_bytes());
+    stub[25..32].copy_from_slice(&[0x41, 0xc7, 0x03, 0, 0, 0, 0]); // mov dword [r11], 0
+    stub[32..34].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
+    let part = &mut stub[WHOLE_BYTES..];
+    part[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
+    part[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
+    part[4..12].copy_from_slice(&state_at);
+    part[12..16].copy_from_slice(&[0x49, 0x89, 0x43, 0x08]); // mov [r11 + 8], rax
+    part[16] = 0xbf; // mov edi, pin
+    part[17..21].copy_from_slice(&(pin as u32).to_le_bytes());
+    part[21] = 0xe9; // jmp back
+    let next = at + WHOLE_BYTES + PART_BYTES;
+    part[22..PART_BYTES].copy_from_slice(&((back_at as i64 - next as i64) as i32).to_le_bytes());
 }
 
 /// Builds the stubs. `owner_word(pin)` is the address of the pin's owner word.
@@ -109,31 +141,9 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     STATES.store(os::mmap_anonymous(PINS * core::mem::size_of::<CallState>())?, Release);
     // SAFETY: the stubs' pages, ours alone and not used by anyone yet.
     let code = unsafe { core::slice::from_raw_parts_mut(stubs() as *mut u8, PINS * STUB_BYTES) };
-    for pin in 0..PINS {
-        let stub = &mut code[pin * STUB_BYTES..][..STUB_BYTES];
-        let state_at = (state(pin) as u64).to_le_bytes();
-        stub[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
-        stub[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
-        stub[4..12].copy_from_slice(&state_at);
-        stub[12..15].copy_from_slice(&[0x49, 0x8b, 0x0b]); // mov rcx, [r11]
-        if pin >= CALL_PINS {
-            stub[15..17].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
-            continue;
-        }
-        stub[15..17].copy_from_slice(&[0x49, 0xbb]); // mov r11, owner word
-        stub[17..25].copy_from_slice(&(owner_word(pin) as u64).to_le_bytes());
-        stub[25..32].copy_from_slice(&[0x41, 0xc7, 0x03, 0, 0, 0, 0]); // mov dword [r11], 0
-        stub[32..34].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
-        let part = &mut stub[WHOLE_BYTES..];
-        part[..2].copy_from_slice(&[0x0f, 0x05]); // syscall
-        part[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
-        part[4..12].copy_from_slice(&state_at);
-        part[12..16].copy_from_slice(&[0x49, 0x89, 0x43, 0x08]); // mov [r11 + 8], rax
-        part[16] = 0xbf; // mov edi, pin
-        part[17..21].copy_from_slice(&(pin as u32).to_le_bytes());
-        part[21] = 0xe9; // jmp back
-        let from = stubs() + pin * STUB_BYTES + WHOLE_BYTES + 26;
-        part[22..26].copy_from_slice(&((back() as i64 - from as i64) as i32).to_le_bytes());
+    for (pin, stub) in code.chunks_exact_mut(STUB_BYTES).enumerate() {
+        let owner_at = (pin < CALL_PINS).then(|| owner_word(pin));
+        write_stub(stub, pin, stubs() + pin * STUB_BYTES, state(pin) as usize, owner_at, back());
     }
     // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
     unsafe {
@@ -368,11 +378,83 @@ pub fn end_thread(word: &core::sync::atomic::AtomicI32, status: usize) -> ! {
 mod tests {
     use super::*;
 
+    /// A page for code, with a word of memory after it.
+    fn page() -> (&'static mut [u8], &'static AtomicUsize) {
+        let (prot, flags) = (os::PROT_READ | os::PROT_WRITE | os::PROT_EXEC, os::MAP_PRIVATE | os::MAP_ANONYMOUS);
+        // SAFETY: no address given; the pages are this test's alone and stay mapped.
+        unsafe {
+            let at = os::mmap(0, 2 * PAGE_BYTES, prot, flags, -1, 0).expect("memory");
+            (core::slice::from_raw_parts_mut(at as *mut u8, PAGE_BYTES), &*((at + PAGE_BYTES) as *const AtomicUsize))
+        }
+    }
+
+    /// Makes a call by jumping to code that goes on at the address in `to`. Returns its result, and `rdi` then.
+    fn enter(code: usize, to: &AtomicUsize, nr: usize) -> (isize, usize) {
+        let (value, rdi): (isize, usize);
+        // SAFETY: the code makes a call without arguments and comes back.
+        unsafe {
+            core::arch::asm!("lea r9, [rip + 2f]", "mov [r8], r9", "jmp r10", "2:", in("r8") to.as_ptr(),
+                             in("r10") code, inlateout("rax") nr as isize => value, inlateout("rdi") 0usize => rdi,
+                             out("rcx") _, out("r9") _, out("r11") _);
+        }
+        (value, rdi)
+    }
+
+    #[test]
+    fn a_stub_makes_its_call_frees_its_pin_and_goes_back() {
+        let (code, word) = page();
+        let at = code.as_ptr() as usize;
+        let state = [const { AtomicUsize::new(0) }; 2];
+        word.store(usize::MAX, Relaxed);
+        write_stub(&mut code[..STUB_BYTES], 7, at, state.as_ptr() as usize, Some(word.as_ptr() as usize), at + 128);
+        assert_eq!(enter(at, &state[0], nr::GETPID), (os::getpid() as isize, 0));
+        assert_eq!(word.load(Relaxed), usize::MAX << 32, "the pin is free, and nothing else is touched");
+    }
+
+    #[test]
+    fn a_stub_keeps_the_result_of_a_part_and_tells_whose_it_is() {
+        let (code, word) = page();
+        let at = code.as_ptr() as usize;
+        let state = [const { AtomicUsize::new(0) }; 2];
+        word.store(usize::MAX, Relaxed);
+        write_stub(
+            &mut code[64..][..STUB_BYTES],
+            4031,
+            at + 64,
+            state.as_ptr() as usize,
+            Some(word.as_ptr() as usize),
+            at + 512,
+        );
+        // Where the trap would be: back to where the state says.
+        code[512..514].copy_from_slice(&[0x49, 0x8b]); // mov rcx, [r11]
+        code[514..517].copy_from_slice(&[0x0b, 0xff, 0xe1]); // jmp rcx
+        let pid = os::getpid() as isize;
+        assert_eq!(enter(at + 64 + WHOLE_BYTES, &state[0], nr::GETPID), (pid, 4031));
+        assert_eq!(state[1].load(Relaxed), pid as usize);
+        assert_eq!(word.load(Relaxed), usize::MAX, "the pin is not free yet");
+    }
+
+    #[test]
+    fn a_stub_that_clones_frees_nothing() {
+        let (code, word) = page();
+        let at = code.as_ptr() as usize;
+        let state = [const { AtomicUsize::new(0) }; 2];
+        write_stub(&mut code[..STUB_BYTES], CALL_PINS, at, state.as_ptr() as usize, None, at + 128);
+        assert_eq!(enter(at, &state[0], nr::GETPID).0, os::getpid() as isize);
+        assert_eq!((word.load(Relaxed), state[1].load(Relaxed)), (0, 0));
+        assert!(code[17..].iter().all(|b| *b == 0), "there is no second entry");
+    }
+
+    /// Where a stub's instructions start, by their lengths.
+    const WHOLE: [usize; 6] = [0, 2, 12, 15, 25, 32];
+    const PART: [usize; 5] = [0, 2, 12, 16, 21];
+
     #[test]
     fn every_instruction_of_a_stub_is_told_apart() {
+        assert_eq!((WHOLE[5] + 2, PART[4] + 5), (WHOLE_BYTES, PART_BYTES), "the last are two jumps");
         let whole = |at: usize| in_stub(stubs() + 5 * STUB_BYTES + at, 0);
         assert_eq!(whole(0), Some(InStub::Before(5)));
-        for at in [2, 12, 15, 25] {
+        for at in WHOLE[1..5].iter().copied() {
             assert_eq!(whole(at), Some(InStub::After(5)), "{at}");
         }
         assert_eq!(whole(32), Some(InStub::Freed));

@@ -66,10 +66,14 @@ pub fn is_zombie(pid: i32) -> bool {
 fn threads(path: &[u8]) -> Option<(u8, u64)> {
     let mut buf = [0u8; 512];
     let len = read_file(path, &mut buf);
+    parse_threads(&buf[..len])
+}
+
+fn parse_threads(text: &[u8]) -> Option<(u8, u64)> {
     // The name before the last parenthesis may hold anything.
-    let after = buf[..len].iter().rposition(|c| *c == b')')? + 2;
-    let state = *buf[..len].get(after)?;
-    let field = buf[after..len].split(|c| *c == b' ').nth(17)?;
+    let after = text.iter().rposition(|c| *c == b')')? + 2;
+    let state = *text.get(after)?;
+    let field = text[after..].split(|c| *c == b' ').nth(17)?;
     Some((state, number(field)))
 }
 
@@ -109,5 +113,26 @@ mod tests {
         assert!(outswap_control::exists(pid));
         child.wait().expect("our child");
         assert!(!is_zombie(pid));
+    }
+
+    #[test]
+    fn a_name_does_not_pass_for_what_follows_it() {
+        let rest = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 42 18 19";
+        for name in ["sleep", "a b c", "x) Z 1 1 (y", ")", ""] {
+            let text = format!("4242 ({name}) S {rest}");
+            assert_eq!(parse_threads(text.as_bytes()), Some((b'S', 42)), "{name}");
+        }
+        assert_eq!(parse_threads(format!("1 (x) Z {rest}").as_bytes()), Some((b'Z', 42)));
+        for text in ["", "1 (x", "1 (x)", "1 (x) ", "1 (x) S 1 2 3"] {
+            assert_eq!(parse_threads(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_memory_and_this_thread_is_not_the_last() {
+        let [size, data] = sizes_pages().expect("it is told");
+        assert!(size > data && data > 0);
+        assert!(anonymous_bytes(false).is_some_and(|bytes| bytes > 0));
+        assert!(!is_last_thread() && !is_gone(os::getpid()));
     }
 }

@@ -1,4 +1,4 @@
-//! Alternate stacks, and what else the runtime keeps for each thread: an alternate stack for its handlers, and what the program believes of its own.
+//! What the runtime keeps for each thread: an alternate stack for its handlers, and what the program believes of its own.
 //!
 //! The kernel's alternate stack of a thread is always one of ours, so that a fault can be answered however little is left of the
 //! program's stack, and wherever that lies. The stack that the program asked for is remembered here and used for its own
@@ -238,4 +238,68 @@ pub fn change_stack(thread: &Thread, new: Option<&Stack>, sp: usize) -> core::re
         }
     }
     Ok(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outswap_sys::signal::{SIGBUS, SIGSEGV};
+
+    const SIGINT: i32 = 2;
+
+    fn thread() -> &'static Thread {
+        let at = os::mmap_anonymous(size_of::<Thread>()).expect("memory");
+        // SAFETY: fresh zero pages are a valid thread, and stay mapped.
+        unsafe { &*(at as *const Thread) }
+    }
+
+    const LARGE: Stack = Stack { sp: 0x10_0000, flags: 0, size: 0x4000 };
+
+    #[test]
+    fn a_stack_is_changed_by_the_kernels_rules() {
+        let thread = thread();
+        let outside = 0x7fff_0000;
+        let change =
+            |new: Option<&Stack>, sp: usize| change_stack(thread, new, sp).map(|old| (old.sp, old.flags, old.size));
+        assert_eq!(change(Some(&LARGE), outside), Ok((0, SS_DISABLE, 0)));
+        assert_eq!(change(None, outside), Ok((0x10_0000, 0, 0x4000)));
+        let inside = LARGE.sp + LARGE.size;
+        assert_eq!(change(None, inside), Ok((0x10_0000, SS_ONSTACK, 0x4000)));
+        assert_eq!(change(Some(&LARGE), inside), Err(Errno::EPERM));
+        let small = Stack { size: MINSIGSTKSZ - 1, ..LARGE };
+        assert_eq!(change(Some(&small), outside), Err(Errno::ENOMEM));
+        assert_eq!(change(Some(&Stack { flags: 4, ..LARGE }), outside), Err(Errno::EINVAL));
+        let off = Stack { flags: SS_DISABLE, ..LARGE };
+        assert_eq!(change(Some(&off), outside), Ok((0x10_0000, 0, 0x4000)), "what failed changed nothing");
+        assert_eq!(change(None, outside), Ok((0, SS_DISABLE, 0)));
+    }
+
+    #[test]
+    fn a_stack_that_disarms_itself_is_never_in_use() {
+        let thread = thread();
+        thread.set_stack(&LARGE);
+        for (sp, on) in
+            [(LARGE.sp, false), (LARGE.sp + 1, true), (LARGE.sp + LARGE.size, true), (LARGE.sp + LARGE.size + 1, false)]
+        {
+            assert_eq!(thread.is_on_stack(sp), on, "{sp:x}");
+        }
+        thread.set_stack(&Stack { flags: SS_AUTODISARM, ..LARGE });
+        assert!(!thread.is_on_stack(LARGE.sp + 8));
+        assert_eq!(thread.stack().flags, SS_AUTODISARM);
+    }
+
+    #[test]
+    fn a_new_thread_inherits_what_is_blocked_and_a_child_its_stack_too() {
+        let (parent, child) = (thread(), thread());
+        parent.set_pretended(bit(SIGSEGV) | bit(SIGINT));
+        parent.set_stack(&LARGE);
+        assert_eq!(parent.pretended(), bit(SIGSEGV), "others than ours are the kernel's to block");
+        child.inherit(Some(parent));
+        assert_eq!((child.pretended(), child.stack().size), (bit(SIGSEGV), 0));
+        child.inherit_all(Some(parent));
+        assert_eq!((child.pretended(), child.stack().size), (bit(SIGSEGV), LARGE.size));
+        child.set_pretended(bit(SIGBUS));
+        child.inherit(None);
+        assert_eq!(child.pretended(), 0);
+    }
 }

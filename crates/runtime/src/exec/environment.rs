@@ -33,6 +33,11 @@ pub fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     entry.strip_prefix(name)?.strip_prefix(b"=")
 }
 
+/// Whether an entry of the environment is none of these variables.
+pub fn is_other(entry: &[u8], names: &[&[u8]]) -> bool {
+    names.iter().all(|name| value_of(entry, name).is_none())
+}
+
 /// Writes a value for `LD_PRELOAD`: our libraries first, if they are to be `with`in it, then what else stands in `value`.
 /// Returns whether it is not empty.
 pub fn write_preload(
@@ -130,5 +135,15 @@ mod tests {
         let kept = entries.map(|entry| found.see(entry.as_bytes()));
         assert_eq!(kept, [false, true, true, false, true, false]);
         assert_eq!((found.preload, found.control), (Some(b"b".as_slice()), Some(b"1".as_slice())));
+    }
+
+    #[test]
+    fn only_what_is_written_anew_is_left_out() {
+        let ours = [ENV.as_bytes(), b"LD_PRELOAD"];
+        let entries =
+            ["OUTSWAP_CONTROL=1:/proc/2/fd/3", "OUTSWAP_CONTROLS=1", "LD_PRELOAD=", "LD_PRELOAD", "A=LD_PRELOAD=b", ""];
+        let kept = entries.map(|entry| is_other(entry.as_bytes(), &ours));
+        assert_eq!(kept, [false, true, false, true, true, true]);
+        assert!(is_other(b"LD_PRELOAD=x", &[]));
     }
 }

@@ -16,7 +16,7 @@ use crate::live::Live;
 use crate::pins::CallPins;
 use crate::{charge, code, rlimits, stub_call};
 use buffer::{Buffer, word};
-use environment::{Found, value_of, write_preload};
+use environment::{Found, is_other, write_preload};
 use outswap_control::{ENV, PLACE_BYTES, Place, until_nul};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
@@ -116,7 +116,7 @@ fn copy(
     let place = found.control.and_then(Place::parse);
     if follow && place.is_some_and(|place| !place.is_same_run(&ours) && place.is_inside(&ours)) {
         // A run that was started inside this one manages the program, and keeps to our limit as well.
-        let keep = |entry: &[u8]| value_of(entry, rlimits::VARIABLE).is_none();
+        let keep = |entry: &[u8]| is_other(entry, &[rlimits::VARIABLE]);
         let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
         return Ok([path, argv, envp]);
     }
@@ -136,7 +136,7 @@ fn copy(
         n += 1;
     }
     let ours = [ENV.as_bytes(), b"LD_PRELOAD", rlimits::VARIABLE];
-    let keep = |entry: &[u8]| ours.iter().all(|name| value_of(entry, name).is_none());
+    let keep = |entry: &[u8]| is_other(entry, &ours);
     let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
     Ok([path, argv, envp])
 }
