@@ -26,14 +26,14 @@ pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], window_bytes: 
     if let Outcome::Run(pin, _) = outcome
         // SAFETY: the pin is this call's.
         && let Some(mask) = unsafe { (*gate::state(pin)).waits_with }
-        && let Some(thread) = threads::current(live, uc)
+        && let Some(thread) = threads::current_or_new(live, uc)
     {
         // A signal that is held back may be what the call waits for.
         thread.let_come(mask);
     }
     match outcome {
         Outcome::Done(value) => uc.gregs.rax = value as u64,
-        Outcome::Run(pin, args) => stub_call::run(pin, Part::Whole, nr, args, &mut uc.gregs),
+        Outcome::Run(pin, args) => stub_call::resume(pin, Part::Whole, nr, args, &mut uc.gregs),
     }
 }
 

@@ -20,11 +20,11 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     if nr == nr::VFORK {
         args = [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0];
     }
-    let parent = threads::current(live, uc);
+    let parent = threads::current_or_new(live, uc);
     let flags = args[0];
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
     if flags & CLONE_THREAD == 0 && live.is_own_process() {
-        sharers::expect_one();
+        sharers::announce();
         let mut spins = 0;
         while !reclaim::ensure() {
             if !background::is_held_off() {

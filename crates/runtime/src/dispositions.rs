@@ -14,7 +14,7 @@ pub const OURS: u64 = bit(SIGBUS) | bit(SIGSEGV) | bit(SIGSYS);
 pub const SIGNALS: [i32; 3] = [SIGBUS, SIGSEGV, SIGSYS];
 
 /// Sets the default disposition, so that the fault that comes again ends the process as it would have.
-pub fn fall(signal: i32) {
+pub fn set_default(signal: i32) {
     // SAFETY: the default disposition runs no code.
     let _ = unsafe { sigaction(signal, Some(&KernelSigaction::default()), None) };
 }

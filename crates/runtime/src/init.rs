@@ -271,7 +271,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     for (signal, action) in SIGNALS.into_iter().zip(&handlers) {
         live.dispositions.set(signal, action);
     }
-    threads::take_own(live).map_err(|_| SetupError::NoMemory)?;
+    threads::set_up_own_stack(live).map_err(|_| SetupError::NoMemory)?;
     if let Err(e) = install_filters(live) {
         signals::uninstall(&handlers);
         control.fold(live.record(), os::getpid());

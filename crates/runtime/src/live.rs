@@ -46,7 +46,7 @@ pub struct Live {
     pub fds: (i32, i32),
     /// Forked, or child of a fork: pages may be shared with another process.
     pub forked: AtomicBool,
-    /// What the program locked.
+    /// What the program mlocked.
     pub mlocks: Mlocks,
     /// What a forked child does not get.
     pub wipes: Wipes,

@@ -1,9 +1,9 @@
-//! How much of its memory the program locked (`mlock` and its kin), and what it locks from now on.
+//! How much of its memory the program mlocked (`mlock` and its kin), and what it mlocks from now on.
 use crate::process;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use outswap_core::units::PAGE_BYTES;
 
-/// What the program locked.
+/// What the program mlocked.
 #[derive(Default)]
 pub struct Mlocks {
     pages: AtomicI64,
@@ -13,17 +13,17 @@ pub struct Mlocks {
 }
 
 impl Mlocks {
-    /// Pages that the program locked.
+    /// Pages that the program mlocked.
     pub fn pages(&self) -> u64 {
         self.pages.load(Relaxed).max(0) as u64
     }
 
-    /// Pages that the program locked all at once, so that they are all there.
+    /// Pages that the program mlocked all at once, so that they are all there.
     pub fn present_pages(&self) -> u64 {
         (self.pages.load(Relaxed) - self.on_fault_pages.load(Relaxed)).max(0) as u64
     }
 
-    /// Adds to the counts of locked pages.
+    /// Adds to the counts of mlocked pages.
     pub fn add(&self, pages: i64, on_fault: bool) {
         self.pages.fetch_add(pages, Relaxed);
         if on_fault {
@@ -31,7 +31,7 @@ impl Mlocks {
         }
     }
 
-    /// Whether mappings made from now on are locked (`MCL_FUTURE`).
+    /// Whether mappings made from now on are mlocked (`MCL_FUTURE`).
     pub fn future(&self) -> bool {
         self.future.load(Relaxed)
     }
@@ -48,7 +48,7 @@ impl Mlocks {
     }
 
     /// Whether the kernel's own rules would let the program lock `count` more pages.
-    pub fn may_lock(&self, count: u32) -> bool {
+    pub fn may_mlock(&self, count: u32) -> bool {
         let limit = process::mlock_limit_bytes();
         if limit == u64::MAX || process::has_capability(process::CAP_IPC_LOCK) {
             return true;

@@ -9,7 +9,7 @@ use crate::gate::{self, Part};
 use crate::limits::{CALL_PINS, CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES};
 use crate::live::Live;
 use crate::pins::{self, CallPins};
-use crate::stub_call::{enter, restore, run, set_arguments};
+use crate::stub_call::{enter, restore, resume, set_arguments};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
 use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
@@ -87,7 +87,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
 /// Starts a call in parts; what cannot be brought in ends it with an error.
 pub fn start(live: &'static Live, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
     match prepare(live, part, nr, args, 0) {
-        Ok((pin, changed)) => run(pin, part, nr, changed, g),
+        Ok((pin, changed)) => resume(pin, part, nr, changed, g),
         Err(error) => g.rax = error as u64,
     }
 }

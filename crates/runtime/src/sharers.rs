@@ -56,7 +56,7 @@ pub fn any() -> bool {
 }
 
 /// From here on there may be one.
-pub fn expect_one() {
+pub fn announce() {
     ANY.store(true, SeqCst);
 }
 

@@ -38,7 +38,7 @@ pub fn sigprocmask(live: &'static Live, [how, new, old, size, ..]: [usize; 6], u
     if size != 8 {
         return EINVAL;
     }
-    let thread = threads::current(live, uc);
+    let thread = threads::current_or_new(live, uc);
     let before = uc.sigmask | thread.map_or(0, Thread::pretended);
     let mut after = before;
     if new != 0 {
@@ -72,7 +72,7 @@ pub fn sigaltstack(live: &'static Live, [new, old, ..]: [usize; 6], uc: &mut Uco
             None => return EFAULT,
         },
     };
-    let Some(thread) = threads::current(live, uc) else { return ENOMEM };
+    let Some(thread) = threads::current_or_new(live, uc) else { return ENOMEM };
     match stacks::change_stack(thread, stack.as_ref(), uc.gregs.rsp as usize) {
         Err(e) => -(e.0 as isize),
         Ok(before) if old != 0 => {

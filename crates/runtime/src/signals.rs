@@ -3,7 +3,7 @@
 //! The runtime's handlers stay in place whatever the program does; everything that is not ours is the program's
 //! ([`crate::deliver`]). The three signals are never blocked, because a fault at a blocked signal is death.
 use crate::arena::page_of;
-use crate::dispositions::{OURS, SIGNALS, fall};
+use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::layout::in_arena;
 use crate::live::{Live, try_live};
 use crate::{clock, deliver, gate, threads, trap};
@@ -49,7 +49,7 @@ pub fn uninstall(old: &[KernelSigaction; 3]) {
 unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
-    let Some(live) = try_live() else { return fall(signal) };
+    let Some(live) = try_live() else { return set_default(signal) };
     threads::adopt(live, ucontext);
     let mut signal = signal;
     let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
@@ -116,7 +116,7 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
             // SAFETY: as above.
             unsafe { (*uc).gregs.rax = 0 };
         }
-        None => fall(signal),
+        None => set_default(signal),
     }
 }
 

@@ -13,7 +13,7 @@ pub fn set_arguments(g: &mut Gregs, args: [usize; 6]) {
 }
 
 /// Makes the interrupted code go on in the stub of a pin, with these arguments. What it was when it was trapped is kept.
-pub fn run(pin: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
+pub fn resume(pin: usize, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
     // SAFETY: the pin is this call's.
     let state = unsafe { &mut *gate::state(pin) };
     state.to = g.rip as usize;

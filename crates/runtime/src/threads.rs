@@ -11,7 +11,7 @@ pub fn reserve_place(live: &Live) -> Option<&'static Thread> {
 }
 
 /// Gives the calling thread its stack, at set-up.
-pub fn take_own(live: &Live) -> Result<()> {
+pub fn set_up_own_stack(live: &Live) -> Result<()> {
     let thread = reserve_place(live).ok_or(Errno::ENOMEM)?;
     // SAFETY: the place is the caller's.
     unsafe { (*thread.start.get()).parent_done.store(1, Release) };
@@ -28,13 +28,13 @@ pub fn take_own(live: &Live) -> Result<()> {
 /// Makes sure that the calling thread has a stack of ours from now on, where there is room for one.
 pub fn adopt(live: &Live, uc: &mut Ucontext) {
     if uc.stack.flags & SS_DISABLE != 0 || stacks::by_stack(uc.stack.sp).is_none() {
-        current(live, uc);
+        current_or_new(live, uc);
     }
 }
 
 /// The calling thread, from what the kernel says of the interrupted code; a thread that is not known yet gets its place, and its
 /// stack when the handler returns. `None` where there is no place left.
-pub fn current(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread> {
+pub fn current_or_new(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread> {
     if let Some(thread) = stacks::by_stack(uc.stack.sp).filter(|_| uc.stack.flags & SS_DISABLE == 0) {
         return Some(live.sharer_thread().unwrap_or(thread));
     }

@@ -184,10 +184,10 @@ fn piece(
     offset: Option<usize>,
     goes_on: bool,
 ) -> isize {
-    let window = live.window_bytes();
+    let window_bytes = live.window_bytes();
     let mut done = 0;
     while done < len {
-        let (at, part) = (buf + done, window.min(len - done));
+        let (at, part) = (buf + done, window_bytes.min(len - done));
         let pinned = live.with(move |cx| {
             let mut pins = CallPins::new(live);
             match pins.pin(cx, at, part) {

@@ -95,7 +95,7 @@ fn from_library(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
 }
 
 fn fork(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let thread = threads::current(live, uc);
+    let thread = threads::current_or_new(live, uc);
     let pid = fork::fork(live, nr, args, thread);
     uc.gregs.rax = pid as u64;
     if pid == 0 && nr == nr::CLONE && args[1] != 0 {
@@ -107,7 +107,7 @@ fn fork(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
 fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
     threads::note_end(status as i32);
     if live.is_own_process() {
-        if let Some(thread) = threads::current(live, uc) {
+        if let Some(thread) = threads::current_or_new(live, uc) {
             gate::end_thread(&thread.tid, status);
         }
     }

@@ -14,7 +14,7 @@ mod frame;
 
 pub use frame::{copy_failed, plain_restorer};
 
-use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, fall};
+use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, set_default};
 use crate::live::{Live, try_live};
 use crate::stacks::{self, Thread};
 use crate::threads;
@@ -27,7 +27,7 @@ const SIGSEGV_CODE_KERNEL: i32 = 0x80;
 
 /// The disposition of a signal that is delivered. A handler that wants that is reset; for other signals than ours, the kernel
 /// does so.
-fn take(live: &'static Live, signal: i32) -> KernelSigaction {
+fn take_disposition(live: &'static Live, signal: i32) -> KernelSigaction {
     let action = live.dispositions.get(signal);
     let resets = action.flags & SA_RESETHAND != 0 && action.handler > SIG_IGN && SIGNALS.contains(&signal);
     if resets && live.is_own_process() {
@@ -132,9 +132,9 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
             return postpone(signal, info, uc);
         }
         live.control.post(b"error: a fault in the runtime itself: the program is ended to keep its data safe");
-        return fall(signal);
+        return set_default(signal);
     }
-    let thread = threads::current(live, uc);
+    let thread = threads::current_or_new(live, uc);
     let call_mask = mask_of_call(uc);
     let pretended = call_mask.map_or_else(|| thread.map_or(0, Thread::pretended), |mask| mask & OURS);
     if ours && pretended & bit(signal) != 0 {
@@ -142,16 +142,16 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
             return thread.hold(signal, info);
         }
         // A fault at a blocked signal is death.
-        return fall(signal);
+        return set_default(signal);
     }
-    let action = take(live, signal);
+    let action = take_disposition(live, signal);
     match action.handler {
         SIG_IGN if sent || !ours => return,
         SIG_DFL | SIG_IGN => {
             if ours {
                 // A fault comes again by itself; a signal that was sent, or a fault found by the store, does not.
                 uc.sigmask &= !bit(signal);
-                fall(signal);
+                set_default(signal);
                 let _ = os::tgkill(os::getpid(), os::gettid(), signal);
             }
             return;
@@ -168,14 +168,14 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         return;
     }
     // Without room for its frame, the program gets SIGSEGV, and dies of it where that is the signal, or has no room either.
-    let segv = take(live, SIGSEGV);
+    let segv = take_disposition(live, SIGSEGV);
     *info = Siginfo::of_kernel(SIGSEGV, SIGSEGV_CODE_KERNEL);
     let free = thread.is_none_or(|t| t.pretended() & bit(SIGSEGV) == 0);
     if signal != SIGSEGV && free && segv.handler > SIG_IGN && enter_handler(thread, SIGSEGV, info, uc, &segv, during) {
         return;
     }
     uc.sigmask &= !bit(SIGSEGV);
-    fall(SIGSEGV);
+    set_default(SIGSEGV);
     let _ = os::tgkill(os::getpid(), os::gettid(), SIGSEGV);
 }
 

@@ -1,12 +1,12 @@
 //! Buffers for the strings of an exec, which the kernel reads from there.
-use crate::contexts::Cx;
-use crate::layout::in_arena;
 use crate::limits::{EXEC_BUFFER_BYTES, EXEC_BUFFER_WAITS, EXEC_BUFFERS};
-use crate::live::Live;
-use crate::{pins, usermem};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use outswap_sys::{Errno, os};
 
+/// Reads the program's memory from an address on. False where it is not readable.
+pub type Read<'a> = dyn FnMut(usize, &mut [u8]) -> bool + 'a;
+
+/// The threads that have the buffers, 0 for none.
 static OWNERS: [AtomicU32; EXEC_BUFFERS] = [const { AtomicU32::new(0) }; EXEC_BUFFERS];
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
@@ -63,11 +63,11 @@ fn take_buffer(
     Err(Errno::EAGAIN)
 }
 
-/// A buffer: strings from the start up, the arrays of pointers from the end down.
+/// A buffer being filled: strings and arrays of pointers, one after the other.
 pub struct Buffer {
     /// Its address.
     at: usize,
-    /// Bytes of strings so far.
+    /// Bytes so far. Set back, it takes back what was written since.
     pub used: usize,
 }
 
@@ -75,6 +75,12 @@ impl Buffer {
     /// The buffer with a number, empty.
     pub fn empty(number: usize) -> Buffer {
         Buffer { at: BASE.load(Acquire) + number * EXEC_BUFFER_BYTES, used: 0 }
+    }
+
+    /// A buffer for a test.
+    #[cfg(test)]
+    pub fn for_test() -> Buffer {
+        Buffer { at: os::mmap_anonymous(EXEC_BUFFER_BYTES).expect("memory"), used: 0 }
     }
 
     /// Where the next string will start.
@@ -89,13 +95,13 @@ impl Buffer {
     }
 
     /// Copies a NUL-terminated string of the program's.
-    pub fn string(&mut self, live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
+    pub fn string(&mut self, read: &mut Read<'_>, from: usize) -> Result<usize, Errno> {
         let start = self.end();
         let mut from = from;
         loop {
             let mut chunk = [0u8; 256];
             let len = chunk.len().min(4096 - from % 4096);
-            if !read(live, cx, from, &mut chunk[..len]) {
+            if !read(from, &mut chunk[..len]) {
                 return Err(Errno::EFAULT);
             }
             let end = chunk[..len].iter().position(|b| *b == 0);
@@ -127,9 +133,9 @@ impl Buffer {
 
     /// Copies a NUL-terminated string of the program's, and gives the copy without the NUL. It stays until the buffer is
     /// given back.
-    pub fn bytes(&mut self, live: &Live, cx: &mut Cx, from: usize) -> Result<&'static [u8], Errno> {
+    pub fn bytes(&mut self, read: &mut Read<'_>, from: usize) -> Result<&'static [u8], Errno> {
         let mark = self.used;
-        let copy = self.string(live, cx, from)?;
+        let copy = self.string(read, from)?;
         // SAFETY: just written to our buffer, of which nothing is written twice unless `used` is set back.
         Ok(unsafe { core::slice::from_raw_parts(copy as *const u8, self.used - mark - 1) })
     }
@@ -137,15 +143,14 @@ impl Buffer {
     /// Copies an array of strings; `keep` says which (by their copy), `more` are appended.
     pub fn array(
         &mut self,
-        live: &Live,
-        cx: &mut Cx,
+        read: &mut Read<'_>,
         from: usize,
         keep: impl Fn(&[u8]) -> bool,
         more: &[usize],
     ) -> Result<usize, Errno> {
         let mut count = 0;
         if from != 0 {
-            while word(live, cx, from + count * 8)? != 0 {
+            while word(read, from + count * 8)? != 0 {
                 count += 1;
                 if count * 8 > EXEC_BUFFER_BYTES {
                     return Err(Errno::E2BIG);
@@ -157,8 +162,8 @@ impl Buffer {
         let mut n = 0;
         for i in 0..count {
             let mark = self.used;
-            let pointer = word(live, cx, from + i * 8)?;
-            let bytes = self.bytes(live, cx, pointer)?;
+            let pointer = word(read, from + i * 8)?;
+            let bytes = self.bytes(read, pointer)?;
             if keep(bytes) {
                 // SAFETY: within the array.
                 unsafe { *array.add(n) = bytes.as_ptr() as usize };
@@ -176,14 +181,10 @@ impl Buffer {
     }
 }
 
-fn read(live: &Live, cx: &mut Cx, from: usize, buf: &mut [u8]) -> bool {
-    if in_arena(from) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
-}
-
 /// A pointer of the program's.
-pub fn word(live: &Live, cx: &mut Cx, from: usize) -> Result<usize, Errno> {
+pub fn word(read: &mut Read<'_>, from: usize) -> Result<usize, Errno> {
     let mut bytes = [0u8; 8];
-    read(live, cx, from, &mut bytes).then(|| usize::from_le_bytes(bytes)).ok_or(Errno::EFAULT)
+    read(from, &mut bytes).then(|| usize::from_le_bytes(bytes)).ok_or(Errno::EFAULT)
 }
 
 #[cfg(test)]
@@ -209,5 +210,63 @@ mod tests {
         assert_eq!(take_buffer(&owners, 14, |tid| tid != 0, give_back), Ok(2));
         assert_eq!(waits, 5);
         assert_eq!(take_buffer(&owners, 15, |_| true, |_| ()), Err(Errno::EAGAIN), "no wait is without an end");
+    }
+
+    /// Reads this process's own memory, but not its first page.
+    fn own(from: usize, buf: &mut [u8]) -> bool {
+        if from < 4096 {
+            return false;
+        }
+        // SAFETY: the tests name strings and arrays of theirs, and the rest of a page behind them is mapped.
+        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, buf.as_mut_ptr(), buf.len()) };
+        true
+    }
+
+    /// A text at the start of a page of its own.
+    fn text(len: usize) -> usize {
+        let at = os::mmap_anonymous(len + 4096).expect("memory");
+        // SAFETY: fresh memory of that size.
+        unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) }.fill(b'x');
+        at
+    }
+
+    #[test]
+    fn strings_are_copied_whatever_their_length() {
+        let mut buffer = Buffer::for_test();
+        for len in [0, 1, 255, 256, 257, 4095, 4096, 10_000] {
+            let copy = buffer.bytes(&mut own, text(len)).expect("readable");
+            assert_eq!((copy.len(), copy.iter().all(|b| *b == b'x')), (len, true));
+        }
+        assert_eq!(buffer.bytes(&mut own, 8), Err(Errno::EFAULT));
+    }
+
+    #[test]
+    fn an_array_has_what_is_kept_and_what_is_added() {
+        let mut buffer = Buffer::for_test();
+        let strings = [text(1), text(2), text(3)];
+        let array = [strings[0], strings[1], strings[2], 0];
+        let more = buffer.text(&[b"A", b"=", b"1"]).expect("room");
+        let odd = |entry: &[u8]| entry.len() != 2;
+        let at = buffer.array(&mut own, array.as_ptr() as usize, odd, &[more]).expect("readable");
+        // SAFETY: the array that was just made: three pointers and a null pointer.
+        let made = unsafe { core::slice::from_raw_parts(at as *const usize, 4) };
+        assert_eq!((made[2], made[3]), (more, 0));
+        // SAFETY: they point to NUL-terminated strings.
+        let made = made[..3].iter().map(|at| unsafe { core::ffi::CStr::from_ptr(*at as *const _) }.to_bytes());
+        assert_eq!(made.collect::<Vec<_>>(), [b"x".as_slice(), b"xxx", b"A=1"]);
+        assert_eq!((at % 8, buffer.end() - at), (0, 5 * 8 + 2 + 4), "what is not kept takes no room for its text");
+        let none = buffer.array(&mut own, 0, |_| true, &[]).expect("no array is an empty one");
+        // SAFETY: as above.
+        assert_eq!(unsafe { *(none as *const usize) }, 0);
+        assert_eq!(buffer.array(&mut own, [8usize, 0].as_ptr() as usize, |_| true, &[]), Err(Errno::EFAULT));
+        assert_eq!(buffer.array(&mut own, 8, |_| true, &[]), Err(Errno::EFAULT));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_too_much() {
+        let mut buffer = Buffer::for_test();
+        let long = text(EXEC_BUFFER_BYTES / 2);
+        assert!(buffer.string(&mut own, long).is_ok());
+        assert_eq!(buffer.string(&mut own, long), Err(Errno::E2BIG));
     }
 }

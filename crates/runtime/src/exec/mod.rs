@@ -11,13 +11,13 @@ pub use buffer::{forget, reserve};
 
 use crate::contexts::Cx;
 use crate::gate::{self, Part};
-use crate::limits::EXEC_BUFFER_BYTES;
+use crate::layout::in_arena;
 use crate::live::Live;
-use crate::pins::CallPins;
-use crate::{charge, code, rlimits, stub_call};
-use buffer::{Buffer, word};
-use environment::{Found, is_other, write_preload};
-use outswap_control::{ENV, PLACE_BYTES, Place, until_nul};
+use crate::pins::{self, CallPins};
+use crate::{charge, code, rlimits, stub_call, usermem};
+use buffer::Buffer;
+use environment::Wanted;
+use outswap_control::until_nul;
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 use program::{AT_FDCWD, Target, is_executable, look_ahead};
@@ -59,7 +59,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         nr::EXECVE => [path, argv, envp, 0, 0, 0],
         _ => [args[0], path, argv, envp, args[4], 0],
     };
-    stub_call::run(pin, Part::Exec, nr, changed, &mut uc.gregs);
+    stub_call::resume(pin, Part::Exec, nr, changed, &mut uc.gregs);
     // SAFETY: the pin is this call's.
     let state = unsafe { &mut *gate::state(pin) };
     (state.buffer, state.domain) = (buffer, domain);
@@ -78,6 +78,7 @@ pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
     buffer::give_back(buffer);
 }
 
+/// Copies what the kernel is to read to a buffer: path, arguments, and an environment with ours in it. Returns where they are.
 fn copy(
     live: &Live,
     cx: &mut Cx,
@@ -86,57 +87,18 @@ fn copy(
     number: usize,
     limits: &rlimits::HandedOn,
 ) -> Result<[usize; 3], Errno> {
+    let mut read = |from: usize, buf: &mut [u8]| {
+        if in_arena(from) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
+    };
     let mut buffer = Buffer::empty(number);
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };
-    let path = buffer.string(live, cx, path)?;
-    let argv = buffer.array(live, cx, argv, |_| true, &[])?;
-    let follow = live.control.config.no_follow == 0;
-
-    // The program may have cleared or changed the environment.
-    let mut found = Found::default();
-    let ours = live.place();
-    let mut i = 0;
-    while envp != 0 && i * 8 < EXEC_BUFFER_BYTES {
-        let pointer = word(live, cx, envp + i * 8)?;
-        if pointer == 0 {
-            break;
-        }
-        let mark = buffer.used;
-        if !found.see(buffer.bytes(live, cx, pointer)?) {
-            buffer.used = mark;
-        }
-        i += 1;
-    }
-    let mut more = [0usize; 3];
-    let mut n = 0;
-    if follow && !limits.value().is_empty() {
-        more[n] = buffer.text(&[rlimits::VARIABLE, b"=", limits.value()])?;
-        n += 1;
-    }
-    let place = found.control.and_then(Place::parse);
-    if follow && place.is_some_and(|place| !place.is_same_run(&ours) && place.is_inside(&ours)) {
-        // A run that was started inside this one manages the program, and keeps to our limit as well.
-        let keep = |entry: &[u8]| is_other(entry, &[rlimits::VARIABLE]);
-        let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
-        return Ok([path, argv, envp]);
-    }
-    let (mark, start) = (buffer.used, buffer.end());
-    buffer.put(b"LD_PRELOAD=")?;
-    let libraries = until_nul(&live.control.config.preload);
-    if write_preload(libraries, found.preload.unwrap_or_default(), follow, |part| buffer.put(part))? {
-        buffer.put(b"\0")?;
-        more[n] = start;
-        n += 1;
-    } else {
-        buffer.used = mark;
-    }
-    if follow {
-        let mut value = [0u8; PLACE_BYTES];
-        more[n] = buffer.text(&[ENV.as_bytes(), b"=", ours.write(&mut value)])?;
-        n += 1;
-    }
-    let ours = [ENV.as_bytes(), b"LD_PRELOAD", rlimits::VARIABLE];
-    let keep = |entry: &[u8]| is_other(entry, &ours);
-    let envp = buffer.array(live, cx, envp, keep, &more[..n])?;
-    Ok([path, argv, envp])
+    let path = buffer.string(&mut read, path)?;
+    let argv = buffer.array(&mut read, argv, |_| true, &[])?;
+    let wanted = Wanted {
+        follow: live.control.config.no_follow == 0,
+        ours: live.place(),
+        libraries: until_nul(&live.control.config.preload),
+        limits: limits.value(),
+    };
+    Ok([path, argv, environment::build(&mut buffer, &mut read, envp, &wanted)?])
 }

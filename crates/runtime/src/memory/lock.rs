@@ -12,7 +12,7 @@ use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::nr;
 
-/// Whether the budget has room for so many pages that stay, beside those that are locked.
+/// Whether the budget has room for so many pages that stay, beside those that are mlocked.
 pub fn may_hold(live: &Live, pages: u64) -> bool {
     budget::may_hold(live.pager.limit_pages(), live.mlocks.present_pages() + pages)
 }
@@ -85,7 +85,7 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
         }
         let first = page_of(addr);
         let count = (len / PAGE_BYTES) as u32;
-        if nr != nr::MUNLOCK && !live.mlocks.may_lock(count) {
+        if nr != nr::MUNLOCK && !live.mlocks.may_mlock(count) {
             return if process::mlock_limit_bytes() == 0 { EPERM } else { ENOMEM };
         }
         let mut next = first;
@@ -149,7 +149,7 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     if flags == 0 || flags & !(CURRENT | FUTURE | ONFAULT) != 0 || flags == ONFAULT {
         return EINVAL;
     }
-    if !live.mlocks.may_lock(0) {
+    if !live.mlocks.may_mlock(0) {
         return EPERM;
     }
     if flags & CURRENT != 0 {
@@ -158,11 +158,11 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
                 return 0;
             }
             if flags & ONFAULT != 0 {
-                if !live.mlocks.may_lock(vma.count) || !mlock_on_fault(live, vma.first, vma.count) {
+                if !live.mlocks.may_mlock(vma.count) || !mlock_on_fault(live, vma.first, vma.count) {
                     return ENOMEM;
                 }
             } else if vma.prot != Prot::NONE {
-                if !live.mlocks.may_lock(vma.count) || !mlock_range(live, cx, vma.first, vma.count) {
+                if !live.mlocks.may_mlock(vma.count) || !mlock_range(live, cx, vma.first, vma.count) {
                     return ENOMEM;
                 }
             }
