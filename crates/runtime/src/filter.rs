@@ -11,7 +11,7 @@
 //! Both run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
 //! comes from last. The kernel sees that a call is allowed by its number alone, and does not run the filters for it at all.
 use crate::calls::{self, CALLS, Pointers};
-use crate::layout::{ARENA, ARENA_MAX_BYTES};
+use crate::layout::{ARENA, ARENA_MAX_BYTES, OWN_CALL, RLIMITS};
 use crate::{gate, rights};
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
@@ -344,7 +344,6 @@ const FROM_LIBRARY: &[usize] = &[
     // Limits: what the runtime uses is not the program's.
     nr::SETRLIMIT,
     nr::GETRLIMIT,
-    nr::PRLIMIT64,
 ];
 
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
@@ -370,6 +369,12 @@ fn build_process(known: &Known<'_>) -> Program {
     }
     rights::PRCTL_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
     targets[nr::PRCTL] = p.load(at_arg(0));
+    // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
+    // have a handler, and may lie where that of this process does.
+    RLIMITS.iter().fold(allow, |next, &resource| p.branch(JEQ, resource as u32, from_library, next));
+    let asked = p.load(at_arg(1));
+    p.branch(JEQ, OWN_CALL as u32, allow, asked);
+    targets[nr::PRLIMIT64] = p.load(at_arg(4));
     let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
     targets[nr::CLOSE] = p.switch(at_arg(0), !0, &ours);
     targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
@@ -649,7 +654,7 @@ mod tests {
             kernel_ops(&process)
         );
         assert!(execs(&small) >= 230, "{}", execs(&small));
-        assert!(execs(&process) >= 200, "{}", execs(&process));
+        assert!(execs(&process) >= 190, "{}", execs(&process));
         for nr in [nr::GETPPID, nr::GETPID, nr::GETTID, nr::LSEEK, nr::SCHED_YIELD, nr::RT_SIGRETURN, nr::SOCKET] {
             assert!(is_free(&p, nr) && is_free(&process, nr), "call {nr}");
         }
@@ -693,7 +698,14 @@ mod tests {
         assert_eq!(run(&p, nr::EXIT_GROUP, lib, [0; 6]), TRAP);
         assert_eq!(run(&p, nr::SETRESUID, lib, [0; 6]), TRAP);
         assert_eq!(run(&p, nr::GETRESUID, lib, [0; 6]), ALLOW);
-        assert_eq!(run(&p, nr::PRLIMIT64, lib, [0; 6]), TRAP);
+        for resource in 0..16 {
+            let expected = if matches!(resource, 2 | 7 | 9) { TRAP } else { ALLOW };
+            assert_eq!(run(&p, nr::PRLIMIT64, lib, [0, resource, 0, 1, 0, 0]), expected, "prlimit of {resource}");
+            assert_eq!(run(&p, nr::SETRLIMIT, lib, [resource, 0, 0, 0, 0, 0]), TRAP);
+            assert_eq!(run(&p, nr::GETRLIMIT, lib, [resource, 0, 0, 0, 0, 0]), TRAP);
+            assert_eq!(run(&p, nr::PRLIMIT64, lib, [0, resource, 0, 1, OWN_CALL as u64, 0]), ALLOW, "our own");
+            assert_eq!(run(&p, nr::PRLIMIT64, 0x1000, [0, resource, 0, 1, 0, 0]), ALLOW, "from elsewhere");
+        }
         for option in 0..64 {
             let changes_rights = matches!(option, 22 | 24 | 28 | 38 | 47);
             let expected = if changes_rights { TRAP } else { ALLOW };

@@ -3,6 +3,7 @@ use crate::assist::Cx;
 use crate::contexts::Contexts;
 use crate::control::{Control, Process, Stat};
 use crate::deliver::Actions;
+use crate::layout::{OWN_CALL, RLIMIT_NOFILE};
 use crate::machine::{LiveMachine, address};
 use crate::source::Source;
 use crate::{budget, foreign, gate};
@@ -382,10 +383,9 @@ pub fn open_uffd(source: Source, min_fd: i32) -> Result<Uffd> {
 
 /// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
 pub fn fd_limit() -> usize {
-    const RLIMIT_NOFILE: usize = 7;
     let mut limit = [0u64; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
-    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
+    unsafe { outswap_sys::syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize, OWN_CALL) };
     limit[0].min(i32::MAX as u64) as usize
 }
 

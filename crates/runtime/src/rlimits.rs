@@ -11,6 +11,7 @@
 //! gets them.
 use crate::assist;
 use crate::budget;
+use crate::layout::{OWN_CALL, RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE};
 use crate::live::{self, Live};
 use crate::source::Source;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -18,13 +19,9 @@ use outswap_core::lock::SpinLock;
 use outswap_core::pager::Context;
 use outswap_core::units::PAGE_BYTES;
 use outswap_store::Worker;
-use outswap_sys::{Errno, nr, os, ret, syscall4};
+use outswap_sys::{Errno, nr, os, ret, syscall4, syscall5};
 
 type Cx = Context<Worker>;
-
-const RLIMIT_DATA: usize = 2;
-const RLIMIT_NOFILE: usize = 7;
-const RLIMIT_AS: usize = 9;
 
 const EPERM: isize = -(Errno::EPERM.0 as isize);
 const EINVAL: isize = -(Errno::EINVAL.0 as isize);
@@ -97,13 +94,13 @@ static LIMITED: AtomicBool = AtomicBool::new(false);
 fn kernel_limit(resource: usize) -> Limit {
     let mut limit = Limit::NONE;
     // SAFETY: a place for a `struct rlimit64`.
-    unsafe { syscall4(nr::PRLIMIT64, 0, resource, 0, &raw mut limit as usize) };
+    unsafe { syscall5(nr::PRLIMIT64, 0, resource, 0, &raw mut limit as usize, OWN_CALL) };
     limit
 }
 
 fn set_kernel_limit(resource: usize, limit: Limit) -> outswap_sys::Result<()> {
     // SAFETY: a `struct rlimit64` that lives through the call.
-    ret(unsafe { syscall4(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0) }).map(drop)
+    ret(unsafe { syscall5(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0, OWN_CALL) }).map(drop)
 }
 
 /// Pages of this process's address space, and of its private writable mappings with its stack.
