@@ -12,38 +12,25 @@
 //! A process writes only to a file of its own ([`crate::volume`]), and only under keys that were drawn since it last forked
 //! or was forked ([`crate::keys`]). A forked child reads what it shares with its parent from the parent's file, through a
 //! descriptor that cannot write, and writes to a new one.
-use crate::compress::{Codec, UNIT_BYTES};
+use crate::compress::Codec;
 use crate::io::{self, FileIo, NewFile};
 use crate::keys::{Keys, TAG_BYTES};
+use crate::limits::*;
 use crate::lock::SpinLock;
 use crate::stats::{StoreStats, add};
 use crate::volume::*;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use outswap_core::store::StoreError;
+use outswap_core::units::PAGE_BYTES;
 use outswap_sys::{Errno, Result, os};
 
-/// Bytes of a segment.
-pub const SEGMENT_BYTES: usize = 256 << 10;
-/// Segments being filled or written at the same time.
-pub(crate) const BUFFERS: usize = 4;
 /// Bytes of a unit's header in the file.
 pub(crate) const UNIT_HEADER_BYTES: usize = 8;
 /// Units begin at multiples of this.
 pub(crate) const UNIT_ALIGN: usize = 16;
-/// How often a failing read is tried.
-const READ_TRIES: usize = 3;
-/// How long a tier that failed to write takes nothing new, and how long a cleaner rests that won nothing.
-const RETRY_NS: u64 = 100_000_000;
-/// How long after a search for dead processes there is no other.
-const REAP_NS: u64 = 10_000_000;
-/// A resting cleaner is woken when so many slots were freed: about what a segment holds.
-const CLEAN_FREED_SLOTS: u64 = 128;
-/// Fewer segments than this are not worth cleaning.
-const CLEAN_MIN_SEGMENTS: u32 = 8;
-/// How long a segment's buffer is waited for: about a second. Then the tier is called full, and pages stay in memory.
-pub(crate) const WAIT_SPINS: u32 = 20_000;
-/// Longest name of a directory, with its NUL byte.
-const DIRECTORY_BYTES: usize = 1024;
+
+// A unit as large as can be, with what stands around it.
+const _: () = assert!((UNIT_HEADER_BYTES + CHUNK_BYTES + TAG_BYTES).next_multiple_of(UNIT_ALIGN) <= UNIT_BYTES);
 
 /// A unit's identity: what its seal is bound to besides the nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +65,7 @@ impl UnitId {
 
     /// Pages in the unit.
     pub fn pages(self) -> u32 {
-        if self.chunk { crate::compress::CHUNK_PAGES as u32 } else { 1 }
+        if self.chunk { CHUNK_PAGES as u32 } else { 1 }
     }
 }
 
@@ -186,7 +173,7 @@ pub(crate) struct FileTier {
     /// Its pid namespace, see [`Family`].
     space: AtomicU32,
     execs: SpinLock<Execs>,
-    buffers: SpinLock<[Buffer; BUFFERS]>,
+    buffers: SpinLock<[Buffer; SEGMENT_BUFFERS]>,
     buffers_used: AtomicU32,
     retry_at_ns: AtomicU64,
     reaped_at_ns: AtomicU64,
@@ -217,14 +204,14 @@ pub(crate) struct Memory {
     pub family: usize,
     pub usage: usize,
     pub keys: usize,
-    /// [`BUFFERS`] segments.
+    /// [`SEGMENT_BUFFERS`] segments.
     pub buffers: usize,
 }
 
 /// Sizes of the regions of a [`Memory`] for files of `segments` segments: family, usage, keys, buffers.
 pub(crate) fn memory_bytes(segments: usize) -> [usize; 4] {
     let usage = segments * MAX_VOLUMES * size_of::<Usage>();
-    [size_of::<Family>(), usage, crate::keys::table_bytes(), BUFFERS * SEGMENT_BYTES]
+    [size_of::<Family>(), usage, crate::keys::table_bytes(), SEGMENT_BUFFERS * SEGMENT_BYTES]
 }
 
 /// What both sides of a fork need to know.
@@ -340,7 +327,8 @@ impl FileTier {
     /// Bytes of buffers and private tables that were touched.
     pub fn touched_bytes(&self) -> u64 {
         let buffers = self.buffers_used.load(Relaxed) as u64 * SEGMENT_BYTES as u64;
-        let usage = |v: &Volume| (v.bound.load(Relaxed) as usize * size_of::<Usage>()).next_multiple_of(4096) as u64;
+        let usage =
+            |v: &Volume| (v.bound.load(Relaxed) as usize * size_of::<Usage>()).next_multiple_of(PAGE_BYTES) as u64;
         buffers + self.volumes.iter().map(usage).sum::<u64>() + self.keys.touched_bytes()
     }
 
@@ -813,7 +801,7 @@ impl FileTier {
 
     fn claim<I: FileIo>(&self, io: &I, cleaning: bool, key: u16) -> core::result::Result<u32, StoreError> {
         // The last segment of a bounded file is for the cleaner, which needs room to make room.
-        let kept = if !cleaning && self.bounded && self.max_segments >= 4 { 1 } else { 0 };
+        let kept = if !cleaning && self.bounded && self.max_segments >= CLEANER_RESERVE_MIN_SEGMENTS { 1 } else { 0 };
         let mut reap = false;
         loop {
             self.in_use.fetch_add(1, AcqRel);
@@ -1224,7 +1212,7 @@ impl FileTier {
 
     /// Frees kept buffers in which nothing is live any more.
     fn forget_kept<I: FileIo>(&self, io: &I) {
-        for index in 0..BUFFERS {
+        for index in 0..SEGMENT_BUFFERS {
             let buffer = self.buffers.lock()[index];
             if buffer.state == BufferState::Kept && self.usage(buffer.segment).live.load(Acquire) == 1 {
                 self.buffers.lock()[index].state = BufferState::Free;

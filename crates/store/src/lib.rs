@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), no_std)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod limits;
 mod compress;
 mod file;
 mod io;
@@ -23,33 +24,28 @@ mod stats;
 mod tests;
 mod volume;
 
-pub use compress::{Algorithm, CHUNK_BYTES, CHUNK_PAGES, Worker};
-use compress::{Codec, Compressor, UNIT_BYTES, decode};
+pub use compress::{Algorithm, Worker};
+use compress::{Codec, Compressor, decode};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
-pub use file::SEGMENT_BYTES;
 use file::{FileTier, ForkedUse, Memory, Seal, UNIT_HEADER_BYTES, UnitId};
-pub use io::{DESCRIPTORS, FileIo, LiveIo, NewFile};
+pub use io::{FileIo, LiveIo, NewFile};
+pub use limits::{
+    CHUNK_BYTES, CHUNK_PAGES, DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_USERS, MAX_VOLUMES, SEGMENT_BYTES, SHARDS,
+};
+use limits::{
+    CLUSTER_ORDER, FILE_SLACK_BYTES, MAX_POOL_BYTES, MAX_REGIONS, MIN_POOL_BYTES, POOL_ADDRESS_SPACE_PARTS,
+    POOL_SLACK_BYTES, SEGMENT_BUFFERS, SPAN_BYTES, UNIT_BYTES, VOLUME_ORDER, WAIT_SPINS,
+};
 use lock::{Guard, SpinLock};
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
-use pool::{Header, Limits, NoRoom, Object, Pool, PoolShard, SpanRef};
+use pool::{Budget, Header, NoRoom, Object, Pool, PoolShard, SpanRef};
 pub use stats::StoreStats;
 use stats::add;
-pub use volume::{MAX_USERS, MAX_VOLUMES};
 
-/// Shards of slots, records and pools.
-pub const SHARDS: usize = 8;
-/// log2 of the slots of a cluster, which lie in one shard.
-const CLUSTER_ORDER: u32 = 9;
-/// Most tiers of one store.
-pub const MAX_TIERS: usize = 4;
-/// Most slots of one store (256 GiB).
-pub const MAX_SLOTS: u32 = 1 << 26;
 /// Records in a page of the record table.
 const RECORDS_PER_PAGE: usize = PAGE_BYTES / 16;
-/// Virtual size of a pool beyond what it may hold: spans of all classes and shards that are hardly begun.
-const POOL_SLACK_BYTES: u64 = 256 << 20;
 
 /// What a tier is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,10 +185,10 @@ pub struct Tiers<I: FileIo = LiveIo> {
     cleaning_used: AtomicU32,
     shards: [SpinLock<Shard>; SHARDS],
     pools: [Pool; MAX_TIERS],
-    limits: Limits,
+    budget: Budget,
     file: FileTier,
     stats: StoreStats,
-    regions: [(usize, usize); 16],
+    regions: [(usize, usize); MAX_REGIONS],
     io: I,
 }
 
@@ -211,7 +207,7 @@ impl ForkTicket {
 }
 
 /// Regions mapped for one store, to be unmapped when making it fails.
-struct Regions([(usize, usize); 16], usize);
+struct Regions([(usize, usize); MAX_REGIONS], usize);
 
 impl Regions {
     fn map(&mut self, bytes: usize, shared: bool) -> Result<usize, Errno> {
@@ -263,7 +259,7 @@ impl Tiers<LiveIo> {
 impl<I: FileIo> Tiers<I> {
     /// As [`Tiers::init`], with the file reached through `io`.
     pub fn init_with(config: &Config<'_>, io: I) -> Result<&'static Tiers<I>, InitError> {
-        let mut regions = Regions([(0, 0); 16], 0);
+        let mut regions = Regions([(0, 0); MAX_REGIONS], 0);
         // SAFETY: nobody has seen the store yet, so on failure nobody uses its regions.
         match Self::make(config, io, &mut regions) {
             Ok(tiers) => Ok(tiers),
@@ -291,7 +287,7 @@ impl<I: FileIo> Tiers<I> {
             FileTier::zero_to_valid(&raw mut (*at).file);
             &mut *at
         };
-        this.limits.limit_bytes.store(u64::MAX, Relaxed);
+        this.budget.limit_bytes.store(u64::MAX, Relaxed);
         this.slots = slots;
         let table = slots as usize * size_of::<Record>();
         this.records = regions.map(table, false).map_err(InitError::System)?;
@@ -317,19 +313,17 @@ impl<I: FileIo> Tiers<I> {
             this.last_ram = Some(i);
             let max = if tier.max_bytes == 0 { u64::MAX } else { tier.max_bytes };
             let all = slots as u64 * PAGE_BYTES as u64;
-            // Object numbers have 32 bits of 64 bytes.
-            let want = (max.min(all + all / 16).saturating_add(POOL_SLACK_BYTES)).min(256 << 30);
-            // The program needs its share of a limited address space.
-            let mut bytes = limit_bytes.map_or(want, |limit| want.min(limit / 4)) as usize;
+            let want = max.min(all + all / 16).saturating_add(POOL_SLACK_BYTES).min(MAX_POOL_BYTES);
+            let mut bytes = limit_bytes.map_or(want, |limit| want.min(limit / POOL_ADDRESS_SPACE_PARTS)) as usize;
             loop {
-                bytes = (bytes / pool::SPAN_BYTES).max(1) * pool::SPAN_BYTES;
+                bytes = (bytes / SPAN_BYTES).max(1) * SPAN_BYTES;
                 match regions.map(bytes, false) {
                     Ok(base) => {
                         let spans = regions.map(pool::table_bytes(bytes), false).map_err(InitError::System)?;
                         this.pools[i].set(base, bytes, spans, max);
                         break;
                     }
-                    Err(e) if bytes <= 16 * pool::SPAN_BYTES => return Err(InitError::System(e)),
+                    Err(e) if bytes <= MIN_POOL_BYTES => return Err(InitError::System(e)),
                     Err(_) => bytes /= 2,
                 }
             }
@@ -345,8 +339,8 @@ impl<I: FileIo> Tiers<I> {
     fn make_file(&mut self, config: &Config<'_>, tier: &TierConfig, regions: &mut Regions) -> Result<(), InitError> {
         let all = self.slots as u64 * PAGE_BYTES as u64;
         // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
-        let bytes = if tier.max_bytes == 0 { 2 * all + (1 << 30) } else { tier.max_bytes };
-        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << volume::VOLUME_ORDER) as usize;
+        let bytes = if tier.max_bytes == 0 { 2 * all + FILE_SLACK_BYTES } else { tier.max_bytes };
+        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << VOLUME_ORDER) as usize;
         let [family, usage, keys, buffers] = file::memory_bytes(segments);
         let mut map = |bytes, shared| regions.map(bytes, shared).map_err(InitError::System);
         let memory = Memory {
@@ -380,7 +374,7 @@ impl<I: FileIo> Tiers<I> {
 
     /// Counters and gauges. The pool gauges are brought up to date by this call.
     pub fn stats(&self) -> &StoreStats {
-        self.stats.pool_bytes.store(self.limits.held_bytes.load(Relaxed), Relaxed);
+        self.stats.pool_bytes.store(self.budget.held_bytes.load(Relaxed), Relaxed);
         self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
         &self.stats
     }
@@ -393,12 +387,12 @@ impl<I: FileIo> Tiers<I> {
     /// Sets how much memory all RAM tiers together may hold. A put that would exceed it first spills older
     /// units; a limit below what is held now is reached by [`Store::shrink`].
     pub fn set_memory_limit_bytes(&self, bytes: u64) {
-        self.limits.limit_bytes.store(bytes, Relaxed);
+        self.budget.limit_bytes.store(bytes, Relaxed);
     }
 
     /// Bytes that the RAM tiers hold beyond their limit, which puts alone do not win back.
     pub fn excess_bytes(&self) -> u64 {
-        self.limits.held_bytes.load(Relaxed).saturating_sub(self.limits.limit_bytes.load(Relaxed))
+        self.budget.held_bytes.load(Relaxed).saturating_sub(self.budget.limit_bytes.load(Relaxed))
     }
 
     /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
@@ -479,7 +473,7 @@ impl<I: FileIo> Tiers<I> {
 
     /// Makes what could not be written to the file before, in a forked child to its parent's, the own file's, sealed anew.
     fn adopt(&self) {
-        for index in 0..file::BUFFERS {
+        for index in 0..SEGMENT_BUFFERS {
             let Some((at, len, from)) = self.file.kept(index) else { continue };
             let Some(to) = self.file.adopt(&self.io) else { return };
             // SAFETY: the filled part of a buffer that only this thread, the only one of its process, knows.
@@ -559,7 +553,7 @@ impl<I: FileIo> Tiers<I> {
         let mut shard = self.lock(first);
         let live = (1u8 << pages) - 1;
         let header = Header { slot: first, live, chunk: pages > 1, len: payload.len() as u16, codec };
-        let object = self.pools[tier].insert(&mut shard.pools[tier], header, payload, &self.limits)?;
+        let object = self.pools[tier].insert(&mut shard.pools[tier], header, payload, &self.budget)?;
         for i in 0..pages as u32 {
             self.set_record(&shard, first + i, Record::ram(tier, object));
         }
@@ -724,7 +718,7 @@ impl<I: FileIo> Tiers<I> {
 
     fn release(&self, tier: usize, span: Option<SpanRef>) {
         if let Some(span) = span {
-            self.pools[tier].release(span, &self.limits);
+            self.pools[tier].release(span, &self.budget);
         }
     }
 
@@ -738,7 +732,7 @@ impl<I: FileIo> Tiers<I> {
     }
 
     fn discard_cached(&self) -> u64 {
-        self.ram_tiers().map(|t| self.pools[t].discard_cached(&self.limits)).sum()
+        self.ram_tiers().map(|t| self.pools[t].discard_cached(&self.budget)).sum()
     }
 
     /// Empties one sparse span, where the pools' utilisation promises any.
@@ -752,7 +746,7 @@ impl<I: FileIo> Tiers<I> {
                 let mut shard = shard.lock();
                 let mut part = shard.pools[tier];
                 let span = pool.compact(&mut part, |header, object| {
-                    for i in 0..4 {
+                    for i in 0..CHUNK_PAGES as u32 {
                         if header.live >> i & 1 != 0 {
                             self.set_record(&shard, header.slot + i, Record::ram(tier, object));
                         }
@@ -802,7 +796,7 @@ impl<I: FileIo> Tiers<I> {
     /// Waits for another thread that is spilling what there is. False where that takes too long.
     fn wait_for_spill(&self, file: usize) -> bool {
         let spilling = || self.shards.iter().any(|shard| shard.lock().pools[..file].iter().any(|part| part.spilling));
-        for waits in 0..file::WAIT_SPINS {
+        for waits in 0..WAIT_SPINS {
             if !spilling() {
                 return true;
             }
@@ -1116,7 +1110,7 @@ impl<I: FileIo> Store for Tiers<I> {
             Some(_) => self.file.touched_bytes() + self.cleaning_used.load(Relaxed) as u64 * SEGMENT_BYTES as u64,
             None => 0,
         };
-        self.limits.held_bytes.load(Relaxed) + tables + file
+        self.budget.held_bytes.load(Relaxed) + tables + file
     }
 
     fn shrink(&self, bytes: u64, worker: &mut Worker) -> u64 {

@@ -9,23 +9,18 @@
 //! without asking the kernel. The header names the owner, so that an object can be moved (compaction) and its
 //! slots' records changed. Every function that takes a [`PoolShard`] runs under that shard's lock.
 use crate::compress::Codec;
+use crate::limits::{
+    CACHED_SPANS, COMPACT_SCANNED_SPANS, MAX_POOL_BYTES, MAX_SLOTS, SCANNED_SPANS, SPAN_BYTES, UPGRADED_CLASSES,
+};
 use crate::lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;
 
-/// Bytes of a span. Larger ones would leave more behind when sparse, smaller ones lose more at their ends.
-pub(crate) const SPAN_BYTES: usize = 128 << 10;
 /// Bytes before an object's payload.
 pub(crate) const HEADER_BYTES: usize = 8;
 /// Object addresses are multiples of this.
 const GRAIN: usize = 64;
-/// Free spans whose memory is kept for the next one that asks: saves the kernel call and its TLB shootdown.
-const CACHED_SPANS: u32 = 8;
-/// How many spans of one list are looked at for a victim.
-const SCAN: usize = 16;
-/// How many classes up an object may move when its own has no room.
-const UPGRADE: usize = 4;
 
 /// Number of size classes.
 const CLASSES: usize = 32 + 16 + 1 + 16 + 13;
@@ -57,6 +52,9 @@ const CLASS_BYTES: [u16; CLASSES] = {
     table
 };
 
+const _: () = assert!(CLASS_BYTES[CLASSES - 1] as usize <= SPAN_BYTES && SPAN_BYTES / GRAIN <= u16::MAX as usize);
+const _: () = assert!(MAX_POOL_BYTES <= GRAIN as u64 * (1 << 32));
+
 /// The smallest class for an object of `bytes`, header included.
 fn class_of(bytes: usize) -> Option<usize> {
     let class = CLASS_BYTES.partition_point(|&size| (size as usize) < bytes);
@@ -78,19 +76,21 @@ pub(crate) struct Header {
 }
 
 const FREE: u64 = 1 << 63;
+const SLOT_BITS: u32 = 26;
+const _: () = assert!(MAX_SLOTS <= 1 << SLOT_BITS);
 
 impl Header {
     fn pack(self) -> u64 {
         self.slot as u64
-            | (self.live as u64) << 26
+            | (self.live as u64) << SLOT_BITS
             | (self.chunk as u64) << 30
             | (self.len as u64) << 32
             | (self.codec as u64) << 48
     }
     fn unpack(word: u64) -> Header {
         Header {
-            slot: word as u32 & ((1 << 26) - 1),
-            live: (word >> 26) as u8 & 15,
+            slot: word as u32 & ((1 << SLOT_BITS) - 1),
+            live: (word >> SLOT_BITS) as u8 & 15,
             chunk: word >> 30 & 1 != 0,
             len: (word >> 32) as u16,
             codec: Codec::from_bits(word >> 48),
@@ -152,7 +152,7 @@ struct FreeSpans {
 }
 
 /// Memory held by all pools of a store together, and the limit the runtime sets.
-pub(crate) struct Limits {
+pub(crate) struct Budget {
     pub held_bytes: AtomicU64,
     pub limit_bytes: AtomicU64,
 }
@@ -266,20 +266,20 @@ impl Pool {
         unsafe { core::slice::from_raw_parts(self.at(object).add(HEADER_BYTES), header.len as usize) }
     }
 
-    fn reserve(&self, pages: u64, limits: &Limits) -> Result<(), NoRoom> {
+    fn reserve(&self, pages: u64, budget: &Budget) -> Result<(), NoRoom> {
         let bytes = pages * PAGE_BYTES as u64;
-        let total = limits.held_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let total = budget.held_bytes.fetch_add(bytes, Relaxed) + bytes;
         let own = self.held_bytes.fetch_add(bytes, Relaxed) + bytes;
-        if total > limits.limit_bytes.load(Relaxed) || own > self.max_bytes {
-            self.unreserve(pages, limits);
+        if total > budget.limit_bytes.load(Relaxed) || own > self.max_bytes {
+            self.unreserve(pages, budget);
             return Err(NoRoom);
         }
         Ok(())
     }
 
-    fn unreserve(&self, pages: u64, limits: &Limits) {
+    fn unreserve(&self, pages: u64, budget: &Budget) {
         let bytes = pages * PAGE_BYTES as u64;
-        limits.held_bytes.fetch_sub(bytes, Relaxed);
+        budget.held_bytes.fetch_sub(bytes, Relaxed);
         self.held_bytes.fetch_sub(bytes, Relaxed);
     }
 
@@ -406,10 +406,10 @@ impl Pool {
         shard: &mut PoolShard,
         header: Header,
         payload: &[u8],
-        limits: &Limits,
+        budget: &Budget,
     ) -> Result<Object, NoRoom> {
         let class = class_of(HEADER_BYTES + payload.len()).ok_or(NoRoom)?;
-        let object = self.allocate(shard, class, limits)?;
+        let object = self.allocate(shard, class, budget)?;
         self.fill(object, header, payload);
         Ok(object)
     }
@@ -423,12 +423,12 @@ impl Pool {
         self.used_bytes.fetch_add((HEADER_BYTES + payload.len()) as u64, Relaxed);
     }
 
-    fn allocate(&self, shard: &mut PoolShard, class: usize, limits: &Limits) -> Result<Object, NoRoom> {
+    fn allocate(&self, shard: &mut PoolShard, class: usize, budget: &Budget) -> Result<Object, NoRoom> {
         // A span with free objects may stand behind one that has only untouched room.
         let mut at = shard.partial[class];
         if shard.free_objects[class] > 0 {
             let mut seen = 0;
-            while at != NONE && seen < SCAN {
+            while at != NONE && seen < SCANNED_SPANS {
                 if self.span(at).free_head != 0 {
                     return Ok(self.pop_free(shard, at));
                 }
@@ -453,10 +453,10 @@ impl Pool {
         }
         let pages = end.div_ceil(PAGE_BYTES) as u16;
         if pages > span.touched_pages {
-            if let Err(e) = self.reserve((pages - span.touched_pages) as u64, limits) {
+            if let Err(e) = self.reserve((pages - span.touched_pages) as u64, budget) {
                 if fresh {
                     self.drop_span(shard, at);
-                    self.release(at, limits);
+                    self.release(at, budget);
                 }
                 return Err(e);
             }
@@ -498,7 +498,7 @@ impl Pool {
     }
 
     /// Puts a span that no shard holds any more on the free list, with its memory or without.
-    pub fn release(&self, at: SpanRef, limits: &Limits) {
+    pub fn release(&self, at: SpanRef, budget: &Budget) {
         let mut free = self.free.lock();
         if self.span(at).touched_pages > 0 && free.cached_count < CACHED_SPANS {
             self.span(at).partial_next = free.cached;
@@ -507,11 +507,11 @@ impl Pool {
             return;
         }
         drop(free);
-        self.discard(at, limits);
+        self.discard(at, budget);
     }
 
     /// Gives back the memory of a span that is on no list, and puts it on the list of empty ones.
-    fn discard(&self, at: SpanRef, limits: &Limits) -> u64 {
+    fn discard(&self, at: SpanRef, budget: &Budget) -> u64 {
         let pages = core::mem::take(&mut self.span(at).touched_pages);
         if pages > 0 {
             let start = self.base + (at.0 as usize - 1) * SPAN_BYTES;
@@ -521,7 +521,7 @@ impl Pool {
                 // Locked memory, for one: it is still held, so it stays counted.
                 self.span(at).touched_pages = pages;
             } else {
-                self.unreserve(pages as u64, limits);
+                self.unreserve(pages as u64, budget);
             }
         }
         let mut free = self.free.lock();
@@ -531,7 +531,7 @@ impl Pool {
     }
 
     /// Gives back the memory of free spans. Returns the bytes.
-    pub fn discard_cached(&self, limits: &Limits) -> u64 {
+    pub fn discard_cached(&self, budget: &Budget) -> u64 {
         let mut bytes = 0;
         loop {
             let at = {
@@ -544,7 +544,7 @@ impl Pool {
                 free.cached_count -= 1;
                 at
             };
-            bytes += self.discard(at, limits);
+            bytes += self.discard(at, budget);
         }
     }
 
@@ -557,7 +557,7 @@ impl Pool {
                 let span = self.span(victim);
                 (span.live as u32, (span.bump - span.live) as u32)
             };
-            let last = (class + UPGRADE).min(CLASSES - 1);
+            let last = (class + UPGRADED_CLASSES).min(CLASSES - 1);
             let room: u32 = shard.free_objects[class..=last].iter().sum();
             if room - free < live {
                 continue;
@@ -595,7 +595,7 @@ impl Pool {
         let mut best: Option<(u16, SpanRef)> = None;
         let mut at = shard.partial[class];
         let mut seen = 0;
-        while at != NONE && seen < SCAN {
+        while at != NONE && seen < SCANNED_SPANS {
             let span = self.span(at);
             // A span that is more than three quarters full costs more to move than it gives.
             let held = span.touched_pages as usize * PAGE_BYTES;
@@ -614,7 +614,7 @@ impl Pool {
         if shard.free_objects[class] == 0 {
             return None;
         }
-        for _ in 0..4 * SCAN {
+        for _ in 0..COMPACT_SCANNED_SPANS {
             if at == NONE {
                 return None;
             }

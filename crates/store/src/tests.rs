@@ -296,7 +296,7 @@ proptest! {
         let (pool, part) = unsafe { (&mut *(head as *mut Pool), &mut *(part as *mut PoolShard)) };
         pool.set(base, BYTES, table, u64::MAX);
         let limit_bytes = limit_pages * PAGE_BYTES as u64;
-        let limits = Limits { held_bytes: AtomicU64::new(0), limit_bytes: AtomicU64::new(limit_bytes) };
+        let budget = Budget { held_bytes: AtomicU64::new(0), limit_bytes: AtomicU64::new(limit_bytes) };
         let mut model: BTreeMap<u32, (Object, Vec<u8>)> = BTreeMap::new();
         let mut slot = 0;
         for (kind, len, seed) in ops {
@@ -307,7 +307,7 @@ proptest! {
                     payload.truncate(len);
                     slot += 1;
                     let header = Header { slot, live: 1, chunk: false, len: len as u16, codec: Codec::Lz4 };
-                    if let Ok(object) = pool.insert(part, header, &payload, &limits) {
+                    if let Ok(object) = pool.insert(part, header, &payload, &budget) {
                         model.insert(slot, (object, payload));
                     }
                 }
@@ -315,7 +315,7 @@ proptest! {
                     let pick = model.keys().nth(seed as usize % model.len().max(1)).copied();
                     if let Some((object, _)) = pick.and_then(|slot| model.remove(&slot)) {
                         if let Some(span) = pool.remove(part, object) {
-                            pool.release(span, &limits);
+                            pool.release(span, &budget);
                         }
                     }
                 }
@@ -325,7 +325,7 @@ proptest! {
                         model.get_mut(&header.slot).expect("moved objects are live").0 = object;
                     });
                     if let Some(span) = span {
-                        pool.release(span, &limits);
+                        pool.release(span, &budget);
                     }
                     prop_assert!(pool.held_bytes() <= held);
                 }
@@ -341,10 +341,10 @@ proptest! {
         }
         for (object, _) in model.values() {
             if let Some(span) = pool.remove(part, *object) {
-                pool.release(span, &limits);
+                pool.release(span, &budget);
             }
         }
-        pool.discard_cached(&limits);
+        pool.discard_cached(&budget);
         prop_assert_eq!(pool.held_bytes(), 0);
         // SAFETY: nothing refers to these regions any more.
         unsafe {

@@ -8,18 +8,12 @@
 //! memory is used as an index, a length or a bound of a loop, and which segments hold something of this process's own is
 //! known from private memory alone. Wrong bits can make a file larger, or take from others what they share with its
 //! writer: they then see that, because what they read is authenticated.
-use crate::file::SEGMENT_BYTES;
 use crate::io;
+use crate::limits::{FAMILY_FILES, FAMILY_PROCESSES, MAX_USERS, SEGMENT_BYTES, USER_WORDS, VOLUME_ORDER};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::{Errno, nr, os, syscall5};
 
-/// Files that a process can need at the same time, its own among them.
-pub const MAX_VOLUMES: usize = 16;
-/// log2 of the most segments of a file.
-pub(crate) const VOLUME_ORDER: u32 = 22;
-/// Processes that can share a file with its writer at the same time. One more bit stands for "for ever".
-pub const MAX_USERS: usize = 127;
 pub(crate) const FOR_EVER: usize = MAX_USERS;
 
 /// The file that a segment's number belongs to.
@@ -185,7 +179,7 @@ pub(crate) struct Table {
 }
 
 /// One bit for each process that needs the segment.
-pub(crate) type Users = [AtomicU64; 2];
+pub(crate) type Users = [AtomicU64; USER_WORDS];
 
 /// Bytes of a file's table.
 fn table_bytes(segments: u32) -> usize {
@@ -398,24 +392,20 @@ impl Volume {
     }
 }
 
-/// Files whose sizes are known at the same time.
-const FILES: usize = 1024;
-/// Processes of a family: as many as a tree can have managed.
-pub(crate) const PROCESSES: usize = 512;
-const WORDS: usize = FILES / 64;
+const WORDS: usize = FAMILY_FILES / 64;
 
 /// What the whole family sees of the sizes of its files, so that a limit can hold for all of them together. Only the limit
 /// rests on it.
 #[repr(C)]
 pub(crate) struct Family {
-    processes: Pids<PROCESSES>,
+    processes: Pids<FAMILY_PROCESSES>,
     /// In which pid namespace a process is known by its number: 0, or the number + 1 of the process that began it, which
     /// itself is known by its number outside.
-    spaces: [AtomicU32; PROCESSES],
+    spaces: [AtomicU32; FAMILY_PROCESSES],
     /// Segments in use in a file + 1, as its writer says; 0 for no file.
-    sizes: [AtomicU32; FILES],
+    sizes: [AtomicU32; FAMILY_FILES],
     /// Which files a process has open: they take room as long as anyone has.
-    open: [[AtomicU64; WORDS]; PROCESSES],
+    open: [[AtomicU64; WORDS]; FAMILY_PROCESSES],
 }
 
 impl Family {
@@ -472,7 +462,7 @@ impl Family {
             |process| {
                 clear(process);
                 // A namespace ends with the process that began it.
-                for other in 0..PROCESSES {
+                for other in 0..FAMILY_PROCESSES {
                     if self.spaces[other].load(Acquire) == process as u32 + 1 {
                         clear(other);
                         self.spaces[other].store(0, Release);
@@ -498,7 +488,7 @@ impl Family {
     pub fn take_file(&self, process: usize, space: u32) -> Option<usize> {
         for attempt in 0..2 {
             let opened = self.opened();
-            for file in 0..FILES {
+            for file in 0..FAMILY_FILES {
                 if opened[file / 64] >> (file % 64) & 1 == 0 {
                     // Whoever had it open has closed it.
                     self.mark(process, file);
@@ -525,7 +515,7 @@ impl Family {
         }
         let opened = self.opened();
         let open = |&file: &usize| opened[file / 64] >> (file % 64) & 1 != 0;
-        (0..FILES).filter(open).map(|file| self.sizes[file].load(Acquire).saturating_sub(1) as u64).sum()
+        (0..FAMILY_FILES).filter(open).map(|file| self.sizes[file].load(Acquire).saturating_sub(1) as u64).sum()
     }
 
     /// The same in bytes.
