@@ -13,21 +13,19 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod limits;
-mod compress;
-mod file;
-mod io;
-mod keys;
 mod lock;
-mod pool;
 mod stats;
+mod io;
+mod compress;
+mod pool;
+mod file;
 #[cfg(test)]
 mod tests;
-mod volume;
 
 pub use compress::{Algorithm, Worker};
 use compress::{Codec, Compressor, decode};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
-use file::{FileTier, ForkedUse, Memory, Seal, UNIT_HEADER_BYTES, UnitId};
+use file::{FileTier, ForkedUse, Kept, Memory, Seal, Segment, UNIT_HEADER_BYTES, UnitId};
 pub use io::{FileIo, LiveIo, NewFile};
 pub use limits::{
     CHUNK_BYTES, CHUNK_PAGES, DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_USERS, MAX_VOLUMES, SEGMENT_BYTES, SHARDS,
@@ -138,8 +136,8 @@ impl Record {
     fn offset(self) -> u64 {
         (self.place >> 24) * file::UNIT_ALIGN as u64
     }
-    fn segment(self) -> u32 {
-        (self.offset() / SEGMENT_BYTES as u64) as u32
+    fn segment(self) -> Segment {
+        Segment::at(self.offset())
     }
     /// A page's part of its unit's bytes in the file.
     fn share_bytes(self) -> u64 {
@@ -398,25 +396,25 @@ impl<I: FileIo> Tiers<I> {
     /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
-        self.file_tier.iter().flat_map(|_| self.file.descriptors())
+        self.file_tier.iter().flat_map(|_| self.file.files().descriptors())
     }
 
     /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
     /// is about to change its root directory so as to be confined to it: a descriptor of a directory would lead out.
     pub fn leave_directory(&self) {
         if self.file_tier.is_some() {
-            self.file.leave_directory();
+            self.file.files().leave_directory();
         }
     }
 
     /// The descriptor that writes this process's file.
     pub fn file_descriptor(&self) -> Option<i32> {
-        self.file_tier.and(self.file.write_fd())
+        self.file_tier.and(self.file.files().write_fd())
     }
 
     /// Why this process has no file to write to, if it should have: its file tier is full then.
     pub fn file_error(&self) -> Option<Errno> {
-        self.file_tier.and(self.file.open_error())
+        self.file_tier.and(self.file.files().open_error())
     }
 
     /// Bytes of segments in use in the files of the process and of all that it shares them with.
@@ -458,7 +456,7 @@ impl<I: FileIo> Tiers<I> {
 
     /// Whether the process can write to a file that its children may read, see [`Tiers::give_up_writing`].
     pub fn is_writing_shared(&self) -> bool {
-        self.file_tier.is_some() && self.file.is_writing_shared()
+        self.file_tier.is_some() && self.file.files().is_writing_shared()
     }
 
     /// Before the process gives up rights that its children keep: afterwards it cannot change what they read, which is then in
@@ -474,10 +472,10 @@ impl<I: FileIo> Tiers<I> {
     /// Makes what could not be written to the file before, in a forked child to its parent's, the own file's, sealed anew.
     fn adopt(&self) {
         for index in 0..SEGMENT_BUFFERS {
-            let Some((at, len, from)) = self.file.kept(index) else { continue };
+            let Some(Kept { at, filled_bytes, offset: from }) = self.file.kept(index) else { continue };
             let Some(to) = self.file.adopt(&self.io) else { return };
             // SAFETY: the filled part of a buffer that only this thread, the only one of its process, knows.
-            let bytes = unsafe { core::slice::from_raw_parts_mut(at, len) };
+            let bytes = unsafe { core::slice::from_raw_parts_mut(at, filled_bytes) };
             let mut moved = 0;
             self.for_units(bytes, |id, at, unit| {
                 let old = from + at as u64;
@@ -486,7 +484,7 @@ impl<I: FileIo> Tiers<I> {
                 {
                     let pages = self.repoint(id, old, nonce, to + at as u64, seal.nonce);
                     let share_bytes = (id.stored_bytes() / id.pages() as usize) as u64;
-                    self.file.count_own(to, pages as u64 * share_bytes, 0);
+                    self.file.segments.count_own(to, pages as u64 * share_bytes, 0);
                     moved += pages;
                 }
                 true
@@ -513,7 +511,7 @@ impl<I: FileIo> Tiers<I> {
     /// At exit: gives up this process's part of the files of others. The store must not be used afterwards.
     pub fn release_process(&self) {
         if self.file_tier.is_some() {
-            self.file.release_process();
+            self.file.files().release_process();
         }
     }
 
@@ -640,7 +638,7 @@ impl<I: FileIo> Tiers<I> {
     /// Counts what became live, or no longer is, at an offset of a file.
     fn count_file_bytes(&self, offset: u64, added: u64, removed: u64) {
         add(&self.stats.file_live_bytes, added.wrapping_sub(removed));
-        self.file.count_own(offset, added, removed);
+        self.file.segments.count_own(offset, added, removed);
     }
 
     /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
@@ -648,7 +646,7 @@ impl<I: FileIo> Tiers<I> {
         let append = || self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats);
         match append() {
             Ok(offset) => {
-                if self.file.wants_cleaning() {
+                if self.file.segments.wants_cleaning() {
                     self.clean();
                 }
                 Ok(offset)
@@ -848,8 +846,8 @@ impl<I: FileIo> Tiers<I> {
             }
             self.count_file_bytes(offset, bytes, 0);
             add(&self.stats.pages_out_file, moved as u64);
-            let segment = (offset / SEGMENT_BYTES as u64) as u32;
-            self.file.release_slots(&self.io, segment, id.pages() - moved);
+            let segment = Segment::at(offset);
+            self.file.segments.release(&self.io, segment, id.pages() - moved);
         }
     }
 
@@ -858,32 +856,32 @@ impl<I: FileIo> Tiers<I> {
     fn clean(&self) -> bool {
         // One cleaner at a time; the one that cleans also comes here through `append`.
         let Some(buffer) = self.cleaning_buffer.try_lock() else { return false };
-        if !self.file.may_clean() {
+        if !self.file.segments.may_clean() {
             return false;
         }
         // What only dead children shared can be cleaned, too.
-        self.file.tend(&self.io);
+        self.file.segments.tend(&self.io);
         // Held, or it could be freed and filled anew while its old content is being moved.
         let Some(segment) = self.file.sparsest().filter(|&segment| self.file.hold(&self.io, segment)) else {
-            self.file.rest_cleaning();
+            self.file.segments.rest_cleaning();
             return false;
         };
         self.clean_segment(segment, *buffer);
-        let emptied = self.file.is_emptied(segment);
-        self.file.release_slots(&self.io, segment, 1);
+        let emptied = self.file.segments.is_emptied(segment);
+        self.file.segments.release(&self.io, segment, 1);
         if emptied {
             self.file.cleaned();
         } else {
-            self.file.rest_cleaning();
+            self.file.segments.rest_cleaning();
         }
         emptied
     }
 
-    fn clean_segment(&self, segment: u32, buffer: usize) {
+    fn clean_segment(&self, segment: Segment, buffer: usize) {
         self.cleaning_used.store(1, Relaxed);
         // SAFETY: a region of this size, used under its lock only.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SEGMENT_BYTES) };
-        let base = segment as u64 * SEGMENT_BYTES as u64;
+        let base = segment.offset();
         if self.file.read_segment(&self.io, segment, bytes, &self.stats) {
             self.for_units(bytes, |id, at, unit| self.move_unit(id, base + at as u64, unit).is_ok());
         }
@@ -942,9 +940,8 @@ impl<I: FileIo> Tiers<I> {
         let Some(seal) = self.file.reseal(id, from, nonce, unit) else { return Ok(()) };
         let to = self.file.append(&self.io, unit, seal.key, id.pages(), true, &self.stats)?;
         let moved = self.repoint(id, from, nonce, to, seal.nonce);
-        let segment = |offset: u64| (offset / SEGMENT_BYTES as u64) as u32;
-        self.file.release_slots(&self.io, segment(to), id.pages() - moved);
-        self.file.release_slots(&self.io, segment(from), moved);
+        self.file.segments.release(&self.io, Segment::at(to), id.pages() - moved);
+        self.file.segments.release(&self.io, Segment::at(from), moved);
         add(&self.stats.file_moved_units, (moved > 0) as u64);
         Ok(())
     }
@@ -1037,7 +1034,7 @@ impl<I: FileIo> Tiers<I> {
         if Some(tier) == self.file_tier {
             drop(shard);
             self.count_file_bytes(record.offset(), 0, record.share_bytes());
-            self.file.release_slots(&self.io, record.segment(), 1);
+            self.file.segments.release(&self.io, record.segment(), 1);
             return;
         }
         let (pool, object) = (&self.pools[tier], record.object());
@@ -1115,7 +1112,7 @@ impl<I: FileIo> Store for Tiers<I> {
 
     fn shrink(&self, bytes: u64, worker: &mut Worker) -> u64 {
         if self.file_tier.is_some() {
-            self.file.tend(&self.io);
+            self.file.segments.tend(&self.io);
         }
         let mut done = self.discard_cached();
         while done < bytes {

@@ -697,7 +697,7 @@ fn shared_words() -> &'static [AtomicU64; 1000] {
 /// The key of a slot's unit, folded to a word, and its nonce.
 fn seal_of(store: &Tiers<FaultIo>, slot: u32) -> (u64, u64) {
     let record = store.record(&store.lock(slot), slot);
-    let secret = store.file.keys.secret(store.file.key_of(record.offset()));
+    let secret = store.file.segments.keys.secret(store.file.segments.key_of(record.offset()));
     (secret.iter().fold(1, |sum, &word| sum.wrapping_mul(0x100_0000_01b3) ^ word as u64), record.nonce)
 }
 
@@ -759,7 +759,7 @@ fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
     let child = fork_store(&bed, || {
         // Everything that the child has of keys, a while after the fork.
         for key in 0..40 {
-            let secret = store.file.keys.secret(key);
+            let secret = store.file.segments.keys.secret(key);
             for (i, word) in secret.iter().enumerate() {
                 seen[key as usize * 5 + i].store(*word as u64, SeqCst);
             }
@@ -768,13 +768,16 @@ fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
     });
     store.put_page(SlotId(200), &page(2), worker).expect("room");
     assert_eq!(wait(child), 0);
-    let key = store.file.key_of(store.record(&store.lock(200), 200).offset());
-    let words = store.file.keys.secret(key).map(|word| word as u64);
+    let key = store.file.segments.key_of(store.record(&store.lock(200), 200).offset());
+    let words = store.file.segments.keys.secret(key).map(|word| word as u64);
     let held: Vec<u64> = seen.iter().map(|word| word.load(SeqCst)).collect();
     assert!(held.iter().any(|&word| word != 0));
     assert!(!held.chunks_exact(5).any(|secret| secret == words), "the child has the parent's new key");
     // What was there before the fork is read with the old one.
-    assert!(store.file.key_of(store.record(&store.lock(0), 0).offset()) != key && read(&bed, worker, 0) == Ok(page(2)));
+    assert!(
+        store.file.segments.key_of(store.record(&store.lock(0), 0).offset()) != key
+            && read(&bed, worker, 0) == Ok(page(2))
+    );
 }
 
 #[test]
@@ -803,33 +806,33 @@ fn keys_are_used_again_only_when_nothing_needs_them() {
     let fork = || store.fork_parent(store.fork_prepare(), os::getpid());
     // Nothing was written: one key follows the other in the same place.
     (0..1000).for_each(|_| fork());
-    assert!(store.file.keys.touched_bytes() <= PAGE_BYTES as u64);
+    assert!(store.file.segments.keys.touched_bytes() <= PAGE_BYTES as u64);
     let mut secrets = std::collections::BTreeSet::new();
     for slot in 0..300 {
         store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
-        let key = store.file.key_of(store.record(&store.lock(slot), slot).offset());
-        assert!(secrets.insert((key, store.file.keys.secret(key))));
+        let key = store.file.segments.key_of(store.record(&store.lock(slot), slot).offset());
+        assert!(secrets.insert((key, store.file.segments.keys.secret(key))));
         fork();
     }
     assert_eq!(secrets.iter().map(|secret| secret.0).collect::<std::collections::BTreeSet<_>>().len(), 300);
     assert!((0..300).all(|slot| read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 2))));
     (0..300).for_each(|slot| store.free(SlotId(slot)));
-    let used = store.file.keys.touched_bytes();
+    let used = store.file.segments.keys.touched_bytes();
     (0..1000).for_each(|_| fork());
-    assert_eq!(store.file.keys.touched_bytes(), used);
+    assert_eq!(store.file.segments.keys.touched_bytes(), used);
     // Every key is needed: none is used twice.
     store.put_page(SlotId(0), &page(2), worker).expect("room");
-    while let Some(key) = store.file.keys.current_key() {
-        store.file.keys.hold(key);
+    while let Some(key) = store.file.segments.keys.current_key() {
+        store.file.segments.keys.hold(key);
         fork();
     }
-    assert_eq!(store.file.keys.touched_bytes(), keys::table_bytes() as u64);
+    assert_eq!(store.file.segments.keys.touched_bytes(), file::memory_bytes(1)[2] as u64);
     assert_eq!(store.put_page(SlotId(1), &page(2), worker), Err(StoreError::Full));
     assert!(read(&bed, worker, 0) == Ok(page(2)));
-    store.file.keys.release(77);
+    store.file.segments.keys.release(77);
     fork();
     store.put_page(SlotId(1), &page(6), worker).expect("a key is free again");
-    assert_eq!(store.file.key_of(store.record(&store.lock(1), 1).offset()), 77);
+    assert_eq!(store.file.segments.key_of(store.record(&store.lock(1), 1).offset()), 77);
     assert!(read(&bed, worker, 0) == Ok(page(2)) && read(&bed, worker, 1) == Ok(page(6)));
 }
 
@@ -867,7 +870,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
         if !(3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok()) {
             return 3;
         }
-        let own = (2..stored).all(|slot| store.file.is_own(store.record(&store.lock(slot), slot).offset()));
+        let own = (2..stored).all(|slot| store.file.files().is_own(store.record(&store.lock(slot), slot).segment()));
         if !own || !right(worker, 2) || store.stats().pages_in_file.load(Relaxed) == 0 {
             return 4;
         }
@@ -1046,13 +1049,13 @@ proptest! {
                 }
                 Hostile::Shrink => drop(store.shrink(1 << 20, worker)),
                 Hostile::Table(at, value) => {
-                    if let Some((table, words)) = store.file.shared_table() {
+                    if let Some((table, words)) = store.file.files().shared_table() {
                         // SAFETY: within the table, which is made of atomics.
                         unsafe { &*(table as *const AtomicU64).add(at % words) }.store(value, SeqCst);
                     }
                 }
                 Hostile::Family(at, value) => {
-                    let (family, words) = store.file.shared_family();
+                    let (family, words) = store.file.files().shared_family();
                     // SAFETY: as above.
                     unsafe { &*(family as *const AtomicU64).add(at % words) }.store(value, SeqCst);
                 }
@@ -1083,8 +1086,8 @@ fn a_hostile_child_at_work_changes_no_page() {
     std::thread::scope(|scope| {
         let stopping = Stop(&stop);
         let scribble = || {
-            let (table, words) = store.file.shared_table().expect("the file is shared");
-            let (family, family_words) = store.file.shared_family();
+            let (table, words) = store.file.files().shared_table().expect("the file is shared");
+            let (family, family_words) = store.file.files().shared_family();
             let mut state = 1u64;
             while !stop.load(SeqCst) {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
