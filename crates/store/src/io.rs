@@ -68,8 +68,8 @@ impl FileIo for LiveIo {
     }
 }
 
-/// The soft limit of a resource.
-fn rlimit(resource: usize) -> u64 {
+/// The soft limit of a resource; `u64::MAX` for none.
+pub(crate) fn rlimit(resource: usize) -> u64 {
     let mut limit = [u64::MAX; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
     unsafe { syscall4(nr::PRLIMIT64, 0, resource, 0, limit.as_mut_ptr() as usize) };
