@@ -87,7 +87,7 @@ pub(crate) const RETRY_NS: u64 = 100_000_000;
 /// How long after a search for dead processes there is no other.
 pub(crate) const REAP_NS: u64 = 10_000_000;
 /// How long a segment's buffer is waited for: about a second. Then the tier is called full, and pages stay in memory.
-/// As long another thread is waited for that spills.
+/// A thread that spills is waited for as long.
 pub(crate) const WAIT_SPINS: u32 = 20_000;
 /// Longest name of a directory, with its NUL byte.
 pub(crate) const DIRECTORY_BYTES: usize = 1024;

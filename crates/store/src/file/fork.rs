@@ -23,6 +23,8 @@ pub(crate) struct ForkedUse {
 /// The child needs nothing of the file.
 const NO_USER: u8 = u8::MAX;
 
+const _: () = assert!(FOR_EVER < NO_USER as usize);
+
 impl ForkedUse {
     pub const NONE: ForkedUse = ForkedUse { users: [NO_USER; MAX_VOLUMES], process: 0, pinned: false };
 
