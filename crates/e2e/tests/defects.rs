@@ -73,6 +73,25 @@ fn unmanaged_children_may_have_the_same_addresses() {
     }
 }
 
+/// A filter outlives the program that it was made for: where the next one's C library lies in the same place, it must come
+/// to the point where it has a handler of its own.
+#[test]
+fn managed_children_may_have_the_same_addresses() {
+    if plain_mode() {
+        return;
+    }
+    let fixed = build::static_program("tests/programs/fixed.c");
+    let heap = program("heap");
+    for malloc in ["mimalloc", "keep"] {
+        let script = format!("grep -h libc.so.6 /proc/$$/maps; {} {heap} 80 || exit; exec {heap} 80", fixed.display());
+        let args = ["--ram", "32M", "--malloc", malloc, "--", "sh", "-c", &script];
+        let end = run(&["setarch", "-R"], &args).run();
+        let place = end.text().split('-').next().map(str::to_owned).unwrap_or_default();
+        let at_least = end.exited(0).within(RAM_BYTES);
+        assert!(place.len() > 8, "{}", at_least.describe());
+    }
+}
+
 #[test]
 fn the_users_own_preload_is_kept() {
     if plain_mode() {

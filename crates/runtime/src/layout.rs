@@ -26,6 +26,19 @@ pub const ARENA_SIZES: &[usize] = &[1 << 42, 1 << 40, 1 << 38, 1 << 36, 1 << 34,
 pub const GATE_CODE_BYTES: usize = PAGE_BYTES + PINS * STUB_BYTES;
 /// Bytes of the gate in all: one page more, whose calls are trapped.
 pub const GATE_BYTES: usize = GATE_CODE_BYTES + PAGE_BYTES;
+/// The resources whose limits the program sees otherwise than the kernel: a process's data and address space, and its number of
+/// descriptors.
+pub const RLIMITS: [usize; 3] = [RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE];
+/// See [`RLIMITS`].
+pub const RLIMIT_DATA: usize = 2;
+/// See [`RLIMITS`].
+pub const RLIMIT_NOFILE: usize = 7;
+/// See [`RLIMITS`].
+pub const RLIMIT_AS: usize = 9;
+/// What `prlimit64` has as its fifth argument, which the kernel ignores, where the runtime calls it. It does so before the gate is
+/// there, when its code may lie where the C library of a program lay whose filter is still in force.
+pub const OWN_CALL: usize = 0x6f77_6e21;
+
 /// The part of the address space that gates are in, below the managed range and far from what the kernel gives out by itself.
 const GATES: usize = 0x1000_0000_0000;
 const GATES_BYTES: usize = ARENA - GATES - (1 << 32);

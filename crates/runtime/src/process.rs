@@ -1,4 +1,5 @@
 //! What the kernel lets this process do: its capabilities and limits.
+use crate::layout::{OWN_CALL, RLIMIT_NOFILE};
 use outswap_sys::{nr, os};
 
 /// Locking without limit.
@@ -17,10 +18,9 @@ pub fn has_capability(number: u32) -> bool {
 
 /// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
 pub fn fd_limit() -> usize {
-    const RLIMIT_NOFILE: usize = 7;
     let mut limit = [0u64; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
-    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize) };
+    unsafe { outswap_sys::syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize, OWN_CALL) };
     limit[0].min(i32::MAX as u64) as usize
 }
 

@@ -11,16 +11,13 @@
 //! gets them.
 use crate::contexts::Cx;
 use crate::errno::{EFAULT, EINVAL, EPERM};
+use crate::layout::{OWN_CALL, RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE};
 use crate::live::Live;
 use crate::{pins, process, procfs};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use outswap_core::lock::SpinLock;
 use outswap_core::units::PAGE_BYTES;
-use outswap_sys::{nr, os, ret, syscall4};
-
-const RLIMIT_DATA: usize = 2;
-const RLIMIT_NOFILE: usize = 7;
-const RLIMIT_AS: usize = 9;
+use outswap_sys::{nr, os, ret, syscall5};
 
 /// `struct rlimit64`, in bytes.
 #[repr(C)]
@@ -89,13 +86,13 @@ static LIMITED: AtomicBool = AtomicBool::new(false);
 fn kernel_limit(resource: usize) -> Limit {
     let mut limit = Limit::NONE;
     // SAFETY: a place for a `struct rlimit64`.
-    unsafe { syscall4(nr::PRLIMIT64, 0, resource, 0, &raw mut limit as usize) };
+    unsafe { syscall5(nr::PRLIMIT64, 0, resource, 0, &raw mut limit as usize, OWN_CALL) };
     limit
 }
 
 fn set_kernel_limit(resource: usize, limit: Limit) -> outswap_sys::Result<()> {
     // SAFETY: a `struct rlimit64` that lives through the call.
-    ret(unsafe { syscall4(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0) }).map(drop)
+    ret(unsafe { syscall5(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0, OWN_CALL) }).map(drop)
 }
 
 /// Limits as they are handed on to a program that is executed: for each, what the program set, and what the kernel has. Where

@@ -15,16 +15,10 @@
 //!
 //! 16 KiB has most of what 64 KiB wins in ratio; a random page costs a quarter to two fifths of what it costs there.
 //! For LZ4, see [`Compressor::folio_unit_pages`].
+use crate::limits::{CHUNK_BYTES, CHUNK_PAGES, UNIT_BYTES};
 use core::ffi::{c_char, c_int, c_void};
 use lz4_sys as _;
 use outswap_core::units::PAGE_BYTES;
-
-/// Pages compressed together when a folio is stored.
-pub const CHUNK_PAGES: usize = 4;
-/// Bytes of a chunk.
-pub const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE_BYTES;
-/// Largest size of a unit with the file tier's header and tag around it.
-pub(crate) const UNIT_BYTES: usize = CHUNK_BYTES + 64;
 
 /// How a unit is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,5 @@
 //! What the file tier asks of the system.
+use crate::limits::{DESCRIPTORS, MAX_FILE_BYTES};
 use outswap_sys::{Errno, Result, nr, os, syscall3, syscall4};
 
 const AT_FDCWD: i32 = -100;
@@ -7,9 +8,6 @@ const O_EXCL: usize = 0o200;
 const O_DIRECTORY: usize = 0o200000;
 const O_PATH: usize = 0o10000000;
 const EISDIR: Errno = Errno(21);
-
-/// Numbers from `min_fd` on that a store's descriptors have: more than it ever opens, and for a fork's short time some more.
-pub const DESCRIPTORS: i32 = 48;
 
 /// A new file without a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,8 +68,8 @@ impl FileIo for LiveIo {
     }
 }
 
-/// The soft limit of a resource.
-fn rlimit(resource: usize) -> u64 {
+/// The soft limit of a resource; `u64::MAX` for none.
+pub(crate) fn rlimit(resource: usize) -> u64 {
     let mut limit = [u64::MAX; 2];
     // SAFETY: `limit` has the layout of `struct rlimit64`.
     unsafe { syscall4(nr::PRLIMIT64, 0, resource, 0, limit.as_mut_ptr() as usize) };
@@ -188,6 +186,7 @@ const F_WRLCK: i16 = 1;
 const F_UNLCK: i16 = 2;
 /// Locks lie behind all that a file may hold.
 const LOCKS_AT: i64 = 1 << 41;
+const _: () = assert!(MAX_FILE_BYTES <= LOCKS_AT as u64);
 
 /// Asks for or about a lock of one byte, which stands for a user of the file. It belongs to the process (its table of
 /// descriptors), is not inherited by a forked child, and ends with the descriptor.

@@ -1,6 +1,7 @@
 //! The process filter: calls that the runtime must know of whatever they point to.
 use super::program::*;
 use crate::calls::{CALLS, RIGHTS, RIGHTS_OPTIONS};
+use crate::layout::{OWN_CALL, RLIMITS};
 use crate::limits::CALL_NUMBERS;
 use outswap_sys::nr;
 
@@ -29,7 +30,6 @@ const FROM_LIBRARY: &[usize] = &[
     // Limits: what the runtime uses is not the program's.
     nr::SETRLIMIT,
     nr::GETRLIMIT,
-    nr::PRLIMIT64,
 ];
 
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
@@ -56,6 +56,12 @@ pub fn build_process(known: &Known<'_>) -> Program {
     }
     RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
     targets[nr::PRCTL] = p.load(at_arg(0));
+    // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
+    // have a handler, and may lie where that of this process does.
+    RLIMITS.iter().fold(allow, |next, &resource| p.branch(JEQ, resource as u32, from_library, next));
+    let asked = p.load(at_arg(1));
+    p.branch(JEQ, OWN_CALL as u32, allow, asked);
+    targets[nr::PRLIMIT64] = p.load(at_arg(4));
     let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
     targets[nr::CLOSE] = p.switch(at_arg(0), !0, &ours);
     targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
@@ -106,7 +112,14 @@ mod tests {
         assert_eq!(run(&p, nr::EXIT_GROUP, lib, [0; 6]), TRAP);
         assert_eq!(run(&p, nr::SETRESUID, lib, [0; 6]), TRAP);
         assert_eq!(run(&p, nr::GETRESUID, lib, [0; 6]), ALLOW);
-        assert_eq!(run(&p, nr::PRLIMIT64, lib, [0; 6]), TRAP);
+        for resource in 0..16 {
+            let expected = if matches!(resource, 2 | 7 | 9) { TRAP } else { ALLOW };
+            assert_eq!(run(&p, nr::PRLIMIT64, lib, [0, resource, 0, 1, 0, 0]), expected, "prlimit of {resource}");
+            assert_eq!(run(&p, nr::SETRLIMIT, lib, [resource, 0, 0, 0, 0, 0]), TRAP);
+            assert_eq!(run(&p, nr::GETRLIMIT, lib, [resource, 0, 0, 0, 0, 0]), TRAP);
+            assert_eq!(run(&p, nr::PRLIMIT64, lib, [0, resource, 0, 1, OWN_CALL as u64, 0]), ALLOW, "our own");
+            assert_eq!(run(&p, nr::PRLIMIT64, 0x1000, [0, resource, 0, 1, 0, 0]), ALLOW, "from elsewhere");
+        }
         for option in 0..64 {
             let changes_rights = matches!(option, 22 | 24 | 28 | 38 | 47);
             let expected = if changes_rights { TRAP } else { ALLOW };

@@ -3,17 +3,14 @@
 //! A fork ends the life of a key as one to write under, on both sides: what is written afterwards is sealed with a key
 //! drawn after the fork, which the other side never sees. A key that some segment still needs is kept for reading; the
 //! entry of one that none needs is used again.
+use crate::limits::{MAX_KEYS, SCANNED_KEYS};
 use crate::lock::SpinLock;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Key, Nonce, Tag};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Most keys that a process can need at the same time.
-pub(crate) const MAX_KEYS: usize = 1 << 16;
 /// Bytes of the tag behind a sealed payload.
 pub(crate) const TAG_BYTES: usize = 16;
-/// Entries looked at for one that is not needed, before a new one is taken.
-const LOOKS: u32 = 64;
 /// Words of a key with its salt.
 const WORDS: usize = 5;
 
@@ -128,7 +125,7 @@ impl Keys {
         let used = self.used.load(Relaxed);
         let full = used as usize == MAX_KEYS;
         let start = self.cursor.load(Relaxed);
-        for i in 0..if full { used } else { used.min(LOOKS) } {
+        for i in 0..if full { used } else { used.min(SCANNED_KEYS) } {
             let index = start.wrapping_add(i) % used;
             if self.entry(index).segments.load(Acquire) == 0 {
                 self.cursor.store(index, Relaxed);
@@ -138,7 +135,7 @@ impl Keys {
         if full {
             return None;
         }
-        self.cursor.store(start.wrapping_add(LOOKS) % (used + 1), Relaxed);
+        self.cursor.store(start.wrapping_add(SCANNED_KEYS) % (used + 1), Relaxed);
         self.used.store(used + 1, Relaxed);
         Some(used)
     }

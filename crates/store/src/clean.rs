@@ -1,0 +1,74 @@
+//! Cleaning: what lives in sparse segments of the file moves to the open one, where there is no room or much is dead.
+use crate::file::{Seal, Segment, UnitId};
+use crate::io::FileIo;
+use crate::limits::{SEGMENT_BYTES, UNIT_BYTES};
+use crate::state::Tiers;
+use crate::stats::add;
+use core::sync::atomic::Ordering::Relaxed;
+use outswap_core::store::StoreError;
+
+impl<I: FileIo> Tiers<I> {
+    /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
+    pub(crate) fn append(&self, sealed: &[u8; UNIT_BYTES], seal: Seal, pages: u32) -> Result<u64, StoreError> {
+        let append = || self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats);
+        match append() {
+            Ok(offset) => {
+                if self.file.segments.wants_cleaning() {
+                    self.clean();
+                }
+                Ok(offset)
+            }
+            Err(_) if self.clean() => append(),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Moves what is live in the sparsest segment into the open one. False where no segment was emptied; the cleaner then
+    /// rests for a while, so that a store without room does not read its file over and over.
+    fn clean(&self) -> bool {
+        // One cleaner at a time; the one that cleans also comes here through `append`.
+        let Some(buffer) = self.cleaning_buffer.try_lock() else { return false };
+        if !self.file.segments.may_clean() {
+            return false;
+        }
+        // What only dead children shared can be cleaned, too.
+        self.file.segments.tend(&self.io);
+        // Held, or it could be freed and filled anew while its old content is being moved.
+        let Some(segment) = self.file.sparsest().filter(|&segment| self.file.hold(&self.io, segment)) else {
+            self.file.segments.rest_cleaning();
+            return false;
+        };
+        self.clean_segment(segment, *buffer);
+        let emptied = self.file.segments.is_emptied(segment);
+        self.file.segments.release(&self.io, segment, 1);
+        if emptied {
+            self.file.cleaned();
+        } else {
+            self.file.segments.rest_cleaning();
+        }
+        emptied
+    }
+
+    fn clean_segment(&self, segment: Segment, buffer: usize) {
+        self.cleaning_used.store(1, Relaxed);
+        // SAFETY: a region of this size, used under its lock only.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SEGMENT_BYTES) };
+        let base = segment.offset();
+        if self.file.read_segment(&self.io, segment, bytes, &self.stats) {
+            self.for_units(bytes, |id, at, unit| self.move_unit(id, base + at as u64, unit).is_ok());
+        }
+    }
+
+    /// Moves what is live of a unit of the own file. A unit under the current key moves as it is: its seal is bound to the
+    /// slot, not to the place.
+    fn move_unit(&self, id: UnitId, from: u64, unit: &mut [u8]) -> Result<(), StoreError> {
+        let Some(nonce) = self.find_unit(id, from) else { return Ok(()) };
+        let Some(seal) = self.file.reseal(id, from, nonce, unit) else { return Ok(()) };
+        let to = self.file.append(&self.io, unit, seal.key, id.pages(), true, &self.stats)?;
+        let moved = self.repoint(id, from, nonce, to, seal.nonce);
+        self.file.segments.release(&self.io, Segment::at(to), id.pages() - moved);
+        self.file.segments.release(&self.io, Segment::at(from), moved);
+        add(&self.stats.file_moved_units, (moved > 0) as u64);
+        Ok(())
+    }
+}

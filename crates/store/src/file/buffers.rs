@@ -1,0 +1,373 @@
+//! Buffers: segments on their way to the file, which are read from until they are written; and reading what was written.
+use super::address::Segment;
+use super::rest::Rest;
+use super::segments::Segments;
+use crate::io::FileIo;
+use crate::limits::{READ_TRIES, RETRY_NS, SEGMENT_BUFFERS, SEGMENT_BYTES, WAIT_SPINS};
+use crate::lock::SpinLock;
+use crate::stats::{StoreStats, add};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use outswap_core::store::StoreError;
+use outswap_sys::{Errno, Result, os};
+
+type StoreResult<T> = core::result::Result<T, StoreError>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum BufferState {
+    Free = 0,
+    /// A segment is being found for it.
+    Opening,
+    Open,
+    Writing,
+    /// Writing failed; it is tried again later and read from until then.
+    Stuck,
+    /// A segment of another process's file that was not written when this process was forked: only read from.
+    Kept,
+}
+
+#[derive(Clone, Copy)]
+struct Buffer {
+    state: BufferState,
+    segment: Segment,
+    filled: u32,
+}
+
+impl Buffer {
+    fn is_of(&self, segment: Segment) -> bool {
+        self.state != BufferState::Free && self.segment == segment
+    }
+}
+
+/// What the buffers were at one moment.
+pub(super) struct Snapshot([Buffer; SEGMENT_BUFFERS]);
+
+impl Snapshot {
+    /// Whether one of them is of a segment.
+    pub fn holds(&self, segment: Segment) -> bool {
+        self.0.iter().any(|buffer| buffer.is_of(segment))
+    }
+}
+
+/// Bytes that a buffer still holds of another process's file, see [`Buffers::kept`].
+pub(crate) struct Kept {
+    /// Where they stand in memory.
+    pub at: *mut u8,
+    pub filled_bytes: usize,
+    /// The offset that they were to be written to.
+    pub offset: u64,
+}
+
+/// The buffers of one process.
+pub(super) struct Buffers {
+    at: usize,
+    buffers: SpinLock<[Buffer; SEGMENT_BUFFERS]>,
+    used: AtomicU32,
+    /// After a failure to write.
+    pub retry: Rest,
+}
+
+/// What [`Buffers::append`] has to do next.
+enum Step {
+    /// Nothing: the unit stands at this offset.
+    Done(u64),
+    /// To write this buffer.
+    Flush(usize),
+    /// To find a segment for this buffer.
+    Open(usize),
+    /// To wait for others who do so.
+    Wait,
+}
+
+impl Buffers {
+    /// Sets the buffers up in memory of [`SEGMENT_BUFFERS`] segments.
+    pub fn set(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    /// Bytes of buffers that were touched.
+    pub fn touched_bytes(&self) -> u64 {
+        self.used.load(Relaxed) as u64 * SEGMENT_BYTES as u64
+    }
+
+    /// What the buffers are now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(*self.buffers.lock())
+    }
+
+    fn buffer(&self, index: usize) -> usize {
+        self.at + index * SEGMENT_BYTES
+    }
+
+    // ---- reading ----
+
+    /// Reads bytes of a segment from its buffer or the file.
+    pub fn read<I: FileIo>(
+        &self,
+        segments: &Segments,
+        io: &I,
+        offset: u64,
+        buf: &mut [u8],
+        stats: &StoreStats,
+    ) -> StoreResult<()> {
+        let (segment, at) = (Segment::at(offset), offset as usize % SEGMENT_BYTES);
+        {
+            let buffers = self.buffers.lock();
+            let holds =
+                |b: &Buffer| b.segment == segment && !matches!(b.state, BufferState::Free | BufferState::Opening);
+            if let Some(i) = buffers.iter().position(holds) {
+                let end = (at + buf.len()).min(buffers[i].filled as usize);
+                let len = end.saturating_sub(at);
+                // SAFETY: the buffer's filled part is written, and stays while its lock is held.
+                let held = unsafe { core::slice::from_raw_parts((self.buffer(i) + at) as *const u8, len) };
+                buf[..len].copy_from_slice(held);
+                buf[len..].fill(0);
+                return Ok(());
+            }
+        }
+        let at = segment.file_offset() + at as u64;
+        let (mut done, mut tries) = (0, 0);
+        while done < buf.len() {
+            match segments.files.pread(io, segment, &mut buf[done..], at + done as u64) {
+                Some(Ok(n)) if n > 0 => done += n.min(buf.len() - done),
+                Some(Err(Errno::EINTR)) => {}
+                None => return Err(StoreError::Io),
+                // An error, or an end of file where there must be data.
+                Some(_) => {
+                    add(&stats.errors, 1);
+                    tries += 1;
+                    if tries == READ_TRIES {
+                        return Err(StoreError::Io);
+                    }
+                }
+            }
+        }
+        add(&stats.file_read_total, buf.len() as u64);
+        Ok(())
+    }
+
+    /// Reads as much of a segment as its file has; the rest is zero, which is no unit. False on an error.
+    pub fn read_segment<I: FileIo>(
+        &self,
+        segments: &Segments,
+        io: &I,
+        segment: Segment,
+        bytes: &mut [u8],
+        stats: &StoreStats,
+    ) -> bool {
+        bytes.fill(0);
+        let at = segment.file_offset();
+        let mut done = 0;
+        while done < bytes.len() {
+            match segments.files.pread(io, segment, &mut bytes[done..], at + done as u64) {
+                Some(Ok(0)) => break,
+                Some(Ok(n)) => done += n.min(bytes.len() - done),
+                Some(Err(Errno::EINTR)) => {}
+                _ => return false,
+            }
+        }
+        add(&stats.file_read_total, done as u64);
+        true
+    }
+
+    // ---- writing ----
+
+    /// Puts a sealed unit of `slots` pages into the open segment. Returns its offset among the segments of all files.
+    pub fn append<I: FileIo>(
+        &self,
+        segments: &Segments,
+        io: &I,
+        unit: &[u8],
+        key: u16,
+        slots: u32,
+        cleaning: bool,
+        stats: &StoreStats,
+    ) -> StoreResult<u64> {
+        let mut waits = 0;
+        loop {
+            // After a failure only the cleaner goes on, in another buffer: what it frees is what a full disk lacks.
+            let rests = self.retry.rests();
+            if segments.files.own().is_none() || rests && !cleaning {
+                return Err(StoreError::Full);
+            }
+            match self.step(segments, unit, key, slots, rests)? {
+                Step::Done(offset) => return Ok(offset),
+                // Others write their segments, or open one: both end soon, unless the disk or a process hangs.
+                Step::Wait if waits == WAIT_SPINS => return Err(StoreError::Full),
+                Step::Wait => {
+                    os::wait_a_little(waits);
+                    waits += 1;
+                }
+                Step::Flush(i) => match self.flush(segments, io, i, stats) {
+                    Err(e) if !cleaning => return Err(e),
+                    _ => {}
+                },
+                Step::Open(i) => self.open(segments, io, i, key, cleaning)?,
+            }
+        }
+    }
+
+    /// Puts the unit into the open buffer, or says what has to be done first. `rests`: writing failed a short while ago.
+    fn step(&self, segments: &Segments, unit: &[u8], key: u16, slots: u32, rests: bool) -> StoreResult<Step> {
+        let mut buffers = self.buffers.lock();
+        if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Open) {
+            let buffer = &mut buffers[i];
+            let usage = segments.usage(buffer.segment);
+            if usage.key() != key {
+                // Sealed before a fork: cannot be, as none happens meanwhile.
+                return Err(StoreError::Full);
+            }
+            let at = buffer.filled as usize;
+            if at + unit.len() <= SEGMENT_BYTES {
+                // SAFETY: the open buffer's unfilled part is written under its lock only.
+                unsafe {
+                    let to = (self.buffer(i) + at) as *mut u8;
+                    core::ptr::copy_nonoverlapping(unit.as_ptr(), to, unit.len());
+                }
+                buffer.filled += unit.len() as u32;
+                usage.live.fetch_add(slots, Relaxed);
+                usage.written.fetch_add(slots, Relaxed);
+                usage.filled.store(buffer.filled, Relaxed);
+                return Ok(Step::Done(buffer.segment.offset() + at as u64));
+            }
+            buffer.state = BufferState::Writing;
+            Ok(Step::Flush(i))
+        } else if buffers.iter().any(|b| b.state == BufferState::Opening) {
+            Ok(Step::Wait)
+        } else {
+            let stuck = buffers.iter().position(|b| b.state == BufferState::Stuck).filter(|_| !rests);
+            if let Some(i) = stuck {
+                buffers[i].state = BufferState::Writing;
+                Ok(Step::Flush(i))
+            } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
+                buffers[i].state = BufferState::Opening;
+                Ok(Step::Open(i))
+            } else if buffers.iter().any(|b| b.state == BufferState::Writing) {
+                Ok(Step::Wait)
+            } else {
+                // None is free, and none will be.
+                Err(StoreError::Full)
+            }
+        }
+    }
+
+    /// Finds a segment for a buffer in state `Opening`.
+    fn open<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, key: u16, cleaning: bool) -> StoreResult<()> {
+        let segment = segments.claim(io, cleaning, key);
+        let mut buffers = self.buffers.lock();
+        match segment {
+            Ok(segment) => {
+                self.used.fetch_max(index as u32 + 1, Relaxed);
+                buffers[index] = Buffer { state: BufferState::Open, segment, filled: 0 };
+                Ok(())
+            }
+            Err(e) => {
+                buffers[index].state = BufferState::Free;
+                Err(e)
+            }
+        }
+    }
+
+    fn failed(&self, stats: &StoreStats) {
+        add(&stats.errors, 1);
+        self.retry.begin(RETRY_NS);
+    }
+
+    /// Writes what a buffer in state `Writing` holds. On failure the buffer keeps it.
+    fn flush<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, stats: &StoreStats) -> StoreResult<()> {
+        let Buffer { segment, filled, .. } = self.buffers.lock()[index];
+        // Only the buffer's own mark is left: nobody will ever read it.
+        let dead = segments.usage(segment).live.load(Acquire) == 1;
+        let write = || self.write(segments, io, index, segment, filled as usize, stats);
+        // A full disk may be full of what children that ended had shared.
+        if !dead && write().is_err() && !(segments.collect(io, true) && write().is_ok()) {
+            self.buffers.lock()[index].state = BufferState::Stuck;
+            self.failed(stats);
+            return Err(StoreError::Full);
+        }
+        self.retry.end();
+        self.buffers.lock()[index].state = BufferState::Free;
+        segments.release(io, segment, 1);
+        Ok(())
+    }
+
+    fn write<I: FileIo>(
+        &self,
+        segments: &Segments,
+        io: &I,
+        index: usize,
+        segment: Segment,
+        len: usize,
+        stats: &StoreStats,
+    ) -> Result<()> {
+        // Only its own file: what another process's file holds is that process's.
+        if !segments.files.is_own(segment) {
+            return Err(Errno::EBADF);
+        }
+        let fd = segments.files.own_write_fd().ok_or(Errno::EBADF)?;
+        // SAFETY: what is filled does not change, and the buffer is not given up before this returns.
+        let bytes = unsafe { core::slice::from_raw_parts(self.buffer(index) as *const u8, len) };
+        let offset = segment.file_offset();
+        let mut done = 0;
+        while done < bytes.len() {
+            match io.pwrite(fd, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(n) => done += n.min(bytes.len() - done),
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        add(&stats.file_written_total, done as u64);
+        Ok(())
+    }
+
+    /// Writes out and closes the open segment. Failing, the buffer keeps it.
+    pub fn flush_open<I: FileIo>(&self, segments: &Segments, io: &I, stats: &StoreStats) {
+        let open = {
+            let mut buffers = self.buffers.lock();
+            let open = buffers.iter().position(|b| b.state == BufferState::Open);
+            open.inspect(|&i| buffers[i].state = BufferState::Writing)
+        };
+        if let Some(i) = open {
+            let _ = self.flush(segments, io, i, stats);
+        }
+    }
+
+    // ---- after a fork ----
+
+    /// This process has another file from now on: what could not be written to the one before is only read from.
+    pub fn keep_stuck(&self) {
+        for buffer in self.buffers.lock().iter_mut().filter(|b| b.state == BufferState::Stuck) {
+            buffer.state = BufferState::Kept;
+        }
+    }
+
+    /// A buffer with a segment of another process's file that was never written. While the process has one thread.
+    pub fn kept(&self, index: usize) -> Option<Kept> {
+        let Buffer { state, segment, filled } = self.buffers.lock()[index];
+        let at = self.buffer(index) as *mut u8;
+        (state == BufferState::Kept).then(|| Kept { at, filled_bytes: filled as usize, offset: segment.offset() })
+    }
+
+    /// A kept buffer's bytes, of which `slots` slots are live, are now those of the segment at `to`.
+    pub fn adopted<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, to: u64, slots: u32) {
+        let segment = Segment::at(to);
+        let (from, usage) = (self.buffers.lock()[index], segments.usage(segment));
+        usage.live.fetch_add(slots, AcqRel);
+        usage.written.store(slots, Relaxed);
+        usage.filled.store(from.filled, Relaxed);
+        self.buffers.lock()[index] = Buffer { state: BufferState::Stuck, segment, filled: from.filled };
+        segments.release(io, from.segment, slots + 1);
+    }
+
+    /// Frees kept buffers in which nothing is live any more.
+    pub fn forget_kept<I: FileIo>(&self, segments: &Segments, io: &I) {
+        for index in 0..SEGMENT_BUFFERS {
+            let buffer = self.buffers.lock()[index];
+            if buffer.state == BufferState::Kept && segments.usage(buffer.segment).live.load(Acquire) == 1 {
+                self.buffers.lock()[index].state = BufferState::Free;
+                segments.release(io, buffer.segment, 1);
+            }
+        }
+    }
+}

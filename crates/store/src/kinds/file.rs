@@ -1,0 +1,105 @@
+//! The file as a tier: sealed units in segments of files, and slots that point there.
+use super::unit::Unit;
+use crate::compress::{Codec, Worker, decode};
+use crate::config::{Config, InitError, TierConfig};
+use crate::file::{self, Memory, UNIT_HEADER_BYTES, UnitId};
+use crate::io::FileIo;
+use crate::limits::{FILE_SLACK_BYTES, SEGMENT_BYTES, VOLUME_ORDER};
+use crate::lock::Guard;
+use crate::record::{Record, Shard};
+use crate::regions::Regions;
+use crate::state::Tiers;
+use crate::stats::add;
+use outswap_core::store::StoreError;
+use outswap_core::units::PAGE_BYTES;
+
+impl<I: FileIo> Tiers<I> {
+    /// Maps the file's tables and opens it.
+    pub(super) fn set_up_file(
+        &mut self,
+        config: &Config<'_>,
+        tier: &TierConfig,
+        regions: &mut Regions,
+    ) -> Result<(), InitError> {
+        let all = self.records.slots() as u64 * PAGE_BYTES as u64;
+        // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
+        let bytes = if tier.max_bytes == 0 { 2 * all + FILE_SLACK_BYTES } else { tier.max_bytes };
+        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << VOLUME_ORDER) as usize;
+        let [family, usage, keys, buffers] = file::memory_bytes(segments);
+        let mut map = |bytes, shared| regions.map(bytes, shared).map_err(InitError::System);
+        let memory = Memory {
+            family: map(family, true)?,
+            usage: map(usage, false)?,
+            keys: map(keys, false)?,
+            buffers: map(buffers, false)?,
+        };
+        *self.cleaning_buffer.lock() = map(SEGMENT_BYTES, false)?;
+        let (max, fd) = (tier.max_bytes, config.min_fd);
+        self.file.set(&self.io, &memory, segments as u32, max, fd, config.directory).map_err(InitError::System)
+    }
+
+    /// Seals a unit, packed where that was done, and appends it to the file.
+    pub(super) fn put_file(&self, tier: usize, unit: &Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
+        let (first, pages) = (unit.first, unit.pages());
+        let packed = unit.packed.and_then(|(by, len)| len.map(|len| (by.codec, len)));
+        let (codec, len) = packed.unwrap_or((Codec::Raw, unit.raw.len()));
+        let id = UnitId { slot: first, len: len as u16, chunk: pages > 1, codec };
+        let Worker { packed: buffer, sealed, .. } = worker;
+        let payload = if packed.is_some() { &buffer[..len] } else { unit.raw };
+        let seal = self.file.seal(id, payload, sealed).ok_or(StoreError::Full)?;
+        let offset = self.append(sealed, seal, pages as u32)?;
+        let shard = self.records.lock(first);
+        let mut bytes = 0;
+        for i in 0..pages {
+            let record = Record::file(tier, id, i, offset, seal.nonce);
+            bytes += record.share_bytes();
+            self.records.put(&shard, first + i as u32, record);
+        }
+        drop(shard);
+        self.count_file_bytes(offset, bytes, 0);
+        add(&self.stats.pages_out_file, pages as u64);
+        Ok(())
+    }
+
+    /// Reads what one unit in a file has of `out`, from `slot` on. Returns the pages read; `None` where the unit was moved
+    /// meanwhile.
+    pub(super) fn get_file(
+        &self,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        out: &mut [u8],
+        worker: &mut Worker,
+    ) -> Result<Option<usize>, StoreError> {
+        let want = out.len() / PAGE_BYTES;
+        let id = record.unit(slot);
+        let skip = record.index();
+        let most = want.min(id.pages() as usize - skip);
+        let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
+        drop(shard);
+        let read = self.file.read(&self.io, id, record.nonce, record.offset(), &mut worker.packed, &self.stats);
+        if read.is_err() && self.records.get(&self.records.lock(slot), slot) != record {
+            // The cleaner moved the unit meanwhile.
+            return Ok(None);
+        }
+        read.inspect_err(|&e| {
+            if e == StoreError::Corrupt {
+                self.corrupt();
+            }
+        })?;
+        let out = &mut out[..run * PAGE_BYTES];
+        let unit = id.pages() as usize * PAGE_BYTES;
+        let Worker { packed, scratch, .. } = worker;
+        let src = &packed[UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + id.len as usize];
+        decode(id.codec, src, unit, skip * PAGE_BYTES, out, scratch).map_err(|()| self.corrupt())?;
+        add(&self.stats.pages_in_file, run as u64);
+        Ok(Some(run))
+    }
+
+    /// Frees a slot whose content is in a file, as its record said.
+    pub(super) fn free_file(&self, shard: Guard<'_, Shard>, record: Record) {
+        drop(shard);
+        self.count_file_bytes(record.offset(), 0, record.share_bytes());
+        self.file.segments.release(&self.io, record.segment(), 1);
+    }
+}

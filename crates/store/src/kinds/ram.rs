@@ -1,0 +1,154 @@
+//! Tiers in RAM: each keeps its units in a pool. The plain one keeps single pages as they are.
+use super::unit::Unit;
+use crate::compress::{Codec, Worker, decode};
+use crate::config::{InitError, TierConfig};
+use crate::io::FileIo;
+use crate::limits::{
+    CHUNK_PAGES, CLUSTER_ORDER, MAX_POOL_BYTES, MIN_POOL_BYTES, POOL_ADDRESS_SPACE_PARTS, POOL_SLACK_BYTES, SPAN_BYTES,
+};
+use crate::lock::Guard;
+use crate::pool::{self, Header, NoRoom};
+use crate::record::{Record, Shard};
+use crate::regions::{Regions, address_space_limit_bytes};
+use crate::state::Tiers;
+use crate::stats::add;
+use outswap_core::store::StoreError;
+use outswap_core::units::PAGE_BYTES;
+
+impl<I: FileIo> Tiers<I> {
+    /// Maps a pool for a tier, as large as it may ever be where address space allows.
+    pub(super) fn set_up_pool(
+        &mut self,
+        tier: usize,
+        config: &TierConfig,
+        regions: &mut Regions,
+    ) -> Result<(), InitError> {
+        let max = if config.max_bytes == 0 { u64::MAX } else { config.max_bytes };
+        let all = self.records.slots() as u64 * PAGE_BYTES as u64;
+        let want = max.min(all + all / 16).saturating_add(POOL_SLACK_BYTES).min(MAX_POOL_BYTES);
+        let limit_bytes = address_space_limit_bytes();
+        let mut bytes = limit_bytes.map_or(want, |limit| want.min(limit / POOL_ADDRESS_SPACE_PARTS)) as usize;
+        loop {
+            bytes = (bytes / SPAN_BYTES).max(1) * SPAN_BYTES;
+            match regions.map(bytes, false) {
+                Ok(base) => {
+                    let spans = regions.map(pool::table_bytes(bytes), false).map_err(InitError::System)?;
+                    self.pools[tier].set(base, bytes, spans, max);
+                    return Ok(());
+                }
+                Err(e) if bytes <= MIN_POOL_BYTES => return Err(InitError::System(e)),
+                Err(_) => bytes /= 2,
+            }
+        }
+    }
+
+    /// Stores a unit as one object.
+    pub(super) fn insert(
+        &self,
+        tier: usize,
+        first: u32,
+        pages: usize,
+        codec: Codec,
+        payload: &[u8],
+    ) -> Result<(), NoRoom> {
+        let mut shard = self.records.lock(first);
+        let live = (1u8 << pages) - 1;
+        let header = Header { slot: first, live, chunk: pages > 1, len: payload.len() as u16, codec };
+        let object = self.pools[tier].insert(&mut shard.pools[tier], header, payload, &self.budget)?;
+        for i in 0..pages as u32 {
+            self.records.put(&shard, first + i, Record::ram(tier, object));
+        }
+        add(&self.stats.pages_out_ram, pages as u64);
+        Ok(())
+    }
+
+    /// Stores a unit as it is, making room where this is the last RAM tier.
+    pub(super) fn put_raw(&self, tier: usize, unit: &mut Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
+        // Raw chunks are stored by page: the largest object is smaller than a chunk, and any page of it
+        // can then be freed alone.
+        for (i, page) in unit.raw.chunks_exact(PAGE_BYTES).enumerate() {
+            while self.insert(tier, unit.first + i as u32, 1, Codec::Raw, page).is_err() {
+                if Some(tier) != self.order.last_ram || !self.make_room(worker) {
+                    unit.stored_pages = i;
+                    return Err(StoreError::Full);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a unit into a plain RAM tier.
+    pub(super) fn put_ram(&self, tier: usize, unit: &mut Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
+        let result = self.put_raw(tier, unit, worker);
+        if result.is_err() {
+            // Making room uses the worker's buffer.
+            unit.packed = None;
+        }
+        result
+    }
+
+    /// Reads what one unit in a pool has of `out`, from `slot` on. Returns the pages read.
+    pub(super) fn get_ram(
+        &self,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        out: &mut [u8],
+        worker: &mut Worker,
+    ) -> Result<usize, StoreError> {
+        let want = out.len() / PAGE_BYTES;
+        let pool = &self.pools[tier];
+        let header = pool.header(record.object());
+        let skip = (slot - header.slot) as usize;
+        let size = if header.chunk { CHUNK_PAGES } else { 1 };
+        let most = want.min(size - skip.min(size - 1));
+        let run = (1..most).find(|&i| self.records.get(&shard, slot + i as u32) != record).unwrap_or(most);
+        let after = slot + run as u32;
+        if run < want && after >> CLUSTER_ORDER == slot >> CLUSTER_ORDER && after < self.records.slots() {
+            let next = self.records.get(&shard, after);
+            if next.tier() == Some(tier) {
+                pool.prefetch(next.object());
+            }
+        }
+        let out = &mut out[..run * PAGE_BYTES];
+        let payload = pool.payload(record.object(), header);
+        let Worker { packed, scratch, .. } = worker;
+        let (unit, skip) = (size * PAGE_BYTES, skip * PAGE_BYTES);
+        let decoded = if header.codec == Codec::Zstd {
+            // Too slow to keep others waiting.
+            let packed = &mut packed[..payload.len()];
+            packed.copy_from_slice(payload);
+            drop(shard);
+            decode(header.codec, packed, unit, skip, out, scratch)
+        } else {
+            // As fast as copying it: decoded where it lies.
+            let decoded = decode(header.codec, payload, unit, skip, out, scratch);
+            drop(shard);
+            decoded
+        };
+        if decoded.is_err() {
+            return Err(self.corrupt());
+        }
+        add(&self.stats.pages_in_ram, run as u64);
+        Ok(run)
+    }
+
+    /// Frees a slot whose content is in a pool, as its record said. With `wipe`, its object is overwritten first, if no other
+    /// slot shares it.
+    pub(super) fn free_ram(&self, tier: usize, mut shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
+        let (pool, object) = (&self.pools[tier], record.object());
+        let mut header = pool.header(object);
+        header.live &= !(1 << (slot - header.slot));
+        if header.live != 0 {
+            pool.set_header(object, header);
+            return;
+        }
+        if wipe {
+            pool.wipe(object, header);
+        }
+        let span = pool.remove(&mut shard.pools[tier], object);
+        drop(shard);
+        self.release(tier, span);
+    }
+}

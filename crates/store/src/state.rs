@@ -1,0 +1,54 @@
+//! The store itself: what its mechanisms share.
+use crate::config::Order;
+use crate::file::FileTier;
+use crate::io::{FileIo, LiveIo};
+use crate::limits::MAX_TIERS;
+use crate::lock::SpinLock;
+use crate::pool::{Budget, Pool, SpanRef};
+use crate::record::Records;
+use crate::regions::Regions;
+use crate::stats::{StoreStats, add};
+use core::sync::atomic::AtomicU32;
+use outswap_core::store::StoreError;
+
+/// The tiers of a swap specification, as one store.
+pub struct Tiers<I: FileIo = LiveIo> {
+    pub(crate) order: Order,
+    pub(crate) records: Records,
+    /// Those of the RAM tiers, by the tier's number.
+    pub(crate) pools: [Pool; MAX_TIERS],
+    pub(crate) budget: Budget,
+    pub(crate) file: FileTier,
+    /// Where the cleaner reads a segment, and whether it ever did.
+    pub(crate) cleaning_buffer: SpinLock<usize>,
+    pub(crate) cleaning_used: AtomicU32,
+    pub(crate) stats: StoreStats,
+    pub(crate) regions: Regions,
+    pub(crate) io: I,
+}
+
+impl<I: FileIo> Tiers<I> {
+    /// Gives a pool a span that became free; not under a lock.
+    pub(crate) fn release(&self, tier: usize, span: Option<SpanRef>) {
+        if let Some(span) = span {
+            self.pools[tier].release(span, &self.budget);
+        }
+    }
+
+    /// Gives back the memory of free spans of all pools. Returns the bytes.
+    pub(crate) fn discard_cached(&self) -> u64 {
+        self.order.ram().map(|t| self.pools[t].discard_cached(&self.budget)).sum()
+    }
+
+    /// Counts what became live, or no longer is, at an offset of a file.
+    pub(crate) fn count_file_bytes(&self, offset: u64, added: u64, removed: u64) {
+        add(&self.stats.file_live_bytes, added.wrapping_sub(removed));
+        self.file.segments.count_own(offset, added, removed);
+    }
+
+    /// Counts a unit that came back changed.
+    pub(crate) fn corrupt(&self) -> StoreError {
+        add(&self.stats.corruptions, 1);
+        StoreError::Corrupt
+    }
+}

@@ -1,0 +1,134 @@
+//! Forks: what cannot be shared, written or opened.
+use super::bed::{Bed, LZ4, fill_file, fork_store, page, read_of, record_of, wait};
+use crate::{MAX_USERS, SEGMENT_BYTES, TierKind, Worker};
+use outswap_core::store::{Store, StoreError};
+use outswap_core::units::SlotId;
+use outswap_sys::Errno;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+#[test]
+fn failed_forks_leave_nothing_and_many_are_pinned() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    fill_file(&mut bed, worker, 300);
+    for _ in 0..300 {
+        let ticket = bed.store.fork_prepare();
+        assert!(!ticket.is_pinned());
+        bed.store.fork_parent(ticket, -1);
+    }
+    let held = bed.store.file_segment_bytes();
+    (0..300).for_each(|slot| bed.store.free(SlotId(slot)));
+    assert!(bed.store.file_segment_bytes() <= SEGMENT_BYTES as u64 && held > SEGMENT_BYTES as u64);
+
+    // Children that never say who they are keep their entries; the one too many shares segments for ever.
+    fill_file(&mut bed, worker, 300);
+    let tickets: Vec<_> = (0..MAX_USERS + 1).map(|_| bed.store.fork_prepare()).collect();
+    assert_eq!(tickets.iter().filter(|t| t.is_pinned()).count(), 1);
+    assert_eq!(bed.store.stats().pinned_forks.load(Relaxed), 1);
+    tickets.into_iter().for_each(|ticket| bed.store.fork_parent(ticket, -1));
+    let held = bed.store.file_segment_bytes();
+    (0..300).for_each(|slot| bed.store.free(SlotId(slot)));
+    assert_eq!(bed.store.file_segment_bytes(), held);
+}
+
+#[test]
+fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
+    let mut bed = Bed::new(&[(LZ4, 1 << 20), (TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    let chunks = |slot: u32| page(slot as u64 * 4 + 3);
+    bed.faults.write_error.store(usize::MAX, SeqCst);
+    let mut stored = 0;
+    while store.put_page(SlotId(stored), &chunks(stored), worker).is_ok() && !store.is_synchronous(SlotId(stored)) {
+        stored += 1;
+    }
+    assert!(stored > 60, "a buffer is stuck");
+    // A slot that goes before the fork, one that goes after.
+    store.free(SlotId(0));
+    let parent_file = store.file_descriptor().expect("a file");
+    let right =
+        |worker: &mut Worker, from: u32| (from..stored).all(|slot| read_of(store, worker, slot) == Ok(chunks(slot)));
+    let child = fork_store(&bed, || {
+        if !right(worker, 1) {
+            return 1;
+        }
+        let grandchild = fork_store(&bed, || {
+            bed.faults.write_error.store(0, SeqCst);
+            let filled = (3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok());
+            !(filled && right(worker, 1) && store.stats().corruptions.load(Relaxed) == 0) as i32
+        });
+        if wait(grandchild) != 0 {
+            return 2;
+        }
+        bed.faults.write_error.store(0, SeqCst);
+        store.free(SlotId(1));
+        if !(3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok()) {
+            return 3;
+        }
+        let own = (2..stored).all(|slot| store.file.files().is_own(record_of(store, slot).segment()));
+        if !own || !right(worker, 2) || store.stats().pages_in_file.load(Relaxed) == 0 {
+            return 4;
+        }
+        // Nothing keeps the parent's file open here.
+        (store.descriptors().count() != 4) as i32 * 5
+    });
+    assert_eq!(wait(child), 0);
+    // SAFETY: seeking touches no memory. whence = SEEK_END.
+    let end = unsafe { outswap_sys::syscall3(outswap_sys::nr::LSEEK, parent_file as usize, 0, 2) };
+    assert_eq!(end, 0, "a child wrote to its parent's file");
+    bed.faults.write_error.store(0, SeqCst);
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    (3000..3300).for_each(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).expect("room"));
+    assert!(right(worker, 1));
+}
+
+#[test]
+fn a_child_without_a_file_reads_and_refuses() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 300);
+    // The last segment cannot be written before the fork either.
+    bed.faults.write_error.store(usize::MAX, SeqCst);
+    bed.faults.no_file.store(true, SeqCst);
+    let child = fork_store(&bed, || {
+        let stats = store.stats();
+        let right = (0..300).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        let refused = store.put_page(SlotId(400), &page(2), worker) == Err(StoreError::Full);
+        let told = store.file_error() == Some(Errno::EACCES) && stats.forks_without_file.load(Relaxed) == 1;
+        // Its own child has a file again, and takes over what was not written.
+        bed.faults.no_file.store(false, SeqCst);
+        bed.faults.write_error.store(0, SeqCst);
+        let grandchild = fork_store(&bed, || {
+            let room = (400..700).all(|slot| store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok());
+            let right =
+                (0..300).chain(400..700).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+            !(room && right) as i32
+        });
+        if wait(grandchild) != 0 {
+            return 2;
+        }
+        !(right && refused && told) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert_eq!(store.stats().forks_without_file.load(Relaxed), 0);
+    assert_eq!(store.file_error(), None);
+}
+
+#[test]
+fn without_the_directory_children_have_no_file() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 100);
+    assert_eq!(store.descriptors().count(), 4);
+    store.leave_directory();
+    assert_eq!(store.descriptors().count(), 3);
+    let child = fork_store(&bed, || {
+        let right = (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        let full = store.put_page(SlotId(200), &page(2), worker) == Err(StoreError::Full);
+        !(right && full && store.file_error() == Some(Errno::ENOENT)) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert_eq!(store.put_page(SlotId(200), &page(2), worker), Ok(()));
+}

@@ -1,0 +1,12 @@
+//! Tests of the whole store, by subject.
+mod bed;
+mod model;
+mod threads;
+mod ram;
+mod faults;
+mod segments;
+mod forks;
+mod keys;
+mod hostile;
+
+pub(crate) use bed::{fill, proptest_config};

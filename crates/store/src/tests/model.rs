@@ -1,0 +1,132 @@
+//! Random calls against a model, over many configurations.
+use super::bed::{Bed, FaultIo, LZ4, ZSTD, fill, page, proptest_config};
+use crate::{SEGMENT_BYTES, TierKind, Tiers, Worker};
+use outswap_core::store::{Folio, Page, Store};
+use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+#[derive(Clone, Debug)]
+enum Op {
+    PutPage(u32, u64),
+    PutFolio(u32, u64),
+    Get(u32, usize),
+    Free(u32),
+    FreeRange(u32, u32),
+    Shrink(u64),
+    Limit(u64),
+}
+
+const MODEL_SLOTS: u32 = 4096;
+
+fn op() -> impl Strategy<Value = Op> {
+    let slot = 0..MODEL_SLOTS;
+    prop_oneof![
+        4 => (slot.clone(), any::<u64>()).prop_map(|(s, c)| Op::PutPage(s, c)),
+        12 => (slot.clone(), any::<u64>()).prop_map(|(s, c)| Op::PutFolio(s & !15, c)),
+        6 => (slot.clone(), 1..40usize).prop_map(|(s, n)| Op::Get(s, n)),
+        4 => slot.clone().prop_map(Op::Free),
+        2 => (slot, 1..64u32).prop_map(|(s, n)| Op::FreeRange(s, n)),
+        1 => (0..2_000_000u64).prop_map(Op::Shrink),
+        1 => (0..4_000_000u64).prop_map(Op::Limit),
+    ]
+}
+
+fn configs() -> impl Strategy<Value = Vec<(TierKind, u64)>> {
+    prop_oneof![
+        Just(vec![(LZ4, 0)]),
+        Just(vec![(TierKind::Ram, 0)]),
+        Just(vec![(LZ4, 600_000), (TierKind::File, 0)]),
+        Just(vec![(ZSTD, 600_000), (TierKind::File, 2 << 20)]),
+        Just(vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (TierKind::File, 0)]),
+        Just(vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (ZSTD, 0)]),
+        Just(vec![(TierKind::File, 3 << 20)]),
+        Just(vec![(LZ4, 50_000), (TierKind::File, 300_000)]),
+    ]
+}
+
+fn check(store: &Tiers<FaultIo>, worker: &mut Worker, model: &BTreeMap<u32, Page>, first: u32, pages: usize) {
+    let mut out = vec![0xaa; pages * PAGE_BYTES];
+    store.get(SlotId(first), &mut out, worker).expect("a stored page");
+    for (i, page) in out.chunks_exact(PAGE_BYTES).enumerate() {
+        assert!(page == &model[&(first + i as u32)][..], "slot {} differs", first + i as u32);
+    }
+}
+
+proptest! {
+    #![proptest_config(proptest_config())]
+
+    #[test]
+    fn tiers_hold_what_was_put(tiers in configs(), ops in prop::collection::vec(op(), 1..600)) {
+        let mut bed = Bed::new(&tiers, MODEL_SLOTS);
+        let worker = bed.worker();
+        let store = bed.store;
+        let mut model: BTreeMap<u32, Page> = BTreeMap::new();
+        for op in ops {
+            match op {
+                Op::PutPage(slot, seed) => {
+                    if model.contains_key(&slot) {
+                        continue;
+                    }
+                    let content = page(seed);
+                    if store.put_page(SlotId(slot), &content, worker).is_ok() {
+                        model.insert(slot, content);
+                    }
+                }
+                Op::PutFolio(first, seed) => {
+                    if model.range(first..first + 16).next().is_some() {
+                        continue;
+                    }
+                    let mut folio: Folio = [0; PAGE_BYTES * FOLIO_PAGES];
+                    for (i, page) in folio.chunks_exact_mut(PAGE_BYTES).enumerate() {
+                        fill(if seed & 64 == 0 { seed } else { seed ^ i as u64 }, page);
+                    }
+                    if store.put_folio(SlotId(first), &folio, worker).is_ok() {
+                        for (i, page) in folio.chunks_exact(PAGE_BYTES).enumerate() {
+                            model.insert(first + i as u32, page.try_into().expect("a page's length"));
+                        }
+                    }
+                }
+                Op::Get(first, pages) => {
+                    let run = (0..pages as u32).take_while(|i| model.contains_key(&(first + i))).count();
+                    if run > 0 {
+                        check(store, worker, &model, first, run);
+                    }
+                }
+                Op::Free(slot) => {
+                    if model.remove(&slot).is_some() {
+                        store.free(SlotId(slot));
+                    }
+                }
+                Op::FreeRange(first, count) => {
+                    for slot in first..first + count {
+                        if model.remove(&slot).is_some() {
+                            store.free(SlotId(slot));
+                        }
+                    }
+                }
+                Op::Shrink(bytes) => {
+                    let before = store.stats().pool_bytes.load(Relaxed);
+                    let given = store.shrink(bytes, worker);
+                    prop_assert!(store.stats().pool_bytes.load(Relaxed) + given <= before);
+                }
+                Op::Limit(bytes) => store.set_memory_limit_bytes(bytes),
+            }
+        }
+        for &slot in model.keys() {
+            check(store, worker, &model, slot, 1);
+        }
+        for &slot in model.keys() {
+            store.free(SlotId(slot));
+        }
+        store.shrink(u64::MAX, worker);
+        let stats = store.stats();
+        prop_assert_eq!(stats.pool_used_bytes.load(Relaxed), 0);
+        prop_assert_eq!(stats.pool_bytes.load(Relaxed), 0);
+        prop_assert_eq!(stats.file_live_bytes.load(Relaxed), 0);
+        // Nothing lives: only what stands in the open buffer holds a segment.
+        prop_assert!(store.file_segment_bytes() <= SEGMENT_BYTES as u64);
+        prop_assert_eq!(stats.corruptions.load(Relaxed), 0);
+    }
+}

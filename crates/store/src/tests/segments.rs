@@ -1,0 +1,146 @@
+//! The life of segments: punched, cleaned, used again.
+use super::bed::{Bed, fill_file, page, read};
+use crate::{SEGMENT_BYTES, TierKind, Worker};
+use outswap_core::store::Store;
+use outswap_core::units::SlotId;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+#[test]
+fn dead_segments_are_punched_and_used_again() {
+    let max = 4 * SEGMENT_BYTES as u64;
+    let mut bed = Bed::new(&[(TierKind::File, max)], 1 << 14);
+    let worker = bed.worker();
+    for round in 0..20u64 {
+        for slot in 0..150 {
+            bed.store.put_page(SlotId(slot), &page(round * 1000 + slot as u64 * 4 + 3), worker).expect("room");
+        }
+        for slot in 0..150 {
+            assert!(read(&bed, worker, slot) == Ok(page(round * 1000 + slot as u64 * 4 + 3)));
+            bed.store.free(SlotId(slot));
+        }
+        assert!(bed.store.file_segment_bytes() <= max);
+    }
+    assert!(bed.faults.punched.load(SeqCst) >= 20);
+    let fd = bed.store.file_descriptor().expect("the file is open");
+    // SAFETY: seeking touches no memory. whence = SEEK_END.
+    let end = unsafe { outswap_sys::syscall3(outswap_sys::nr::LSEEK, fd as usize, 0, 2) };
+    assert!(end as u64 <= max, "the file grew to {end}");
+}
+
+#[test]
+fn sparse_segments_are_cleaned() {
+    let max = 8 * SEGMENT_BYTES as u64;
+    let mut bed = Bed::new(&[(TierKind::File, max)], 1 << 14);
+    let worker = bed.worker();
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    let mut slot = 0;
+    while bed.store.put_page(SlotId(slot), &content(slot), worker).is_ok() {
+        slot += 1;
+    }
+    assert!(slot > 300);
+    // One page of eight stays in every segment, so none is free; yet there is room for more.
+    (0..slot).filter(|s| s % 8 != 0).for_each(|s| bed.store.free(SlotId(s)));
+    for s in slot..slot + 200 {
+        bed.store.put_page(SlotId(s), &content(s), worker).expect("room after cleaning");
+    }
+    assert!(bed.store.stats().file_moved_units.load(Relaxed) > 0);
+    for s in (0..slot).step_by(8).chain(slot..slot + 200) {
+        assert!(read(&bed, worker, s) == Ok(content(s)), "slot {s} differs");
+    }
+    assert!(bed.store.file_segment_bytes() <= max);
+}
+
+#[test]
+fn a_store_that_cannot_write_does_not_read_either() {
+    // Refusals by a broken file, and by a full one: neither may make the cleaner read the file over and over.
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    fill_file(&mut bed, worker, 2000);
+    (0..2000).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    bed.faults.write_error.store(usize::MAX, SeqCst);
+    let refuse = |bed: &Bed, worker: &mut Worker, puts: u32| {
+        let before = bed.store.stats().file_read_total.load(Relaxed);
+        let full = (0..puts)
+            .filter(|i| bed.store.put_page(SlotId(8000 + i), &page(*i as u64 * 4 + 2), worker).is_err())
+            .count();
+        (full, (bed.store.stats().file_read_total.load(Relaxed) - before) as usize / SEGMENT_BYTES)
+    };
+    let (full, read) = refuse(&bed, worker, 5000);
+    assert!(full > 4000 && read * 20 < full, "{read} segments were read for {full} refusals");
+
+    let mut bed = Bed::new(&[(TierKind::File, 8 * SEGMENT_BYTES as u64)], 1 << 14);
+    let worker = bed.worker();
+    let mut filled = 0;
+    while bed.store.put_page(SlotId(filled), &page(filled as u64 * 4 + 3), worker).is_ok() {
+        filled += 1;
+    }
+    // A little is free everywhere, which is not worth cleaning for.
+    (0..filled).filter(|slot| slot % 6 == 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    let (full, read) = refuse(&bed, worker, 5000);
+    assert!(full > 4900 && read * 20 < full, "{read} segments were read for {full} refusals");
+}
+
+#[test]
+fn cleaning_reads_in_proportion_to_what_is_written() {
+    let mut bed = Bed::new(&[(TierKind::File, 24 * SEGMENT_BYTES as u64)], 1 << 14);
+    let worker = bed.worker();
+    let mut state = 1u64;
+    let mut held = std::collections::BTreeMap::new();
+    for round in 0..30_000u64 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let slot = (state >> 33) as u32 % 1000;
+        if held.remove(&slot).is_some() {
+            bed.store.free(SlotId(slot));
+        } else if bed.store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
+            held.insert(slot, round * 4 + 3);
+        }
+    }
+    assert!(held.iter().all(|(&slot, &seed)| read(&bed, worker, slot) == Ok(page(seed))));
+    let stats = bed.store.stats();
+    let (read, written) = (stats.file_read_total.load(Relaxed), stats.file_written_total.load(Relaxed));
+    assert!(stats.file_moved_units.load(Relaxed) > 0 && read < 4 * written, "{read} read for {written} written");
+}
+
+#[test]
+fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    bed.faults.size_limit.store(4 * SEGMENT_BYTES as u64 + 1000, SeqCst);
+    for round in 0..3u64 {
+        let mut filled = 0;
+        while bed.store.put_page(SlotId(filled), &page(round + filled as u64 * 4 + 3), worker).is_ok() {
+            filled += 1;
+        }
+        assert!((150..300).contains(&filled), "{filled} pages in four segments");
+        (0..filled).for_each(|slot| bed.store.free(SlotId(slot)));
+    }
+    assert_eq!(bed.store.stats().errors.load(Relaxed), 0);
+}
+
+#[test]
+fn a_full_disk_is_cleaned() {
+    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let worker = bed.worker();
+    bed.faults.disk.store(16, SeqCst);
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    let mut filled = 0;
+    while bed.store.put_page(SlotId(filled), &content(filled), worker).is_ok() {
+        filled += 1;
+    }
+    assert!(filled > 16 * 60);
+    // Two of three go, but none of a whole segment: room that only cleaning finds.
+    (0..filled).filter(|slot| slot % 3 != 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    let (mut more, mut refused) = (0, 0);
+    while more < 400 && refused < 100 {
+        if bed.store.put_page(SlotId(5000 + more), &content(5000 + more), worker).is_ok() {
+            more += 1;
+        } else {
+            refused += 1;
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    assert_eq!(more, 400, "{refused} refusals");
+    for slot in (0..filled).step_by(3).chain(5000..5400) {
+        assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+    }
+}

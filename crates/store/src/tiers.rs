@@ -1,0 +1,235 @@
+//! The tiers as one store: making it, what the runtime reads and sets, and core's [`Store`].
+use crate::compress::Worker;
+use crate::config::{Config, InitError, Order};
+use crate::file::FileTier;
+use crate::io::{FileIo, LiveIo};
+use crate::kinds::Unit;
+use crate::limits::{MAX_SLOTS, MAX_TIERS, SEGMENT_BYTES};
+use crate::record;
+use crate::regions::Regions;
+use crate::state::Tiers;
+use crate::stats::{StoreStats, add};
+use core::sync::atomic::Ordering::Relaxed;
+use outswap_core::store::{Folio, Page, Store, StoreError};
+use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_sys::Errno;
+
+impl Tiers<LiveIo> {
+    /// Makes a store that lives until the process ends, in memory of its own.
+    pub fn init(config: &Config<'_>) -> Result<&'static Tiers<LiveIo>, InitError> {
+        Tiers::init_with(config, LiveIo)
+    }
+}
+
+impl<I: FileIo> Tiers<I> {
+    /// As [`Tiers::init`], with the file reached through `io`.
+    pub fn init_with(config: &Config<'_>, io: I) -> Result<&'static Tiers<I>, InitError> {
+        let mut regions = Regions::NONE;
+        match Self::make(config, io, &mut regions) {
+            Ok(tiers) => Ok(tiers),
+            Err(e) => {
+                // SAFETY: nobody has seen the store yet, so nobody uses its regions.
+                unsafe { regions.unmap() };
+                Err(e)
+            }
+        }
+    }
+
+    fn make(config: &Config<'_>, io: I, regions: &mut Regions) -> Result<&'static Tiers<I>, InitError> {
+        let order = Order::new(config.tiers)?;
+        if config.slots == 0 {
+            return Err(InitError::Config);
+        }
+        let slots = config.slots.min(MAX_SLOTS);
+        let at = regions.map(size_of::<Self>(), false).map_err(InitError::System)? as *mut Self;
+        // SAFETY: fresh zeroed memory of the right size, page-aligned. All-zero is a valid value of every field
+        // but the order, the keys and `io`, which are written here before a reference is made.
+        let this = unsafe {
+            (&raw mut (*at).io).write(io);
+            (&raw mut (*at).order).write(order);
+            FileTier::zero_to_valid(&raw mut (*at).file);
+            &mut *at
+        };
+        this.budget.limit_bytes.store(u64::MAX, Relaxed);
+        let [table, touched] = record::table_bytes(slots);
+        let table = regions.map(table, false).map_err(InitError::System)?;
+        let touched = regions.map(touched, false).map_err(InitError::System)?;
+        this.records.set(slots, table, touched);
+        for tier in 0..MAX_TIERS {
+            if Some(tier) != this.order.file {
+                this.set_up(tier, config, regions)?;
+            }
+        }
+        // Last, as it opens descriptors: nothing fails after that.
+        if let Some(file) = this.order.file {
+            this.set_up(file, config, regions)?;
+        }
+        this.regions = *regions;
+        Ok(this)
+    }
+
+    /// Unmaps the store and closes its files.
+    ///
+    /// # Safety
+    /// Nothing may use the store any more, in any thread.
+    pub unsafe fn destroy(&'static self) {
+        if self.order.file.is_some() {
+            // SAFETY: as the caller says.
+            unsafe { self.file.destroy() };
+        }
+        let regions = self.regions;
+        // SAFETY: the store is never used again, so its `io` may be dropped here.
+        unsafe { core::ptr::drop_in_place((&raw const self.io).cast_mut()) };
+        // SAFETY: nor is anything else of it.
+        unsafe { regions.unmap() };
+    }
+
+    // ---- what the runtime reads and sets ----
+
+    /// Counters and gauges. The pool gauges are brought up to date by this call.
+    pub fn stats(&self) -> &StoreStats {
+        self.stats.pool_bytes.store(self.budget.held_bytes.load(Relaxed), Relaxed);
+        self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
+        &self.stats
+    }
+
+    /// How many slots can be used; fewer than asked for only beyond [`MAX_SLOTS`].
+    pub fn slots(&self) -> u32 {
+        self.records.slots()
+    }
+
+    /// Sets how much memory all RAM tiers together may hold. A put that would exceed it first spills older
+    /// units; a limit below what is held now is reached by [`Store::shrink`].
+    pub fn set_memory_limit_bytes(&self, bytes: u64) {
+        self.budget.limit_bytes.store(bytes, Relaxed);
+    }
+
+    /// Bytes that the RAM tiers hold beyond their limit, which puts alone do not win back.
+    pub fn excess_bytes(&self) -> u64 {
+        self.budget.held_bytes.load(Relaxed).saturating_sub(self.budget.limit_bytes.load(Relaxed))
+    }
+
+    /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
+    /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
+    pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+        self.order.file.iter().flat_map(|_| self.file.files().descriptors())
+    }
+
+    /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
+    /// is about to change its root directory so as to be confined to it: a descriptor of a directory would lead out.
+    pub fn leave_directory(&self) {
+        if self.order.file.is_some() {
+            self.file.files().leave_directory();
+        }
+    }
+
+    /// The descriptor that writes this process's file.
+    pub fn file_descriptor(&self) -> Option<i32> {
+        self.order.file.and(self.file.files().write_fd())
+    }
+
+    /// Why this process has no file to write to, if it should have: its file tier is full then.
+    pub fn file_error(&self) -> Option<Errno> {
+        self.order.file.and(self.file.files().open_error())
+    }
+
+    /// Bytes of segments in use in the files of the process and of all that it shares them with.
+    pub fn file_segment_bytes(&self) -> u64 {
+        if self.order.file.is_some() { self.file.segment_bytes() } else { 0 }
+    }
+
+    // ---- putting ----
+
+    /// Puts a unit into the first tier that takes it.
+    fn put_unit(&self, first: u32, raw: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
+        let mut unit = Unit::new(first, raw, self.order.file.is_some());
+        loop {
+            for tier in 0..MAX_TIERS {
+                if self.offer(tier, &mut unit, worker).is_ok() {
+                    return Ok(());
+                }
+                for i in 0..core::mem::take(&mut unit.stored_pages) {
+                    self.free_slot(SlotId(first).plus(i), false);
+                }
+            }
+            // A unit that does not compress was passed on to the file; now it may be kept raw.
+            if !unit.skip_incompressible || unit.packed.is_none_or(|(_, len)| len.is_some()) {
+                return Err(StoreError::Full);
+            }
+            unit.skip_incompressible = false;
+        }
+    }
+}
+
+impl<I: FileIo> Store for Tiers<I> {
+    type Worker = Worker;
+
+    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut Worker) -> Result<(), StoreError> {
+        let result =
+            if self.records.in_range(slot, 1) { self.put_unit(slot.0, page, worker) } else { Err(StoreError::Full) };
+        if result.is_err() {
+            add(&self.stats.full, 1);
+        }
+        result
+    }
+
+    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Worker) -> Result<(), StoreError> {
+        if !self.records.in_range(first, FOLIO_PAGES) || !(first.0 as usize).is_multiple_of(FOLIO_PAGES) {
+            return Err(StoreError::Full);
+        }
+        let pages = self.order.folio_unit_pages;
+        for (i, unit) in folio.chunks_exact(pages * PAGE_BYTES).enumerate() {
+            if let Err(e) = self.put_unit(first.0 + (i * pages) as u32, unit, worker) {
+                (0..i * pages).for_each(|j| self.free(first.plus(j)));
+                add(&self.stats.full, 1);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Worker) -> Result<(), StoreError> {
+        if !self.records.in_range(first, out.len() / PAGE_BYTES) {
+            return Err(StoreError::Corrupt);
+        }
+        let mut done = 0;
+        while done < out.len() {
+            let slot = first.0 + (done / PAGE_BYTES) as u32;
+            done += self.get_unit(slot, &mut out[done..], worker)? * PAGE_BYTES;
+        }
+        Ok(())
+    }
+
+    fn free(&self, slot: SlotId) {
+        self.free_slot(slot, false);
+    }
+
+    fn wipe(&self, slot: SlotId) {
+        self.free_slot(slot, true);
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let tables = size_of::<Self>().next_multiple_of(PAGE_BYTES) as u64
+            + self.records.touched_bytes()
+            + self.order.ram().map(|t| self.pools[t].touched_table_bytes()).sum::<u64>();
+        let file = match self.order.file {
+            Some(_) => self.file.touched_bytes() + self.cleaning_used.load(Relaxed) as u64 * SEGMENT_BYTES as u64,
+            None => 0,
+        };
+        self.budget.held_bytes.load(Relaxed) + tables + file
+    }
+
+    fn shrink(&self, bytes: u64, worker: &mut Worker) -> u64 {
+        if self.order.file.is_some() {
+            self.file.segments.tend(&self.io);
+        }
+        let mut done = self.discard_cached();
+        while done < bytes {
+            if !self.compact() && self.spill(worker) != Ok(true) {
+                break;
+            }
+            done += self.discard_cached();
+        }
+        done
+    }
+}
