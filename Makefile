@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release
 
-.PHONY: all build setup setup-demo demo test lint unit loom e2e e2e-full soak soak-e2e bench clean
+.PHONY: all build setup setup-demo demo test lint unit examples loom broken e2e e2e-full soak soak-e2e bench clean
 
 all: build
 
@@ -27,8 +27,17 @@ lint:
 unit:
 	$(CARGO) test --workspace --locked --exclude outswap-e2e
 
+# The ways to learn how a store and policies of one's own are made. They check what they show.
+examples:
+	$(CARGO) run -q --locked -p outswap-sim --example own_store
+	$(CARGO) run -q --locked -p outswap-sim --example own_policies
+
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_occupancy --release --target-dir target/loom
+
+# Each deliberate breakage must be noticed by the test that is named for it.
+broken:
+	scripts/broken.sh
 
 e2e: build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e
@@ -37,7 +46,9 @@ test: setup
 	$(MAKE) --no-print-directory build
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory examples
 	$(MAKE) --no-print-directory loom
+	$(MAKE) --no-print-directory broken
 	$(MAKE) --no-print-directory e2e
 
 # Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys. Not part of CI.
@@ -53,7 +64,7 @@ soak: setup build
 soak-e2e: setup build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_SCALE=4 OUTSWAP_E2E_FULL=1 \
 		$(CARGO) test --locked -p outswap-e2e
-	OUTSWAP_SIM_SEEDS=100000 $(CARGO) test --locked -p outswap-core --test simulation
+	OUTSWAP_SIM_SEEDS=100000 $(CARGO) test --locked -p outswap-sim --test simulation
 
 # Needs root and the zram module for the kernel's side; measures the rest where they are missing.
 bench: build

@@ -2,16 +2,16 @@
 //!
 //! Every measured program runs in a process of its own: this same binary as a worker. The benchmark shares no code with
 //! Outswap and drives it as a user would, through `outswap run`.
-mod content;
-mod overhead;
-mod process;
-mod random;
-mod report;
-mod rig;
-mod stats;
-mod touch;
 mod units;
+mod random;
+mod stats;
+mod report;
+mod content;
+mod process;
+mod rig;
 mod worker;
+mod overhead;
+mod touch;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -4,20 +4,20 @@
 //! error, each line beginning `outswap: `; its own failures exit with 125, 126 (cannot execute) or 127 (not found).
 #![cfg_attr(not(test), no_main)]
 
+mod size;
+mod limits;
+mod spec;
 mod args;
 mod block;
-mod doctor;
 mod elf;
 mod libraries;
-mod limits;
 mod preflight;
 mod probe;
-mod run;
-mod size;
-mod spawn;
-mod spec;
-mod stats;
 mod supervise;
+mod spawn;
+mod stats;
+mod run;
+mod doctor;
 
 use std::ffi::OsString;
 

@@ -1,21 +1,52 @@
 //! The pager's decisions and bookkeeping: page states, slots, swap cache, reclaim lists, address map.
 //!
+//! The modules stand in the order in which they build on each other: each uses only those above it.
+//!
 //! This crate has no clock, does no I/O and starts no thread. It is generic over two traits, [`machine::Machine`]
 //! and [`store::Store`], so that the live pager and the simulated machine of the tests run the same state machine.
 //! It runs in a signal handler at any instruction of the program: it allocates nothing, and its locks are spin locks
 //! that ordinary code holds only while all signals are blocked.
-#![cfg_attr(not(any(test, loom)), no_std)]
+#![cfg_attr(not(any(test, loom, outswap_broken)), no_std)]
 
-pub mod lock;
-pub mod machine;
-pub mod occupancy;
-pub mod page;
-pub mod pager;
-pub mod pins;
-pub mod ring;
-pub mod slots;
-pub mod store;
-pub mod sync;
-pub mod table;
+// Numbers, and what everything is made of.
+pub mod broken;
 pub mod units;
+pub mod sync;
+pub mod lock;
+pub mod table;
+pub mod ring;
+pub mod occupancy;
+
+// State.
+pub mod page;
+pub mod regions;
+pub mod slots;
+pub mod swapcache;
+pub mod clean;
+
+// What the pager stands on.
+pub mod store;
+pub mod machine;
 pub mod vma;
+pub mod pins;
+pub mod frames;
+
+// Policies.
+pub mod orders;
+pub mod readahead;
+pub mod reclaim;
+
+// The pager, and what it does.
+pub mod pager;
+pub mod mm;
+pub mod isolate;
+pub mod pageout;
+pub mod room;
+pub mod bring;
+pub mod firsttouch;
+pub mod swapin;
+pub mod fault;
+pub mod hints;
+pub mod mremap;
+pub mod mlock;
+pub mod check;

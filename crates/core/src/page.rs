@@ -1,31 +1,68 @@
-//! The page word: one atomic a page.
+//! Page states: one atomic word a page, who may change it, and to what.
 //!
 //! ```text
-//!  63            32 31      8 7      6    5  4    3      2   0
-//! +----------------+---------+------+----+-------+-------+-----+
-//! | slot or frame  |    0    |LOCKED|SLOT| referenced  | FOLIO |state|
-//! +----------------+---------+------+----+-------+-------+-----+
+//!  63            32 31      9  8     7      6     5  4     3     2   0
+//! +----------------+---------+----+------+----+----------+-----+-----+
+//! | slot or frame  |    0    |BUSY|LOCKED|SLOT|REFERENCED|FOLIO|state|
+//! +----------------+---------+----+------+----+----------+-----+-----+
 //! ```
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
-use crate::units::{FrameNo, SlotId};
+//!
+//! | state | mapped in the program | real memory | slot | what may claim it |
+//! | --- | --- | --- | --- | --- |
+//! | Untouched | no | none | none | a fault, discard, the target of a move |
+//! | Resident | yes | the program's page | in the swap cache: the one that it came from | isolation, discard, a move |
+//! | Isolated | no | a frame of a batch; the batch's live bit says that it counts | in the swap cache: the frame's | a fault, write-out, discard |
+//! | Swapped | no | none, or the store's | one | a fault, discard, a move |
+//! | Zero | no | none | none | a fault, discard, the target of a move |
+//!
+//! Every change goes through [`Pages::claim`], a compare-and-swap from the word that was seen: the page is Busy then, and its
+//! owner's alone until [`Pages::release`], which asserts that it was owned and that [`TRANSITIONS`] has the change. The bits
+//! REFERENCED and LOCKED of a page that nobody owns may be changed in place ([`Pages::change`]).
+use crate::broken::{self, Broken};
+use crate::sync::{AtomicU64, Ordering::*};
+use crate::table::{Reserve, Table};
+use crate::units::{FrameNo, PageNo, SlotId};
 
-/// The state of a page. DESIGN: one atomic word a page, every transition a compare-and-swap from the state seen.
+/// The state of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum State {
     /// Never written: reads as zero, holds nothing.
     Untouched = 0,
-    /// Mapped in the program. With [`Word::has_slot`], the slot may still hold this content.
+    /// Mapped in the program. With a slot ([`Word::slot`]), that may still hold this content.
     Resident = 1,
-    /// In a frame of a batch, unmapped.
+    /// In a frame of a batch, unmapped: on its way out, unless it is touched.
     Isolated = 2,
     /// Only in a store.
     Swapped = 3,
     /// Known to be all zero; holds nothing.
     Zero = 4,
-    /// One thread is changing it.
+    /// One thread owns it, and is changing it.
     Busy = 5,
 }
+
+/// What a page may become, by the state that it was claimed in (row), as bits of [`State`] values. A page that holds something
+/// loses it only by becoming Untouched, which discards it, and leaves memory for a store only by way of a frame.
+pub const TRANSITIONS: [u8; 5] = {
+    const U: u8 = 1 << State::Untouched as u8;
+    const R: u8 = 1 << State::Resident as u8;
+    const I: u8 = 1 << State::Isolated as u8;
+    const S: u8 = 1 << State::Swapped as u8;
+    const Z: u8 = 1 << State::Zero as u8;
+    [
+        // Untouched: a first touch; the target of a move.
+        U | R | S,
+        // Resident: isolated; discarded or moved away.
+        R | I | U,
+        // Isolated: touched; written out, found clean, found to be zero; discarded.
+        I | R | S | Z | U,
+        // Swapped: swapped in; discarded or moved away.
+        S | R | U,
+        // Zero: as Untouched.
+        Z | R | S | U,
+    ]
+};
 
 /// The value of a page word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,8 +74,9 @@ const REFERENCED_SHIFT: u32 = 4;
 const REFERENCED: u64 = 0b11 << REFERENCED_SHIFT;
 const SLOT: u64 = 1 << 6;
 const LOCKED: u64 = 1 << 7;
+const BUSY: u64 = 1 << 8;
 
-/// Highest referenced: how many eviction passes skip a page that was touched in the swap cache.
+/// Highest count of references: how many passes of reclaim pass a page by that was touched while it was isolated.
 pub const REFERENCED_MAX: u64 = 3;
 
 impl Word {
@@ -50,13 +88,16 @@ impl Word {
     /// # Panics
     /// On such a value: data could not be trusted any more.
     pub fn state(self) -> State {
+        if self.0 & BUSY != 0 { State::Busy } else { self.state_when_free() }
+    }
+    /// The state, or that in which the page was claimed.
+    fn state_when_free(self) -> State {
         match self.0 & STATE {
             0 => State::Untouched,
             1 => State::Resident,
             2 => State::Isolated,
             3 => State::Swapped,
             4 => State::Zero,
-            5 => State::Busy,
             _ => panic!("page word overwritten"),
         }
     }
@@ -79,7 +120,7 @@ impl Word {
     }
     /// The same word while one thread owns the page.
     pub fn busy(self) -> Word {
-        Word(self.0 & !STATE | State::Busy as u64)
+        Word(self.0 | BUSY)
     }
     /// The slot that holds the content (Swapped), or may still hold it (Resident).
     pub fn slot(self) -> Option<SlotId> {
@@ -93,15 +134,15 @@ impl Word {
     pub fn folio(self) -> bool {
         self.0 & FOLIO != 0
     }
-    /// How often eviction skips the page.
+    /// How many passes of reclaim still pass the page by.
     pub fn referenced(self) -> u64 {
         (self.0 & REFERENCED) >> REFERENCED_SHIFT
     }
-    /// The word with another referenced.
+    /// The word with another count of references, at most [`REFERENCED_MAX`].
     pub fn with_referenced(self, referenced: u64) -> Word {
         Word(self.0 & !REFERENCED | referenced.min(REFERENCED_MAX) << REFERENCED_SHIFT)
     }
-    /// Whether the program locked the page (`mlock`).
+    /// Whether the page stays in memory once it is there: the program locked it (`mlock`), or the kernel uses it by itself.
     pub fn locked(self) -> bool {
         self.0 & LOCKED != 0
     }
@@ -127,5 +168,110 @@ impl core::fmt::Debug for Word {
             if self.folio() { " folio" } else { "" },
             if self.locked() { " locked" } else { "" }
         )
+    }
+}
+
+/// The words of all pages.
+pub struct Pages {
+    words: Table<AtomicU64>,
+}
+
+impl Pages {
+    /// Reserves the words of `pages` pages, all untouched. `None` where there is no memory.
+    pub fn new(from: &impl Reserve, pages: usize) -> Option<Pages> {
+        Some(Pages { words: Table::new(from, pages)? })
+    }
+
+    /// How many pages there are.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The word of a page, now.
+    pub fn get(&self, page: PageNo) -> Word {
+        Word(self.words[page.0 as usize].load(SeqCst))
+    }
+
+    /// Makes a page the caller's, if its word is still the one that was seen.
+    #[must_use]
+    pub fn claim(&self, page: PageNo, seen: Word) -> bool {
+        debug_assert!(seen.state() != State::Busy, "an owned page is not claimed");
+        self.words[page.0 as usize].compare_exchange(seen.0, seen.busy().0, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Changes the bits of a page that nobody owns, if its word is still the one that was seen. The state stays.
+    #[must_use]
+    pub fn change(&self, page: PageNo, seen: Word, to: Word) -> bool {
+        debug_assert!(seen.state() == to.state() && seen.state() != State::Busy, "a state is changed by its owner");
+        self.words[page.0 as usize].compare_exchange(seen.0, to.0, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Gives a claimed page up, with what it is now.
+    ///
+    /// # Panics
+    /// Where the page was not owned, or was claimed in a state from which it may not become this: its content would be lost, or
+    /// another thread's.
+    pub fn release(&self, page: PageNo, word: Word) {
+        let owned = Word(self.words[page.0 as usize].swap(word.0, SeqCst));
+        if broken::is(Broken::ReleaseUnchecked) {
+            return;
+        }
+        assert!(owned.state() == State::Busy, "a page that is released was owned");
+        let allowed = TRANSITIONS[owned.state_when_free() as usize] >> word.state() as u32 & 1;
+        assert!(allowed == 1, "a page becomes what it may become");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claimed_word_keeps_all_but_its_state() {
+        let word = Word::swapped(SlotId(7), true).with_referenced(2).with_locked(true);
+        let busy = word.busy();
+        assert_eq!(busy.state(), State::Busy);
+        assert_eq!((busy.slot(), busy.folio(), busy.referenced(), busy.locked()), (Some(SlotId(7)), true, 2, true));
+        assert_eq!(busy.state_when_free(), State::Swapped);
+    }
+
+    #[test]
+    #[should_panic(expected = "page word overwritten")]
+    fn a_word_that_no_transition_writes_is_noticed() {
+        let _ = Word(6).state();
+    }
+
+    #[test]
+    fn a_page_becomes_only_what_it_may() {
+        use crate::table::tests::Leak;
+        let words = |state: State| match state {
+            State::Untouched => Word::UNTOUCHED,
+            State::Resident => Word::resident(None, false),
+            State::Isolated => Word::isolated(FrameNo(0), false),
+            State::Swapped => Word::swapped(SlotId(0), false),
+            State::Zero => Word::zero(),
+            State::Busy => unreachable!("no page is claimed twice"),
+        };
+        let all = [State::Untouched, State::Resident, State::Isolated, State::Swapped, State::Zero];
+        let mut forbidden = 0;
+        for from in all {
+            for to in all {
+                let pages = Pages::new(&Leak, 1).expect("there is memory");
+                pages.words[0].store(words(from).0, SeqCst);
+                assert!(pages.claim(PageNo(0), words(from)));
+                let outcome =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pages.release(PageNo(0), words(to))));
+                let allowed = TRANSITIONS[from as usize] >> to as u32 & 1 == 1;
+                assert_eq!(outcome.is_ok(), allowed, "{from:?} to {to:?}");
+                forbidden += !allowed as u32;
+                // It is nobody's now.
+                let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    pages.release(PageNo(0), words(to));
+                }));
+                assert!(again.is_err(), "released twice");
+            }
+        }
+        assert_eq!(forbidden, 25 - 18);
     }
 }

@@ -1,10 +1,12 @@
-//! The slot allocator and slot map.
+//! The slot map: which slots are in use, by how many, and what they hold.
 //!
-//! Slots come from clusters of 512 that each serve one order (SWAP.md 3: so that requests for whole folios do not
-//! starve). Per slot the map keeps a 128-bit hash of the content: it is the checksum that is verified when a page comes
-//! back, and the means to know that a page is clean without a write fault.
+//! Slots come from clusters of 512 that each serve one order, so that requests for whole folios do not starve. Per slot the map
+//! has the number of its users, and a 128-bit hash of its content (see [`crate::clean`]).
+//!
+//! Who frees a slot: nobody. A user puts it ([`Slots::put`]); with the last one it is unused, the store is told so by the
+//! [`Unused`] that only `put` makes, and then it can be handed out again.
 use crate::lock::SpinLock;
-use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{FOLIO_PAGES, SlotId};
 
@@ -20,7 +22,11 @@ struct Cluster {
     next: AtomicU32,
     /// 0: free, else order + 1, with LISTED when on a list.
     kind: AtomicU32,
+    /// Users of each slot.
+    users: [AtomicU8; CLUSTER_SLOTS],
 }
+/// Users that a slot can have.
+pub const USERS_MAX: u8 = u8::MAX;
 const LISTED: u32 = 0x100;
 
 impl Cluster {
@@ -57,6 +63,21 @@ struct Lists {
     used_slots: u64,
 }
 
+/// A slot without users, which still holds what they left.
+#[derive(Debug)]
+pub struct Unused(SlotId);
+
+impl Unused {
+    /// The slot.
+    pub fn slot(&self) -> SlotId {
+        self.0
+    }
+    /// A slot that the caller, who has no slot map, knows to have no users: for tests of stores.
+    pub fn vouched(slot: SlotId) -> Unused {
+        Unused(slot)
+    }
+}
+
 /// All slots.
 pub struct Slots {
     clusters: Table<Cluster>,
@@ -75,7 +96,7 @@ impl Slots {
         })
     }
 
-    /// Hands out a slot, or the first of 16; `None` when there are no more.
+    /// Hands out a slot, or the first of 16, each with one user; `None` when there are no more.
     pub fn alloc(&self, order: Order, pause: impl Fn(u32)) -> Option<SlotId> {
         let mut lists = self.lists.lock(pause);
         let o = order as usize;
@@ -89,7 +110,11 @@ impl Slots {
                 let width = if order == Order::Page { 1 } else { 0xffff };
                 lists.idle -= cluster.is_empty() as u32;
                 cluster.used[index / 64].fetch_or(width << (index % 64), Relaxed);
-                lists.used_slots += if order == Order::Page { 1 } else { FOLIO_PAGES as u64 };
+                let count = if order == Order::Page { 1 } else { FOLIO_PAGES };
+                lists.used_slots += count as u64;
+                for users in &cluster.users[index..index + count] {
+                    users.store(1, Relaxed);
+                }
                 return Some(SlotId(number * CLUSTER_SLOTS as u32 + index as u32));
             }
             lists.partial[o] = cluster.next.load(Relaxed);
@@ -165,11 +190,45 @@ impl Slots {
         Some(())
     }
 
-    /// Takes a slot back.
+    fn users(&self, slot: SlotId) -> &AtomicU8 {
+        &self.clusters[slot.0 as usize / CLUSTER_SLOTS].users[slot.0 as usize % CLUSTER_SLOTS]
+    }
+
+    /// Adds a user of a slot that the caller uses. False where it has as many as can be.
+    #[must_use]
+    pub fn dup(&self, slot: SlotId) -> bool {
+        let users = self.users(slot);
+        let mut seen = users.load(Relaxed);
+        loop {
+            assert!(seen > 0, "a slot that is shared is in use");
+            if seen == USERS_MAX {
+                return false;
+            }
+            match users.compare_exchange(seen, seen + 1, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives up the caller's use of a slot. With its last user gone, `unused` is called, to have the store forget what it holds;
+    /// only then can it be handed out again.
     ///
     /// # Panics
     /// When the slot is not in use: two owners of one slot would mean wrong data.
-    pub fn free(&self, slot: SlotId, pause: impl Fn(u32)) {
+    pub fn put(&self, slot: SlotId, pause: impl Fn(u32), unused: impl FnOnce(Unused)) {
+        // Release: what this user read comes before what the next one stores.
+        let before = self.users(slot).fetch_sub(1, AcqRel);
+        assert!(before > 0, "slot freed twice");
+        if before > 1 {
+            return;
+        }
+        unused(Unused(slot));
+        self.hand_back(slot, pause);
+    }
+
+    /// Makes an unused slot available.
+    fn hand_back(&self, slot: SlotId, pause: impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
         let number = slot.0 / CLUSTER_SLOTS as u32;
         let index = slot.0 as usize % CLUSTER_SLOTS;
@@ -235,9 +294,4 @@ fn find(cluster: &Cluster, order: Order) -> Option<usize> {
         }
     }
     None
-}
-
-/// Hash of a page's content (XXH3, 128 bits, seeded per process so that nobody can prepare two pages that collide).
-pub fn hash_page(page: &[u8], seed: u64) -> u128 {
-    xxhash_rust::xxh3::xxh3_128_with_seed(page, seed)
 }

@@ -1,4 +1,5 @@
 //! What the pager asks of a store.
+use crate::slots::Unused;
 use crate::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 
 /// The content of one page.
@@ -16,6 +17,37 @@ pub enum StoreError {
     /// What came back is not what was stored. Never hand it out.
     Corrupt,
 }
+
+/// Consecutive slots to be read, and where to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The first slot.
+    pub first: SlotId,
+    /// How many slots.
+    pub pages: u32,
+    /// Where in the buffer their content goes, in pages.
+    pub at: u32,
+}
+
+impl Run {
+    /// The part of a buffer that the run's content goes to.
+    pub fn part<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
+        &mut out[self.at as usize * PAGE_BYTES..(self.at + self.pages) as usize * PAGE_BYTES]
+    }
+}
+
+/// How a read goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// The content is there.
+    Done,
+    /// It comes later: to be asked for by this number, which the store chooses.
+    Later(Ticket),
+}
+
+/// The number of a read in progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(pub u64);
 
 /// A place for evicted pages, keyed by slot.
 ///
@@ -36,11 +68,32 @@ pub trait Store: Sync {
     /// Reads `out.len() / 4096` consecutive slots from `first` on, all of which hold something.
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Self::Worker) -> Result<(), StoreError>;
 
+    /// Starts to read runs of slots, all of which hold something, into one buffer. A store whose reads take time answers with a
+    /// ticket and remembers the runs; `out` is not its to write to after that. The slots stay in use until the read is over.
+    ///
+    /// # Errors
+    /// Where one of them cannot be read. Nothing is in progress then.
+    fn read(&self, runs: &[Run], out: &mut [u8], worker: &mut Self::Worker) -> Result<Read, StoreError> {
+        for run in runs {
+            self.get(run.first, run.part(out), worker)?;
+        }
+        Ok(Read::Done)
+    }
+
+    /// Goes on with a read: its content is in `out` if it is done.
+    ///
+    /// # Errors
+    /// Where it has failed. It is over then.
+    fn finish_read(&self, ticket: Ticket, out: &mut [u8], worker: &mut Self::Worker) -> Result<Read, StoreError> {
+        let _ = (out, worker);
+        unreachable!("a store that gives tickets takes them: {ticket:?}")
+    }
+
     /// Frees one slot. The slots of a folio are freed one by one; the store gives memory back as it can.
-    fn free(&self, slot: SlotId);
+    fn free(&self, slot: Unused);
 
     /// Frees one slot, and leaves nothing in memory of what it held, as far as that is its alone.
-    fn wipe(&self, slot: SlotId) {
+    fn wipe(&self, slot: Unused) {
         self.free(slot);
     }
 
@@ -62,10 +115,16 @@ impl<S: Store> Store for &S {
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Self::Worker) -> Result<(), StoreError> {
         S::get(self, first, out, worker)
     }
-    fn free(&self, slot: SlotId) {
+    fn read(&self, runs: &[Run], out: &mut [u8], worker: &mut Self::Worker) -> Result<Read, StoreError> {
+        S::read(self, runs, out, worker)
+    }
+    fn finish_read(&self, ticket: Ticket, out: &mut [u8], worker: &mut Self::Worker) -> Result<Read, StoreError> {
+        S::finish_read(self, ticket, out, worker)
+    }
+    fn free(&self, slot: Unused) {
         S::free(self, slot);
     }
-    fn wipe(&self, slot: SlotId) {
+    fn wipe(&self, slot: Unused) {
         S::wipe(self, slot);
     }
     fn memory_bytes(&self) -> u64 {

@@ -18,6 +18,8 @@ unsafe impl Zeroed for crate::sync::AtomicU64 {}
 // SAFETY: as above.
 unsafe impl Zeroed for crate::sync::AtomicU32 {}
 // SAFETY: as above.
+unsafe impl Zeroed for crate::sync::AtomicU8 {}
+// SAFETY: as above.
 unsafe impl Zeroed for u32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for u64 {}
@@ -44,5 +46,22 @@ impl<T> Deref for Table<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
         self.items
+    }
+}
+
+/// For tests of what lies in tables.
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::Reserve;
+    use std::alloc::{Layout, alloc_zeroed};
+
+    /// Memory that is never given back.
+    pub(crate) struct Leak;
+    impl Reserve for Leak {
+        fn reserve(&self, bytes: usize) -> *mut u8 {
+            let layout = Layout::from_size_align(bytes.max(1), 4096).expect("tests are small");
+            // SAFETY: the size is not zero.
+            unsafe { alloc_zeroed(layout) }
+        }
     }
 }

@@ -5,13 +5,13 @@ use outswap_core::machine::Prot;
 use outswap_core::page::{REFERENCED_MAX, State, Word};
 use outswap_core::pins::{Pins, RANGES, mask_of};
 use outswap_core::ring::Ring;
-use outswap_core::slots::{CLUSTER_SLOTS, Order, Slots};
+use outswap_core::slots::{CLUSTER_SLOTS, Order, Slots, USERS_MAX};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, FrameNo, PageNo, SlotId};
 use outswap_core::vma::{Map, MapError, Vma};
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -45,11 +45,17 @@ fn no_wait(_: u32) {
 enum SlotOp {
     Pages(usize),
     Folios(usize),
-    /// Frees a run of the slots in use, every `stride`th.
-    Free {
+    /// Puts a run of the slots in use, every `stride`th.
+    Put {
         from: usize,
         count: usize,
         stride: usize,
+    },
+    /// Adds so many users to a run of them.
+    Dup {
+        from: usize,
+        count: usize,
+        users: usize,
     },
 }
 
@@ -57,7 +63,9 @@ fn slot_ops() -> impl Strategy<Value = Vec<SlotOp>> {
     let op = prop_oneof![
         (1..700usize).prop_map(SlotOp::Pages),
         (1..50usize).prop_map(SlotOp::Folios),
-        (0..1600usize, 1..900usize, 1..20usize).prop_map(|(from, count, stride)| SlotOp::Free { from, count, stride }),
+        (0..1600usize, 1..900usize, 1..20usize).prop_map(|(from, count, stride)| SlotOp::Put { from, count, stride }),
+        (0..1600usize, 1..300usize, prop_oneof![Just(1), Just(2), Just(300)])
+            .prop_map(|(from, count, users)| SlotOp::Dup { from, count, users }),
     ];
     prop::collection::vec(op, 1..25)
 }
@@ -70,7 +78,8 @@ fn hash_for(slot: u32) -> u128 {
 
 struct SlotModel {
     slots: Slots,
-    used: BTreeSet<u32>,
+    /// Slots in use, with their users.
+    used: BTreeMap<u32, u8>,
 }
 impl SlotModel {
     /// Hands out one slot or folio, and checks it; false where there is none.
@@ -88,19 +97,36 @@ impl SlotModel {
         assert!(first.0.is_multiple_of(width), "folios are aligned");
         for slot in first.0..first.0 + width {
             assert!((slot as usize) < CLUSTERS * CLUSTER_SLOTS, "slot {slot} does not exist");
-            assert!(self.used.insert(slot), "slot {slot} was handed out twice");
+            assert!(self.used.insert(slot, 1).is_none(), "slot {slot} was handed out twice");
             self.slots.set_hash(SlotId(slot), hash_for(slot));
         }
         true
     }
-    fn free(&mut self, slot: u32) {
-        assert!(self.used.remove(&slot));
-        self.slots.free(SlotId(slot), no_wait);
+    /// Gives up one use; whether it was the last.
+    fn put(&mut self, slot: u32) -> bool {
+        let users = self.used.get_mut(&slot).expect("it is in use");
+        *users -= 1;
+        let last = *users == 0;
+        let mut unused = None;
+        self.slots.put(SlotId(slot), no_wait, |slot| {
+            assert!(self.slots.in_use(slot.slot()), "it is not handed out before the store has forgotten it");
+            unused = Some(slot.slot());
+        });
+        assert_eq!(unused, last.then_some(SlotId(slot)), "the store frees what has no user left");
+        if last {
+            self.used.remove(&slot);
+        }
+        last
+    }
+    fn dup(&mut self, slot: u32) {
+        let users = self.used.get_mut(&slot).expect("it is in use");
+        assert_eq!(self.slots.dup(SlotId(slot)), *users < USERS_MAX);
+        *users = users.saturating_add(1);
     }
     fn check(&self) {
         assert_eq!(self.slots.used(no_wait), self.used.len() as u64);
         for slot in 0..(CLUSTERS * CLUSTER_SLOTS) as u32 {
-            let used = self.used.contains(&slot);
+            let used = self.used.contains_key(&slot);
             assert_eq!(self.slots.in_use(SlotId(slot)), used, "slot {slot}");
             assert!(!used || self.slots.hash(SlotId(slot)) == hash_for(slot), "hash of slot {slot}");
         }
@@ -118,14 +144,18 @@ proptest! {
         let arena = Arena::default();
         // A last cluster that is not whole does not count.
         let slots = Slots::new(&arena, CLUSTERS * CLUSTER_SLOTS + 100).expect("tables fit");
-        let mut model = SlotModel { slots, used: BTreeSet::new() };
+        let mut model = SlotModel { slots, used: BTreeMap::new() };
         for op in ops {
             match op {
                 SlotOp::Pages(n) => { (0..n).any(|_| !model.alloc(Order::Page)); }
                 SlotOp::Folios(n) => { (0..n).any(|_| !model.alloc(Order::Folio)); }
-                SlotOp::Free { from, count, stride } => {
-                    let some: Vec<u32> = model.used.iter().copied().skip(from).step_by(stride).take(count).collect();
-                    some.into_iter().for_each(|slot| model.free(slot));
+                SlotOp::Put { from, count, stride } => {
+                    let some: Vec<u32> = model.used.keys().copied().skip(from).step_by(stride).take(count).collect();
+                    some.into_iter().for_each(|slot| { model.put(slot); });
+                }
+                SlotOp::Dup { from, count, users } => {
+                    let some: Vec<u32> = model.used.keys().copied().skip(from).take(count).collect();
+                    (0..users).for_each(|_| some.iter().for_each(|&slot| model.dup(slot)));
                 }
             }
             model.check();
@@ -133,7 +163,7 @@ proptest! {
         // Whatever happened before: all slots can still be used, and all folios once they are free.
         while model.alloc(Order::Page) {}
         model.check();
-        (0..(CLUSTERS * CLUSTER_SLOTS) as u32).for_each(|slot| model.free(slot));
+        (0..(CLUSTERS * CLUSTER_SLOTS) as u32).for_each(|slot| while !model.put(slot) {});
         (0..CLUSTERS * CLUSTER_SLOTS / FOLIO_PAGES).for_each(|_| assert!(model.alloc(Order::Folio)));
         assert!(!model.alloc(Order::Folio));
         model.check();
@@ -146,8 +176,8 @@ fn a_slot_freed_twice_is_noticed() {
     let arena = Arena::default();
     let slots = Slots::new(&arena, CLUSTER_SLOTS).expect("tables fit");
     let slot = slots.alloc(Order::Page, no_wait).expect("all are free");
-    slots.free(slot, no_wait);
-    slots.free(slot, no_wait);
+    slots.put(slot, no_wait, |_| ());
+    slots.put(slot, no_wait, |_| ());
 }
 
 // ------------------------------------------------------------------------ map

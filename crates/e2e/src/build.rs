@@ -1,5 +1,5 @@
 //! Compiling the test programs, each once.
-use crate::setup::workspace;
+use crate::place::workspace;
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
 //! The programs of `tests/calls`.
-use crate::setup::workspace;
+use crate::place::workspace;
 use crate::{MIB, Setup, Tmp, build, plain_mode, stats};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -2,17 +2,19 @@
 //!
 //! Environment: `OUTSWAP_BIN` names the binary to test (default: the workspace's release build), with its libraries
 //! beside it. `OUTSWAP_E2E_PLAIN=1` runs both sides plainly, which proves the tests themselves.
-pub mod build;
-pub mod calls;
-pub mod process;
-pub mod sample;
-pub mod setup;
+pub mod place;
 pub mod stats;
+pub mod sample;
+pub mod process;
+pub mod build;
+pub mod setup;
 pub mod wire;
 pub mod workloads;
+pub mod calls;
 
+pub use place::plain_mode;
 pub use process::{Outcome, Run};
-pub use setup::{Setup, Tmp, plain_mode};
+pub use setup::{Setup, Tmp};
 
 /// A binary kilobyte.
 pub const KIB: u64 = 1 << 10;

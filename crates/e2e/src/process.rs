@@ -1,6 +1,6 @@
 //! Running a program: its output, its end, its memory, and an end to it when it takes too long.
+use crate::place::plain_mode;
 use crate::sample::{Peak, Sampler, Tree};
-use crate::setup::plain_mode;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,4 +1,5 @@
 //! Where things are, and the ways in which programs are run.
+use crate::place::{plain_mode, workspace};
 use crate::{MIB, Run, build};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -6,17 +7,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-/// Whether both sides are run plainly, to prove the tests themselves.
-pub fn plain_mode() -> bool {
-    std::env::var_os("OUTSWAP_E2E_PLAIN").is_some_and(|v| v == "1")
-}
-
-/// The workspace.
-pub fn workspace() -> PathBuf {
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    crate_dir.ancestors().nth(2).expect("the crate lies two levels below the workspace").into()
-}
 
 /// The binary under test.
 pub fn outswap() -> PathBuf {

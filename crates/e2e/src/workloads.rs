@@ -1,6 +1,7 @@
 //! Programs that people run, at a quarter of the memory that they use plainly.
+use crate::place::workspace;
 use crate::sample::Peak;
-use crate::setup::{quarter, workspace};
+use crate::setup::quarter;
 use crate::wire::{Memcached, Redis};
 use crate::{MIB, Outcome, Run, Setup, Tmp, env_or};
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Every wrapped system call and every memory call, one trial each, against a plain run.
 use libtest_mimic::{Arguments, Failed, Trial};
-use outswap_e2e::setup::workspace;
+use outswap_e2e::place::workspace;
 use outswap_e2e::{Setup, calls};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,7 +7,7 @@ use crate::live::Live;
 use crate::pins::CallPins;
 use crate::usermem::{peek, word};
 use crate::{calls, memory, stub_call, threads};
-use outswap_core::pager::Fault;
+use outswap_core::fault::Fault;
 use outswap_sys::nr;
 use outswap_sys::signal::Ucontext;
 

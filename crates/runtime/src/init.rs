@@ -16,6 +16,7 @@ use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place,
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::{orders, readahead, reclaim as reclaim_policy};
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
 
@@ -328,7 +329,9 @@ fn make_pager(
         pins: PINS,
         mappings: MAPPINGS,
         seed: u64::from_le_bytes(seed),
-        folios: true,
+        readahead: readahead::Kind::Streams,
+        reclaim: reclaim_policy::Kind::Fifo,
+        orders: orders::Any::AsItCame,
     };
     let store = make_store(control, slots, min_fd)?;
     if store.file_error().is_some() {

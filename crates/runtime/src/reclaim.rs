@@ -12,7 +12,7 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
-use outswap_core::pager::Step;
+use outswap_core::room::Step;
 use outswap_core::store::Store;
 use outswap_sys::{PAGE_BYTES, nr, os, signal};
 

@@ -8,8 +8,8 @@ use crate::layout::in_arena;
 use crate::live::{Live, try_live};
 use crate::{clock, deliver, gate, threads, trap};
 use core::sync::atomic::{AtomicBool, Ordering::*};
+use outswap_core::fault::Fault;
 use outswap_core::page::State;
-use outswap_core::pager::Fault;
 use outswap_sys::Result;
 use outswap_sys::signal::*;
 

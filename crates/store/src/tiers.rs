@@ -10,6 +10,7 @@ use crate::regions::Regions;
 use crate::state::Tiers;
 use crate::stats::{StoreStats, add};
 use core::sync::atomic::Ordering::Relaxed;
+use outswap_core::slots::Unused;
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use outswap_sys::Errno;
@@ -180,7 +181,7 @@ impl<I: FileIo> Store for Tiers<I> {
         let pages = self.order.folio_unit_pages;
         for (i, unit) in folio.chunks_exact(pages * PAGE_BYTES).enumerate() {
             if let Err(e) = self.put_unit(first.0 + (i * pages) as u32, unit, worker) {
-                (0..i * pages).for_each(|j| self.free(first.plus(j)));
+                (0..i * pages).for_each(|j| self.free_slot(first.plus(j), false));
                 add(&self.stats.full, 1);
                 return Err(e);
             }
@@ -200,12 +201,12 @@ impl<I: FileIo> Store for Tiers<I> {
         Ok(())
     }
 
-    fn free(&self, slot: SlotId) {
-        self.free_slot(slot, false);
+    fn free(&self, slot: Unused) {
+        self.free_slot(slot.slot(), false);
     }
 
-    fn wipe(&self, slot: SlotId) {
-        self.free_slot(slot, true);
+    fn wipe(&self, slot: Unused) {
+        self.free_slot(slot.slot(), true);
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -7,7 +7,7 @@ use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
 use crate::layout::overlaps_arena;
 use crate::live::Live;
 use crate::pins::CallPins;
-use outswap_core::pager::Fault;
+use outswap_core::fault::Fault;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::nr;

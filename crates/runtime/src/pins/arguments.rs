@@ -9,7 +9,7 @@ use crate::limits::{
     STRING_MAX_BYTES,
 };
 use crate::usermem::{Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
-use outswap_core::pager::Fault;
+use outswap_core::fault::Fault;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::nr;
 

@@ -8,7 +8,7 @@ use crate::usermem::peek;
 use crate::{budget, desk};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_control::Once;
-use outswap_core::pager::Fault;
+use outswap_core::fault::Fault;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
 

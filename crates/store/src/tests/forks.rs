@@ -1,6 +1,7 @@
 //! Forks: what cannot be shared, written or opened.
 use super::bed::{Bed, LZ4, fill_file, fork_store, page, read_of, record_of, wait};
 use crate::{MAX_USERS, SEGMENT_BYTES, TierKind, Worker};
+use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::SlotId;
 use outswap_sys::Errno;
@@ -17,7 +18,7 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
         bed.store.fork_parent(ticket, -1);
     }
     let held = bed.store.file_segment_bytes();
-    (0..300).for_each(|slot| bed.store.free(SlotId(slot)));
+    (0..300).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     assert!(bed.store.file_segment_bytes() <= SEGMENT_BYTES as u64 && held > SEGMENT_BYTES as u64);
 
     // Children that never say who they are keep their entries; the one too many shares segments for ever.
@@ -27,7 +28,7 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
     assert_eq!(bed.store.stats().pinned_forks.load(Relaxed), 1);
     tickets.into_iter().for_each(|ticket| bed.store.fork_parent(ticket, -1));
     let held = bed.store.file_segment_bytes();
-    (0..300).for_each(|slot| bed.store.free(SlotId(slot)));
+    (0..300).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     assert_eq!(bed.store.file_segment_bytes(), held);
 }
 
@@ -44,7 +45,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
     }
     assert!(stored > 60, "a buffer is stuck");
     // A slot that goes before the fork, one that goes after.
-    store.free(SlotId(0));
+    store.free(Unused::vouched(SlotId(0)));
     let parent_file = store.file_descriptor().expect("a file");
     let right =
         |worker: &mut Worker, from: u32| (from..stored).all(|slot| read_of(store, worker, slot) == Ok(chunks(slot)));
@@ -61,7 +62,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
             return 2;
         }
         bed.faults.write_error.store(0, SeqCst);
-        store.free(SlotId(1));
+        store.free(Unused::vouched(SlotId(1)));
         if !(3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok()) {
             return 3;
         }

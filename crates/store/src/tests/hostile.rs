@@ -1,6 +1,7 @@
 //! A child that writes anything to what it shares with its parent.
 use super::bed::{Bed, fill_file, page, proptest_config, read, read_of};
 use crate::{SEGMENT_BYTES, TierKind};
+use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::SlotId;
 use proptest::prelude::*;
@@ -56,7 +57,7 @@ proptest! {
                 }
                 Hostile::Free(slot) => {
                     if model.remove(&slot).is_some() {
-                        store.free(SlotId(slot));
+                        store.free(Unused::vouched(SlotId(slot)));
                     }
                 }
                 Hostile::Get(slot) => {
@@ -126,7 +127,7 @@ fn a_hostile_child_at_work_changes_no_page() {
             let slot = (state >> 33) as u32 % 1000;
             if let Some(seed) = held.remove(&slot) {
                 assert!(read_of(store, worker, slot) == Ok(page(seed)), "slot {slot} differs");
-                store.free(SlotId(slot));
+                store.free(Unused::vouched(SlotId(slot)));
             } else if store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
                 held.insert(slot, round * 4 + 3);
             }

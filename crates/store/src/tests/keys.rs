@@ -1,6 +1,7 @@
 //! Keys and nonces over forks.
 use super::bed::{Bed, FaultIo, fill_file, fork_store, page, read, read_of, record_of, wait};
 use crate::{TierKind, Tiers, file};
+use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
 use outswap_sys::os;
@@ -135,7 +136,7 @@ fn keys_are_used_again_only_when_nothing_needs_them() {
     }
     assert_eq!(secrets.iter().map(|secret| secret.0).collect::<std::collections::BTreeSet<_>>().len(), 300);
     assert!((0..300).all(|slot| read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 2))));
-    (0..300).for_each(|slot| store.free(SlotId(slot)));
+    (0..300).for_each(|slot| store.free(Unused::vouched(SlotId(slot))));
     let used = store.file.segments.keys.touched_bytes();
     (0..1000).for_each(|_| fork());
     assert_eq!(store.file.segments.keys.touched_bytes(), used);

@@ -1,6 +1,7 @@
 //! Random calls against a model, over many configurations.
 use super::bed::{Bed, FaultIo, LZ4, ZSTD, fill, page, proptest_config};
 use crate::{SEGMENT_BYTES, TierKind, Tiers, Worker};
+use outswap_core::slots::Unused;
 use outswap_core::store::{Folio, Page, Store};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use proptest::prelude::*;
@@ -96,13 +97,13 @@ proptest! {
                 }
                 Op::Free(slot) => {
                     if model.remove(&slot).is_some() {
-                        store.free(SlotId(slot));
+                        store.free(Unused::vouched(SlotId(slot)));
                     }
                 }
                 Op::FreeRange(first, count) => {
                     for slot in first..first + count {
                         if model.remove(&slot).is_some() {
-                            store.free(SlotId(slot));
+                            store.free(Unused::vouched(SlotId(slot)));
                         }
                     }
                 }
@@ -118,7 +119,7 @@ proptest! {
             check(store, worker, &model, slot, 1);
         }
         for &slot in model.keys() {
-            store.free(SlotId(slot));
+            store.free(Unused::vouched(SlotId(slot)));
         }
         store.shrink(u64::MAX, worker);
         let stats = store.stats();

@@ -1,6 +1,7 @@
 //! Tiers in RAM: limits, compaction, spilling, compressors.
 use super::bed::{Bed, LZ4, ZSTD, fill, page, read};
 use crate::{Algorithm, TierKind, Worker};
+use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +21,7 @@ fn limits_are_held_and_zero_is_a_limit() {
     let stats = bed.store.stats();
     assert!(stats.pool_bytes.load(Relaxed) <= 1 << 20);
     assert!(stats.pool_used_bytes.load(Relaxed) * 10 > stats.pool_bytes.load(Relaxed) * 9);
-    (0..stored).for_each(|slot| bed.store.free(SlotId(slot)));
+    (0..stored).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     assert_eq!(bed.store.put_page(SlotId(0), &page(2), worker), Ok(()));
 
     let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 0)], 1 << 14);
@@ -43,7 +44,7 @@ fn shrink_empties_the_pool_into_the_file() {
             bed.store.put_folio(SlotId(folio * 16), &content, worker).expect("room");
         }
         // A chunk of which a part was freed moves with what is left.
-        bed.store.free(SlotId(1));
+        bed.store.free(Unused::vouched(SlotId(1)));
         let held = bed.store.stats().pool_bytes.load(Relaxed);
         assert_eq!(bed.store.shrink(u64::MAX, worker), held);
         assert_eq!(bed.store.stats().pool_bytes.load(Relaxed), 0);
@@ -86,7 +87,7 @@ fn compaction_wins_memory_back() {
         bed.store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
     }
     let full = bed.store.stats().pool_bytes.load(Relaxed);
-    (0..16384).filter(|s| s % 5 != 0).for_each(|s| bed.store.free(SlotId(s)));
+    (0..16384).filter(|s| s % 5 != 0).for_each(|s| bed.store.free(Unused::vouched(SlotId(s))));
     bed.store.shrink(u64::MAX, worker);
     let left = bed.store.stats().pool_bytes.load(Relaxed);
     assert!(left * 3 < full, "a fifth lives, {left} of {full} bytes are held");

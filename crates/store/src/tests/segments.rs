@@ -1,6 +1,7 @@
 //! The life of segments: punched, cleaned, used again.
 use super::bed::{Bed, fill_file, page, read};
 use crate::{SEGMENT_BYTES, TierKind, Worker};
+use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::SlotId;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -16,7 +17,7 @@ fn dead_segments_are_punched_and_used_again() {
         }
         for slot in 0..150 {
             assert!(read(&bed, worker, slot) == Ok(page(round * 1000 + slot as u64 * 4 + 3)));
-            bed.store.free(SlotId(slot));
+            bed.store.free(Unused::vouched(SlotId(slot)));
         }
         assert!(bed.store.file_segment_bytes() <= max);
     }
@@ -39,7 +40,7 @@ fn sparse_segments_are_cleaned() {
     }
     assert!(slot > 300);
     // One page of eight stays in every segment, so none is free; yet there is room for more.
-    (0..slot).filter(|s| s % 8 != 0).for_each(|s| bed.store.free(SlotId(s)));
+    (0..slot).filter(|s| s % 8 != 0).for_each(|s| bed.store.free(Unused::vouched(SlotId(s))));
     for s in slot..slot + 200 {
         bed.store.put_page(SlotId(s), &content(s), worker).expect("room after cleaning");
     }
@@ -56,7 +57,7 @@ fn a_store_that_cannot_write_does_not_read_either() {
     let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 2000);
-    (0..2000).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    (0..2000).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let refuse = |bed: &Bed, worker: &mut Worker, puts: u32| {
         let before = bed.store.stats().file_read_total.load(Relaxed);
@@ -75,7 +76,7 @@ fn a_store_that_cannot_write_does_not_read_either() {
         filled += 1;
     }
     // A little is free everywhere, which is not worth cleaning for.
-    (0..filled).filter(|slot| slot % 6 == 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    (0..filled).filter(|slot| slot % 6 == 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     let (full, read) = refuse(&bed, worker, 5000);
     assert!(full > 4900 && read * 20 < full, "{read} segments were read for {full} refusals");
 }
@@ -90,7 +91,7 @@ fn cleaning_reads_in_proportion_to_what_is_written() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let slot = (state >> 33) as u32 % 1000;
         if held.remove(&slot).is_some() {
-            bed.store.free(SlotId(slot));
+            bed.store.free(Unused::vouched(SlotId(slot)));
         } else if bed.store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
             held.insert(slot, round * 4 + 3);
         }
@@ -112,7 +113,7 @@ fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
             filled += 1;
         }
         assert!((150..300).contains(&filled), "{filled} pages in four segments");
-        (0..filled).for_each(|slot| bed.store.free(SlotId(slot)));
+        (0..filled).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     }
     assert_eq!(bed.store.stats().errors.load(Relaxed), 0);
 }
@@ -129,7 +130,7 @@ fn a_full_disk_is_cleaned() {
     }
     assert!(filled > 16 * 60);
     // Two of three go, but none of a whole segment: room that only cleaning finds.
-    (0..filled).filter(|slot| slot % 3 != 0).for_each(|slot| bed.store.free(SlotId(slot)));
+    (0..filled).filter(|slot| slot % 3 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     let (mut more, mut refused) = (0, 0);
     while more < 400 && refused < 100 {
         if bed.store.put_page(SlotId(5000 + more), &content(5000 + more), worker).is_ok() {

@@ -1,6 +1,7 @@
 //! Many threads at once.
 use super::bed::{Bed, LZ4, ZSTD, fill};
 use crate::TierKind;
+use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ fn threads_see_their_own_pages() {
                                 fill(seed, &mut want);
                                 assert!(out == want, "folio {folio} differs");
                                 if round % 3 != 0 {
-                                    (0..16).for_each(|i| store.free(SlotId(first + i)));
+                                    (0..16).for_each(|i| store.free(Unused::vouched(SlotId(first + i))));
                                 } else {
                                     held.insert(first, seed);
                                 }

@@ -1,4 +1,5 @@
 //! What the scenarios share: a store, contents, forks, and gates for processes to wait at.
+use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
 use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
@@ -46,7 +47,7 @@ impl Bed {
         assert!(out == page(seed), "slot {slot} differs in process {}", os::getpid());
     }
     pub fn free(&self, slot: u32) {
-        self.store.free(SlotId(slot));
+        self.store.free(Unused::vouched(SlotId(slot)));
     }
     /// Forks as the runtime does; the child runs `child` and ends.
     pub fn fork(&mut self, child: impl FnOnce(&mut Bed)) -> i32 {

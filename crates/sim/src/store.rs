@@ -1,6 +1,7 @@
 //! A store that exists only as a table, fails as it is told to, and insists on its contract.
-use super::machine::Sabotage;
-use super::sched::{Rng, step};
+use crate::sabotage::Sabotage;
+use crate::sched::{Rng, step};
+use outswap_core::slots::Unused;
 use outswap_core::store::{Folio, Page, Store, StoreError};
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
 use std::sync::Mutex;
@@ -8,11 +9,15 @@ use std::sync::Mutex;
 /// How often things go wrong: once in so many times, 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
+    /// Puts that are refused.
     pub full_in: u32,
     /// How many puts fail in a row when one does.
     pub burst: u32,
+    /// Reads that fail, and may succeed the next time.
     pub io_in: u32,
+    /// Puts after which the slot can never be read.
     pub dead_in: u32,
+    /// Puts that store a wrong bit.
     pub corrupt_in: u32,
     /// Pages that fit; 0 for any number.
     pub capacity: usize,
@@ -34,8 +39,11 @@ struct Inner {
     slots: Vec<Slot>,
     used: usize,
     refuse: u32,
+    /// Never tells that something is wrong.
+    silent: bool,
 }
 
+/// The store.
 pub struct SimStore {
     inner: Mutex<Inner>,
     sabotage: Sabotage,
@@ -44,14 +52,20 @@ pub struct SimStore {
 /// What the store did to the context's last fault.
 #[derive(Default)]
 pub struct Worker {
+    /// It gave something wrong, or said so.
     pub saw_corrupt: bool,
+    /// A read failed.
     pub saw_io: bool,
 }
 
 impl SimStore {
+    /// A store of so many slots.
     pub fn new(seed: u64, slots: usize, trouble: Trouble, sabotage: Sabotage) -> Self {
         let slots = (0..slots).map(|_| Slot::default()).collect();
-        SimStore { inner: Mutex::new(Inner { rng: Rng(seed), trouble, slots, used: 0, refuse: 0 }), sabotage }
+        SimStore {
+            inner: Mutex::new(Inner { rng: Rng(seed), trouble, slots, used: 0, refuse: 0, silent: false }),
+            sabotage,
+        }
     }
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(|e| e.into_inner())
@@ -62,9 +76,16 @@ impl SimStore {
         s.trouble = Trouble::default();
         s.refuse = 0;
     }
+    /// From now on everything is stored with a wrong bit, and the store does not notice.
+    pub fn damage_puts(&self) {
+        let mut s = self.lock();
+        (s.trouble.corrupt_in, s.silent) = (1, true);
+    }
+    /// In each process after a fork: what goes wrong from now on is another matter.
     pub fn forked(&self, seed: u64) {
         self.lock().rng = Rng(seed);
     }
+    /// Slots that hold something.
     pub fn used_slots(&self) -> u64 {
         self.lock().used as u64
     }
@@ -137,7 +158,7 @@ impl Store for SimStore {
             worker.saw_io = true;
             return Err(StoreError::Io);
         }
-        if range.clone().any(|i| s.slots[i].corrupt) && s.rng.once_in(3) {
+        if range.clone().any(|i| s.slots[i].corrupt) && !s.silent && s.rng.once_in(3) {
             worker.saw_corrupt = true;
             return Err(StoreError::Corrupt);
         }
@@ -161,7 +182,8 @@ impl Store for SimStore {
         Ok(())
     }
 
-    fn free(&self, slot: SlotId) {
+    fn free(&self, slot: Unused) {
+        let slot = slot.slot();
         step();
         let mut s = self.lock();
         let entry = &mut s.slots[slot.0 as usize];

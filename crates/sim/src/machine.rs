@@ -1,45 +1,36 @@
 //! A machine that exists only as tables, and insists on its contract.
-use super::sched::{self, Rng, step};
-use super::store::SimStore;
+use crate::sabotage::Sabotage;
+use crate::sched::{self, Rng, step};
+use crate::store::SimStore;
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
 use outswap_core::page::State;
-use outswap_core::pager::Pager;
-use outswap_core::store::Page;
+use outswap_core::pager::{Pager, Policies};
+use outswap_core::store::{Page, Store};
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::{Mutex, OnceLock};
 
+/// The pager over this machine.
 pub type SimPager = Pager<SimMachine, SimStore>;
 
-/// A defect that the harness must notice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
-    None,
-    /// The store gives another page than it was asked for.
-    StoreWrongPage,
-    /// The store loses what it was given and gives zeros.
-    StoreForgets,
-    /// Installing a page changes one byte.
-    PutWrongByte,
-    /// A write of the program is lost.
-    LosesWrite,
-    /// A page is taken with the content that it had before its last write.
-    TakeOldContent,
-    /// Dropped pages keep their content.
-    KeepsDropped,
-    /// A page moves to its new place without its content.
-    TransferEmpty,
-}
+/// Tells the state of a page of the pager at this address.
+type StateOf = fn(usize, PageNo) -> State;
 
 /// How often things go wrong that may go wrong: once in so many times, 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chaos {
+    /// Pages that are not taken.
     pub take_refused_in: u32,
+    /// Installs that are to be tried again.
     pub put_again_in: u32,
+    /// Installs for which there is no memory.
     pub no_memory_in: u32,
+    /// Moves that are refused.
     pub transfer_refused_in: u32,
+    /// Changes of access that are refused.
     pub protect_refused_in: u32,
+    /// Batches that are not released.
     pub release_refused_in: u32,
     /// Dropped pages that stay mapped, as zeros.
     pub drop_kept_in: u32,
@@ -65,12 +56,14 @@ struct Mapping {
     borders: Vec<bool>,
 }
 
+/// The machine.
 pub struct SimMachine {
     mapping: Mutex<Mapping>,
     frames: AtomicPtr<u8>,
     frame_count: usize,
     grain: usize,
-    pager: AtomicPtr<SimPager>,
+    pager: OnceLock<(usize, StateOf)>,
+    /// What the pager counted.
     pub events: [AtomicU64; outswap_core::machine::EVENTS],
     /// Calls of `take`.
     pub takes: AtomicU64,
@@ -84,11 +77,14 @@ fn layout(frames: usize) -> Layout {
 /// How an access of the program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
+    /// It did what was asked.
     Done,
+    /// The page is not there: a fault.
     Missing,
 }
 
 impl SimMachine {
+    /// A machine of so many pages and batches.
     pub fn new(seed: u64, pages: usize, batches: usize, grain: usize, chaos: Chaos, sabotage: Sabotage) -> Self {
         let frame_count = batches * BLOCK_PAGES;
         // SAFETY: the size is not zero.
@@ -111,16 +107,24 @@ impl SimMachine {
             frames: AtomicPtr::new(frames),
             frame_count,
             grain,
-            pager: AtomicPtr::new(std::ptr::null_mut()),
+            pager: OnceLock::new(),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
             takes: AtomicU64::new(0),
             sabotage,
         }
     }
 
-    /// Lets the machine look at the pager's page words, to see that pages it is given are owned.
-    pub fn attach(&self, pager: &SimPager) {
-        self.pager.store(pager as *const SimPager as *mut SimPager, Release);
+    /// Lets the machine look at the pager's page words, to see that pages it is given are owned. The pager stays where it is.
+    ///
+    /// # Panics
+    /// Where it was done before.
+    pub fn attach<S: Store, P: Policies>(&self, pager: &Pager<SimMachine, S, P>) {
+        fn state<S: Store, P: Policies>(pager: usize, page: PageNo) -> State {
+            // SAFETY: the pager owns this machine, so it outlives every call of it.
+            unsafe { &*(pager as *const Pager<SimMachine, S, P>) }.state(page)
+        }
+        let set = self.pager.set((std::ptr::from_ref(pager) as usize, state::<S, P>));
+        assert!(set.is_ok(), "a machine has one pager");
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Mapping> {
@@ -129,9 +133,8 @@ impl SimMachine {
     }
 
     fn assert_owned(&self, page: PageNo, who: &str) {
-        // SAFETY: the pager owns this machine, so it outlives every call of it.
-        let pager = unsafe { &*self.pager.load(Acquire) };
-        assert_eq!(pager.state(page), State::Busy, "{who}: page {} is not owned by the caller", page.0);
+        let (pager, state) = self.pager.get().expect("the machine was attached to a pager");
+        assert_eq!(state(*pager, page), State::Busy, "{who}: page {} is not owned by the caller", page.0);
     }
 
     fn frame_ptr(&self, frame: usize) -> *mut u8 {
@@ -170,12 +173,15 @@ impl SimMachine {
     pub fn prot(&self, page: usize) -> Prot {
         self.lock().prot[page]
     }
+    /// Pages that the program reaches.
     pub fn mapped_pages(&self) -> u64 {
         self.lock().pages.iter().flatten().count() as u64
     }
+    /// Frames that hold a page.
     pub fn filled_frames(&self) -> u64 {
         self.lock().filled.iter().filter(|&&f| f).count() as u64
     }
+    /// Has the kernel manage a page, or no longer.
     pub fn set_foreign(&self, page: usize, foreign: bool) {
         self.lock().foreign[page] = foreign;
     }

@@ -1,406 +1,28 @@
-//! Random programs over the simulated machine, checked against a plain array of pages.
-use super::machine::{Access, Chaos, Sabotage, SimMachine, SimPager};
-use super::sched::{self, Rng, guarded, step};
-use super::store::{SimStore, Trouble, Worker};
+//! The program of a seed: what each of its threads does, and what it must find.
+use crate::machine::{Access, SimPager};
+use crate::sched::{Rng, step};
+use crate::store::Worker;
+use crate::world::{FOREIGN, Model, NOBODY, World, context};
+use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;
-use outswap_core::page::State;
-use outswap_core::pager::{Config, Context, Fault, Pager, Step};
+use outswap_core::pager::Context;
 use outswap_core::store::Page;
-use outswap_core::table::Reserve;
-use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
-
-/// Memory for the pager's tables.
-#[derive(Default)]
-pub struct Arena(Mutex<Vec<(usize, Layout)>>);
-
-impl Reserve for Arena {
-    fn reserve(&self, bytes: usize) -> *mut u8 {
-        let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("sizes are small");
-        // SAFETY: the size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        self.0.lock().expect("no panic while held").push((base as usize, layout));
-        base
-    }
-}
-impl Drop for Arena {
-    fn drop(&mut self) {
-        for (base, layout) in self.0.get_mut().expect("no panic while held").drain(..) {
-            // SAFETY: allocated above with this layout; the pager is gone.
-            unsafe { dealloc(base as *mut u8, layout) };
-        }
-    }
-}
-
-const NOBODY: u8 = 255;
-/// Owner of pages over which the kernel manages something else.
-const FOREIGN: u8 = 254;
-
-/// What the program believes: who may use which page, and what it holds.
-struct Model {
-    owner: Vec<AtomicU8>,
-    prot: Vec<AtomicU8>,
-    locked: Vec<AtomicBool>,
-    /// `None` is a page of zeros.
-    content: Vec<Mutex<Option<Box<Page>>>>,
-    programs_left: AtomicUsize,
-    /// System calls under way.
-    calls: AtomicUsize,
-}
-
-/// One simulated process.
-struct World {
-    // Declared first: dropped before the memory it lies in.
-    pager: Box<SimPager>,
-    #[expect(dead_code, reason = "owns the tables' memory")]
-    arena: Arena,
-    model: Model,
-    config: Config,
-    setup: Setup,
-    /// Whether to tell what the threads do (`OUTSWAP_SIM_TRACE`).
-    told: bool,
-}
-
-/// What a seed decides before anything runs.
-#[derive(Clone, Copy, Debug)]
-struct Setup {
-    threads: usize,
-    reclaimer: bool,
-    ops: usize,
-    pages: usize,
-    mapped: usize,
-    max_limit: usize,
-    grain: usize,
-    trouble: Trouble,
-    chaos: Chaos,
-    no_memory: bool,
-    /// Nothing goes wrong, and there are slots and batches for everybody.
-    calm: bool,
-    /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
-    dense: bool,
-}
-
-/// How to run a seed.
-#[derive(Clone, Copy)]
-pub struct Options {
-    pub parallel: bool,
-    pub sabotage: Sabotage,
-    pub forks: bool,
-}
-impl Options {
-    pub const USUAL: Options = Options { parallel: false, sabotage: Sabotage::None, forks: true };
-}
-
-/// What a run did, to see that the seeds reach what they are meant to reach.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Outcome {
-    pub seeds: u64,
-    pub trace: u64,
-    pub steps: u64,
-    pub events: [u64; outswap_core::machine::EVENTS],
-    pub forks: u64,
-}
-
-impl Outcome {
-    pub fn add(&mut self, other: &Outcome) {
-        self.seeds += other.seeds;
-        self.steps += other.steps;
-        self.forks += other.forks;
-        self.events.iter_mut().zip(other.events).for_each(|(sum, n)| *sum += n);
-    }
-    /// What [`Outcome::parse`] reads.
-    pub fn line(&self) -> String {
-        let numbers = [self.seeds, self.steps, self.forks].into_iter().chain(self.events);
-        numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
-    }
-    pub fn parse(line: &str) -> Outcome {
-        let mut numbers = line.split(' ').map(|n| n.parse().expect("written by `line`"));
-        let mut next = || numbers.next().expect("written by `line`");
-        let (seeds, steps, forks) = (next(), next(), next());
-        let mut events = [0; outswap_core::machine::EVENTS];
-        events.iter_mut().for_each(|e| *e = next());
-        Outcome { trace: 0, seeds, steps, forks, events }
-    }
-}
-
-/// Runs one seed to its end. The error says what was wrong.
-pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
-    let mut rng = Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5eed);
-    let world = guarded(|| World::new(&mut rng, options))?;
-    let mut outcome = Outcome { seeds: 1, ..Outcome::default() };
-    world.phase(&mut rng, options, &mut outcome)?;
-    if options.forks && rng.once_in(5) {
-        world.fork(&mut rng, options, &mut outcome, 0)?;
-    }
-    guarded(|| world.finish())?;
-    for (sum, n) in outcome.events.iter_mut().zip(&world.pager.machine.events) {
-        *sum = n.load(Relaxed);
-    }
-    Ok(outcome)
-}
-
-unsafe extern "C" {
-    fn fork() -> i32;
-    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-    fn _exit(status: i32) -> !;
-}
-
-impl World {
-    fn new(rng: &mut Rng, options: Options) -> World {
-        let blocks = rng.range(3, 14);
-        let pages = blocks * BLOCK_PAGES;
-        let batches = rng.pick(&[1, 2, 3, 4, 6, 8]);
-        let slots = rng.pick(&[512, 1024, 2048, 2048]);
-        let troubled = rng.once_in(2);
-        let broken = rng.once_in(4);
-        let no_memory = rng.once_in(8);
-        let chaotic = rng.once_in(2);
-        let setup = Setup {
-            threads: rng.range(1, 4),
-            reclaimer: rng.once_in(2),
-            ops: rng.range(30, 160),
-            pages,
-            mapped: rng.range(pages / 4, pages * 3 / 4),
-            max_limit: rng.range(8, 200.min(pages / 2)),
-            grain: rng.pick(&[1, 1, 16]),
-            trouble: Trouble {
-                full_in: if troubled { rng.pick(&[0, 5, 20, 100]) } else { 0 },
-                burst: rng.pick(&[0, 3, 40]),
-                io_in: if broken { rng.pick(&[3, 20]) } else { 0 },
-                dead_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
-                corrupt_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
-                capacity: if troubled && rng.once_in(2) { rng.range(4, pages / 2) } else { 0 },
-            },
-            chaos: Chaos {
-                take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },
-                put_again_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
-                no_memory_in: if no_memory { 20 } else { 0 },
-                transfer_refused_in: if chaotic { 5 } else { 0 },
-                protect_refused_in: if chaotic { 10 } else { 0 },
-                release_refused_in: if chaotic { rng.pick(&[0, 2, 20]) } else { 0 },
-                drop_kept_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
-                border_in: if chaotic { rng.pick(&[0, 7, 40]) } else { 0 },
-            },
-            no_memory,
-            calm: slots >= pages * 2 && batches >= 6 && !troubled && !broken && !chaotic && !no_memory,
-            dense: rng.once_in(3),
-        };
-        let config = Config {
-            pages: pages as u32,
-            slots,
-            batches,
-            pins: rng.pick(&[1, 2, 8]),
-            mappings: rng.pick(&[24, 200]),
-            seed: rng.next(),
-            folios: !rng.once_in(4),
-        };
-        let machine = SimMachine::new(rng.next(), pages, batches, setup.grain, setup.chaos, options.sabotage);
-        let store = SimStore::new(rng.next(), slots, setup.trouble, options.sabotage);
-        let arena = Arena::default();
-        let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
-        pager.machine.attach(&pager);
-        pager.set_limit_pages(rng.range(8, setup.max_limit) as u64);
-        pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
-        let model = Model {
-            owner: (0..pages).map(|_| AtomicU8::new(NOBODY)).collect(),
-            prot: (0..pages).map(|_| AtomicU8::new(0)).collect(),
-            locked: (0..pages).map(|_| AtomicBool::new(false)).collect(),
-            content: (0..pages).map(|_| Mutex::new(None)).collect(),
-            programs_left: AtomicUsize::new(0),
-            calls: AtomicUsize::new(0),
-        };
-        // Threads own runs of pages, so that they share blocks and folios, but no page.
-        while !pager.map(PageNo(0), setup.mapped as u32, Prot::READ_WRITE, false) {}
-        let mut page = 0;
-        while page < setup.mapped {
-            let owner = rng.below(setup.threads) as u8;
-            let run =
-                if setup.dense { rng.pick(&[16, 48, 64, 128]) } else { rng.pick(&[1, 1, 2, 3, 5, 8, 16, 24, 40]) };
-            for _ in 0..run {
-                if page < setup.mapped {
-                    model.owner[page].store(owner, Relaxed);
-                    model.prot[page].store(3, Relaxed);
-                    page += 1;
-                }
-            }
-        }
-        World { pager, arena, model, config, setup, told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
-    }
-
-    /// Runs the program's threads to their end.
-    fn phase(&self, rng: &mut Rng, options: Options, outcome: &mut Outcome) -> Result<(), String> {
-        let setup = &self.setup;
-        self.model.programs_left.store(setup.threads, SeqCst);
-        let mut bodies: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
-        for me in 0..setup.threads {
-            let seed = rng.next();
-            bodies.push(Box::new(move || {
-                Program::new(self, me as u8, seed).run();
-                self.model.programs_left.fetch_sub(1, SeqCst);
-            }));
-        }
-        if setup.reclaimer {
-            let seed = rng.next();
-            bodies.push(Box::new(move || self.reclaim_in_background(seed)));
-        }
-        let (trace, steps) = sched::run(rng.next(), options.parallel, bodies)?;
-        outcome.trace = outcome.trace.rotate_left(7) ^ trace;
-        outcome.steps += steps;
-        guarded(|| self.quiet_check())
-    }
-
-    fn reclaim_in_background(&self, seed: u64) {
-        let mut rng = Rng(seed);
-        let mut cx = context();
-        let slack = rng.below(20) as u64;
-        while self.model.programs_left.load(SeqCst) > 0 {
-            if self.pager.used_pages() + slack > self.pager.limit_pages() {
-                match self.pager.reclaim(&mut cx) {
-                    Step::Freed(_) | Step::Isolated => step(),
-                    Step::Nothing | Step::StoreFull => sched::wait(),
-                }
-            } else {
-                sched::wait();
-            }
-        }
-    }
-
-    /// Forks the process at a quiet point; both sides go on and are checked. The pager's tables are copied as the
-    /// kernel copies them for the live pager.
-    fn fork(&self, rng: &mut Rng, options: Options, outcome: &mut Outcome, depth: u32) -> Result<(), String> {
-        let child_seed = rng.next();
-        // SAFETY: the child goes on with a copy of this thread only; it uses nothing that another thread of the test
-        // process may have held locked at this instant, and leaves by `_exit`.
-        let pid = unsafe { fork() };
-        assert!(pid >= 0, "fork");
-        let mut side = Rng(if pid == 0 { child_seed } else { rng.next() });
-        self.pager.machine.forked(side.next());
-        self.pager.store.forked(side.next());
-        let mut result = self.phase(&mut side, options, outcome);
-        if pid == 0 {
-            if result.is_ok() && depth < 2 && side.once_in(3) {
-                result = self.fork(&mut side, options, outcome, depth + 1);
-            }
-            let result = result.and_then(|()| guarded(|| self.finish()));
-            if let Err(message) = &result {
-                use std::io::Write;
-                let _ = writeln!(std::io::stderr(), "in a forked process: {message}");
-            }
-            // SAFETY: ends the process.
-            unsafe { _exit(result.is_err() as i32) };
-        }
-        let mut status = -1;
-        // SAFETY: `status` is valid for the call.
-        let waited = unsafe { waitpid(pid, &mut status, 0) };
-        assert_eq!(waited, pid);
-        outcome.forks += 1;
-        result?;
-        if status == 0 { Ok(()) } else { Err(format!("a forked process failed (status {status:#x})")) }
-    }
-
-    /// Checks that hold whenever no thread is at work.
-    fn quiet_check(&self) {
-        let pager = &self.pager;
-        pager.check();
-        assert_eq!(pager.store.used_slots(), pager.used_slots(), "slots: store against pager");
-        assert_eq!(pager.machine.mapped_pages(), pager.resident_pages(), "mapped pages: machine against pager");
-        assert_eq!(pager.machine.filled_frames(), pager.isolated_pages(), "frames: machine against pager");
-        for page in 0..self.setup.pages {
-            let mapped = self.model.owner[page].load(Relaxed) != NOBODY;
-            assert_eq!(pager.covered(PageNo(page as u32), 1), mapped, "page {page}: the address map");
-            let state = pager.state(PageNo(page as u32));
-            if self.model.owner[page].load(Relaxed) == FOREIGN {
-                assert!(matches!(state, State::Untouched | State::Zero), "page {page} is the kernel's: {state:?}");
-            } else if !mapped {
-                // What the machine did not drop is zeros, until it is evicted.
-                let kept = state != State::Swapped && self.setup.chaos.drop_kept_in > 0;
-                assert!(state == State::Untouched || kept, "page {page} is not mapped: {state:?}");
-            }
-            if self.model.locked[page].load(Relaxed) {
-                assert!(pager.machine.is_mapped(page as u32), "page {page} is locked");
-            }
-        }
-    }
-
-    /// Everything is read back, put out as far as possible, read back again, and unmapped; nothing may be left.
-    fn finish(&self) {
-        let pager = &self.pager;
-        pager.machine.calm();
-        pager.store.calm();
-        let mut program = Program::new(self, 0, 1);
-        program.chaos_over = true;
-        let verify_all = |program: &mut Program| {
-            for page in 0..self.setup.pages as u32 {
-                if self.model.owner[page as usize].load(Relaxed) < FOREIGN {
-                    if self.model.prot[page as usize].load(Relaxed) == 0 {
-                        if !pager.protect(PageNo(page), 1, Prot::READ) {
-                            assert!(self.config.mappings < 100, "page {page}: the map has room");
-                            continue;
-                        }
-                        self.model.prot[page as usize].store(1, Relaxed);
-                    }
-                    program.verify(page);
-                }
-            }
-        };
-        verify_all(&mut program);
-        self.quiet_check();
-        self.model.locked.iter().for_each(|locked| locked.store(false, Relaxed));
-        let (mut page, end) = (0, self.setup.pages as u32);
-        while let Some(vma) = pager.next_in(page, end) {
-            // Whole mappings need no room in the map.
-            assert!(pager.set_locked(vma.first, vma.count, false, false));
-            pager.end_private(vma.first, vma.count);
-            page = vma.end();
-        }
-        if self.config.slots >= self.setup.pages * 2 {
-            pager.set_limit_pages(0);
-            pager.set_swapcache_max(0);
-            let mut idle = 0;
-            while idle < 10 {
-                match pager.reclaim(&mut program.cx) {
-                    Step::Freed(_) | Step::Isolated => idle = 0,
-                    Step::Nothing | Step::StoreFull => idle += 1,
-                }
-            }
-            assert_eq!(pager.used_pages(), 0, "all pages can be evicted, and reclaim finds them");
-            self.quiet_check();
-        }
-        pager.set_limit_pages(self.setup.max_limit as u64);
-        verify_all(&mut program);
-        self.quiet_check();
-        for page in 0..self.setup.pages {
-            self.pager.machine.set_foreign(page, false);
-        }
-        pager.discard(PageNo(0), self.setup.pages as u32);
-        pager.set_limit_pages(0);
-        while matches!(pager.reclaim(&mut program.cx), Step::Freed(_)) {}
-        pager.check();
-        assert_eq!((pager.used_slots(), pager.resident_pages()), (0, 0), "nothing is left");
-        assert_eq!((pager.store.used_slots(), pager.machine.mapped_pages()), (0, 0), "nothing is left");
-        assert_eq!((pager.isolated_pages(), pager.machine.filled_frames()), (0, 0), "no frame is left");
-    }
-}
-
-pub fn context() -> Box<Context<Worker>> {
-    Box::new(Context::new(Worker::default()))
-}
+use outswap_core::units::{PAGE_BYTES, PageNo};
+use std::sync::atomic::Ordering::*;
 
 /// One thread of the program.
-struct Program<'a> {
-    world: &'a World,
-    pager: &'a SimPager,
-    me: u8,
-    rng: Rng,
-    cx: Box<Context<Worker>>,
-    writes: u64,
-    chaos_over: bool,
+pub(crate) struct Program<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) pager: &'a SimPager,
+    pub(crate) me: u8,
+    pub(crate) rng: Rng,
+    pub(crate) cx: Box<Context<Worker>>,
+    pub(crate) writes: u64,
+    pub(crate) chaos_over: bool,
 }
 
 impl<'a> Program<'a> {
-    fn new(world: &'a World, me: u8, seed: u64) -> Self {
+    pub(crate) fn new(world: &'a World, me: u8, seed: u64) -> Self {
         let pager = &*world.pager;
         Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false }
     }
@@ -423,7 +45,7 @@ impl<'a> Program<'a> {
         self.model().locked[page].load(Relaxed)
     }
 
-    fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         if self.world.setup.dense {
             for page in 0..self.world.setup.pages {
                 if self.mine(page) {
@@ -530,7 +152,7 @@ impl<'a> Program<'a> {
     }
 
     /// After a fault the limit holds but for what the threads at work may add together, unless pages are held in.
-    fn check_limit(&self, limit_before: u64) {
+    pub(crate) fn check_limit(&self, limit_before: u64) {
         let limit = self.pager.limit_pages();
         let held = self.model().calls.load(Relaxed) > 0 || self.model().locked.iter().any(|l| l.load(Relaxed));
         if self.world.setup.calm && !self.chaos_over && !held && limit == limit_before {
@@ -552,7 +174,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn verify(&mut self, page: u32) {
+    pub(crate) fn verify(&mut self, page: u32) {
         if self.prot(page as usize) == 0 {
             return;
         }
@@ -572,7 +194,7 @@ impl<'a> Program<'a> {
                 let old = self.model().content[page as usize].lock().expect("no panic while held").clone();
                 content = old.unwrap_or(content);
                 let at = self.rng.below(PAGE_BYTES - 8);
-                content[at..at + 8].copy_from_slice(&self.rng.next().to_ne_bytes());
+                content[at..at + 8].copy_from_slice(&self.rng.draw().to_ne_bytes());
             }
             4 => {
                 // The same bytes again.
@@ -584,7 +206,7 @@ impl<'a> Program<'a> {
             }
             _ => {
                 let mut noise = Rng((self.me as u64) << 56 | (page as u64) << 32 | self.writes);
-                content.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&noise.next().to_ne_bytes()));
+                content.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&noise.draw().to_ne_bytes()));
             }
         }
         Some(content)
@@ -610,7 +232,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn verify_mine(&mut self) {
+    pub(crate) fn verify_mine(&mut self) {
         for page in 0..self.world.setup.pages {
             if self.mine(page) {
                 self.verify(page as u32);
@@ -708,7 +330,7 @@ impl<'a> Program<'a> {
         }
         drop(call);
     }
-    fn disown(&self, first: usize, count: usize) {
+    pub(crate) fn disown(&self, first: usize, count: usize) {
         for page in first..first + count {
             self.forget(page);
             self.model().owner[page].store(NOBODY, Relaxed);
@@ -882,7 +504,7 @@ impl<'a> Program<'a> {
             }
             let write = self.prot(page) & 2 != 0 && self.rng.once_in(2);
             let mut found: Page = [0; PAGE_BYTES];
-            let byte = self.rng.next() as u8;
+            let byte = self.rng.draw() as u8;
             let at = self.rng.below(PAGE_BYTES);
             let there = self.pager.machine.access(page as u32, write, |content| {
                 found = *content;

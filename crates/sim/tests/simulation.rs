@@ -4,14 +4,20 @@
 //! `OUTSWAP_SIM_SEEDS=N` runs N seeds, `OUTSWAP_SIM_SEED=N` runs seed N alone.
 #![cfg(not(loom))]
 
-mod sim;
-
+use outswap_core::fault::{Fault, Faulting, Progress};
 use outswap_core::machine::{Event, Prot};
-use outswap_core::pager::{Config, Context, Fault, Pager};
+use outswap_core::page::State;
+use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::room::Step;
+use outswap_core::slots::CLUSTER_SLOTS;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
-use sim::machine::{Access, Chaos, Sabotage, SimMachine, SimPager};
-use sim::program::{Arena, Options, Outcome, context, run_seed};
-use sim::store::{SimStore, Trouble};
+use outswap_core::{orders, readahead, reclaim};
+use outswap_sim::machine::{Access, Chaos, SimMachine, SimPager};
+use outswap_sim::run::run_seed;
+use outswap_sim::sabotage::Sabotage;
+use outswap_sim::slow::Slow;
+use outswap_sim::store::{SimStore, Trouble, Worker};
+use outswap_sim::world::{Arena, Options, Outcome, context};
 use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -90,7 +96,7 @@ fn run_in_processes(seeds: Range<u64>) -> Outcome {
 fn explain(result: Result<Outcome, (u64, String)>) -> Outcome {
     result.unwrap_or_else(|(seed, message)| {
         panic!(
-            "seed {seed}: {message}\nreplay: OUTSWAP_SIM_SEED={seed} cargo test -p outswap-core --release --test \
+            "seed {seed}: {message}\nreplay: OUTSWAP_SIM_SEED={seed} cargo test -p outswap-sim --release --test \
              simulation -- --exact random_programs"
         )
     })
@@ -166,17 +172,30 @@ fn defects_are_noticed() {
     }
 }
 
-/// A pager over `blocks` blocks, mapped as a whole, that works.
-fn plain_engine(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimPager> {
-    engine_with(arena, blocks, chaos, false)
+fn config(pages: usize, batches: usize, folios: bool) -> Config {
+    Config {
+        pages: pages as u32,
+        slots: 2 * pages.max(CLUSTER_SLOTS),
+        batches,
+        pins: 1,
+        mappings: 8,
+        seed: 1,
+        readahead: readahead::Kind::Streams,
+        reclaim: reclaim::Kind::Fifo,
+        orders: if folios { orders::Any::AsItCame } else { orders::Any::Small },
+    }
 }
 
-fn engine_with(arena: &Arena, blocks: usize, chaos: Chaos, folios: bool) -> Box<SimPager> {
+/// A pager over `blocks` blocks, mapped as a whole, that works.
+fn plain_pager(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimPager> {
+    pager_with(arena, blocks, chaos, false)
+}
+
+fn pager_with(arena: &Arena, blocks: usize, chaos: Chaos, folios: bool) -> Box<SimPager> {
     let pages = blocks * BLOCK_PAGES;
     let machine = SimMachine::new(1, pages, 8, 1, chaos, Sabotage::None);
-    let store = SimStore::new(1, 2 * pages, Trouble::default(), Sabotage::None);
-    let slots = 2 * pages;
-    let config = Config { pages: pages as u32, slots, batches: 8, pins: 1, mappings: 8, seed: 1, folios };
+    let store = SimStore::new(1, 2 * pages.max(CLUSTER_SLOTS), Trouble::default(), Sabotage::None);
+    let config = config(pages, 8, folios);
     let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
     pager.machine.attach(&pager);
     assert!(pager.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
@@ -188,7 +207,7 @@ fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
     const STUBBORN: usize = 600;
     const BUSY: usize = 40;
     let arena = Arena::default();
-    let pager = plain_engine(&arena, STUBBORN + BUSY, Chaos::default());
+    let pager = plain_pager(&arena, STUBBORN + BUSY, Chaos::default());
     let mut cx = context();
     let stubborn = STUBBORN * BLOCK_PAGES;
     pager.machine.refuse(0..stubborn);
@@ -223,7 +242,7 @@ fn reclaim_ends_where_everything_is_refused() {
     // Steps of reclaim without success, blocks refused in each, and runs of pages in a block.
     const TAKES_MAX: u64 = 5 * 36;
     let arena = Arena::default();
-    let pager = plain_engine(&arena, BLOCKS, Chaos::default());
+    let pager = plain_pager(&arena, BLOCKS, Chaos::default());
     let mut cx = context();
     pager.machine.refuse(0..BLOCKS * BLOCK_PAGES);
     pager.set_limit_pages(10);
@@ -240,7 +259,7 @@ fn reclaim_ends_where_everything_is_refused() {
 fn a_move_ends_where_the_machine_refuses() {
     const PAGES: u32 = 2 * BLOCK_PAGES as u32;
     let arena = Arena::default();
-    let pager = plain_engine(&arena, 4, Chaos { transfer_refused_in: 1, ..Chaos::default() });
+    let pager = plain_pager(&arena, 4, Chaos { transfer_refused_in: 1, ..Chaos::default() });
     let mut cx = context();
     let write = |page: u32, cx: &mut Context<_>| {
         assert_eq!(pager.fault(PageNo(page), cx), Fault::Done);
@@ -269,11 +288,9 @@ fn a_move_ends_where_the_machine_refuses() {
 }
 
 /// Writes a page's number there as a program does; how many faults that took.
-fn touch(pager: &SimPager, page: u32, cx: &mut Context<sim::store::Worker>) -> u32 {
+fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) -> u32 {
     let mut faults = 0;
-    while pager.machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
-        != Access::Done
-    {
+    while write_number(&pager.machine, page) != Access::Done {
         assert_eq!(pager.fault(PageNo(page), cx), Fault::Done, "page {page}");
         faults += 1;
     }
@@ -287,7 +304,7 @@ fn streams_pass_the_borders_of_the_machines_own_mappings() {
     // Also within what a stream that enters a block would bring in at once.
     for border in [1, 2, 3, 7, 15, 16, 17, 63] {
         let arena = Arena::default();
-        let pager = engine_with(&arena, BLOCKS, Chaos::default(), true);
+        let pager = pager_with(&arena, BLOCKS, Chaos::default(), true);
         let mut cx = context();
         (0..BLOCKS).for_each(|block| pager.machine.set_border(block * BLOCK_PAGES + border));
         pager.set_limit_pages(2 * BLOCK_PAGES as u64);
@@ -311,7 +328,7 @@ fn what_a_stream_will_touch_comes_before_it_gets_there() {
     const BLOCKS: usize = 60;
     const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
     let arena = Arena::default();
-    let pager = engine_with(&arena, BLOCKS, Chaos::default(), true);
+    let pager = pager_with(&arena, BLOCKS, Chaos::default(), true);
     let mut cx = context();
     pager.set_limit_pages(PAGES as u64 / 3);
     for page in 0..PAGES {
@@ -321,5 +338,178 @@ fn what_a_stream_will_touch_comes_before_it_gets_there() {
     // A fault a block, but for the start of the stream; four where nothing is read ahead, 64 where no stream is seen.
     println!("{faults} faults in {BLOCKS} blocks");
     assert!((BLOCKS as u32..BLOCKS as u32 * 2).contains(&faults), "{faults} faults");
+    pager.check();
+}
+
+/// Runs the instruction that was interrupted by a fault once more, as the program would.
+fn write_number(machine: &SimMachine, page: u32) -> Access {
+    machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
+}
+
+fn count(machine: &SimMachine, event: Event) -> u64 {
+    machine.events[event as usize].load(Relaxed)
+}
+
+#[test]
+fn faults_wait_for_their_reads_in_virtual_time() {
+    const PAGES: u32 = 4 * BLOCK_PAGES as u32;
+    const AT_ONCE: usize = 6;
+    const DELAY_TICKS: u64 = 10;
+    let arena = Arena::default();
+    let machine = SimMachine::new(1, PAGES as usize, 8, 1, Chaos::default(), Sabotage::None);
+    let store = Slow::new(SimStore::new(1, 2 * CLUSTER_SLOTS, Trouble::default(), Sabotage::None), DELAY_TICKS);
+    let config = config(PAGES as usize, 8, true);
+    let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
+    let mut contexts: Vec<_> = (0..AT_ONCE).map(|_| context()).collect();
+    for page in 0..PAGES {
+        assert_eq!(pager.fault(PageNo(page), &mut contexts[0]), Fault::Done);
+        assert_eq!(write_number(&pager.machine, page), Access::Done);
+    }
+    pager.page_out(PageNo(0), PAGES, true, &mut contexts[0]);
+    assert_eq!(pager.resident_pages(), 0);
+    // As many programs as there are contexts touch pages far from each other, and two of them the same one.
+    let pages: Vec<u32> = (0..48).map(|i| if i % 8 == 7 { i * 5 - 5 } else { i * 5 }).collect();
+    let mut waiting = pages.iter();
+    let mut running: Vec<Option<(u32, Faulting)>> = (0..AT_ONCE).map(|_| None).collect();
+    let mut done = 0;
+    while done < pages.len() {
+        for (place, cx) in running.iter_mut().zip(&mut contexts) {
+            let Some((page, fault)) = place else {
+                *place = waiting.next().map(|&page| (page, Faulting::touch(PageNo(page))));
+                continue;
+            };
+            match pager.fault_step(fault, cx) {
+                Progress::Wait(..) => {}
+                Progress::Done(end) => {
+                    assert_eq!(end, Fault::Done, "page {page}");
+                    let found = pager.machine.access(*page, false, |content| {
+                        assert_eq!(content[..4], (*page + 1).to_le_bytes());
+                    });
+                    assert_eq!(found, Access::Done, "page {page}");
+                    done += 1;
+                    *place = None;
+                }
+            }
+        }
+        pager.store.tick();
+    }
+    let one_by_one = pages.len() as u64 * DELAY_TICKS;
+    assert!(pager.store.most_at_once() == AT_ONCE, "{} reads at once", pager.store.most_at_once());
+    assert!(pager.store.now() < one_by_one / 3, "{} ticks; one by one {one_by_one}", pager.store.now());
+    pager.check();
+}
+
+#[test]
+fn what_calls_bring_in_is_no_stream_of_the_programs() {
+    let arena = Arena::default();
+    let pager = pager_with(&arena, 2, Chaos::default(), true);
+    let mut cx = context();
+    for page in 0..BLOCK_PAGES as u32 {
+        touch(&pager, page, &mut cx);
+    }
+    pager.page_out(PageNo(0), BLOCK_PAGES as u32, true, &mut cx);
+    // One call after the other reads one page after the other; then the program touches the next.
+    for page in 0..20 {
+        assert_eq!(pager.pin(PageNo(page), 1, &mut cx), (1, Fault::Done));
+    }
+    assert_eq!(pager.resident_pages(), 20, "a call brings what it needs");
+    touch(&pager, 20, &mut cx);
+    assert_eq!(pager.resident_pages(), 21, "nothing says that the program goes on there");
+    // A call that needs much has it brought by the folio.
+    let before = count(&pager.machine, Event::FoliosIn);
+    assert_eq!(pager.pin(PageNo(32), 32, &mut cx), (32, Fault::Done));
+    assert_eq!(count(&pager.machine, Event::FoliosIn), before + 2);
+    pager.check();
+}
+
+#[test]
+fn a_page_touched_while_isolated_is_passed_by_once() {
+    let arena = Arena::default();
+    let pager = plain_pager(&arena, 1, Chaos::default());
+    let mut cx = context();
+    for page in 0..8 {
+        touch(&pager, page, &mut cx);
+    }
+    pager.page_out(PageNo(0), 8, false, &mut cx);
+    assert_eq!(touch(&pager, 5, &mut cx), 1, "it was isolated");
+    touch(&pager, 20, &mut cx);
+    assert_eq!(pager.reclaim(&mut cx), Step::Isolated);
+    assert_eq!((pager.state(PageNo(20)), pager.state(PageNo(5))), (State::Isolated, State::Resident));
+    assert_eq!(pager.reclaim(&mut cx), Step::Isolated);
+    assert_eq!(pager.state(PageNo(5)), State::Isolated);
+    pager.check();
+}
+
+#[test]
+fn what_did_not_change_is_not_stored_again() {
+    const PAGES: u32 = 32;
+    let arena = Arena::default();
+    let pager = plain_pager(&arena, 1, Chaos::default());
+    let mut cx = context();
+    for page in 0..PAGES {
+        touch(&pager, page, &mut cx);
+    }
+    for round in 0..3 {
+        pager.page_out(PageNo(0), PAGES, true, &mut cx);
+        assert_eq!(count(&pager.machine, Event::PagesClean), (PAGES as u64 - 4) * round, "round {round}");
+        for page in 0..PAGES {
+            assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        }
+        for page in 0..4 {
+            pager.machine.access(page, true, |content| content[100] ^= 1);
+        }
+    }
+    pager.check();
+}
+
+#[test]
+fn a_store_that_gives_something_else_is_noticed_before_the_program_is() {
+    let arena = Arena::default();
+    let pager = plain_pager(&arena, 1, Chaos::default());
+    let mut cx = context();
+    touch(&pager, 3, &mut cx);
+    pager.store.damage_puts();
+    pager.page_out(PageNo(3), 1, true, &mut cx);
+    assert_eq!(pager.fault(PageNo(3), &mut cx), Fault::Corrupt);
+    assert_eq!(pager.machine.access(3, false, |_| ()), Access::Missing);
+    assert_eq!((count(&pager.machine, Event::Corruptions), pager.state(PageNo(3))), (1, State::Swapped));
+}
+
+#[test]
+fn pages_of_zeros_are_not_stored() {
+    let arena = Arena::default();
+    let pager = plain_pager(&arena, 1, Chaos::default());
+    let mut cx = context();
+    for page in 0..8 {
+        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+    }
+    write_number(&pager.machine, 3);
+    pager.page_out(PageNo(0), 8, true, &mut cx);
+    assert_eq!((count(&pager.machine, Event::PagesZero), pager.used_slots()), (7, 1));
+    assert_eq!(pager.state(PageNo(2)), State::Zero);
+    pager.check();
+}
+
+#[test]
+fn what_came_in_whole_goes_out_whole() {
+    let arena = Arena::default();
+    let pager = pager_with(&arena, 1, Chaos::default(), true);
+    let mut cx = context();
+    // A stream is seen after a few pages; from then on whole folios are touched.
+    for page in 0..BLOCK_PAGES as u32 {
+        touch(&pager, page, &mut cx);
+    }
+    for round in 1..=3 {
+        pager.page_out(PageNo(0), BLOCK_PAGES as u32, true, &mut cx);
+        // The first one was touched page by page, then it came in whole like the others.
+        assert_eq!(count(&pager.machine, Event::FoliosOut), 4 * round - 1, "round {round}");
+        assert_eq!(pager.pin(PageNo(0), BLOCK_PAGES as u32, &mut cx), (BLOCK_PAGES as u32, Fault::Done));
+        for page in 0..BLOCK_PAGES as u32 {
+            pager.machine.access(page, true, |content| content[50] ^= 1);
+        }
+    }
+    assert_eq!(count(&pager.machine, Event::FolioFallbacks), 0);
     pager.check();
 }

@@ -11,7 +11,8 @@ use std::thread::Thread;
 pub struct Rng(pub u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,7 +21,7 @@ impl Rng {
     }
     /// A number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
+        (self.draw() % n.max(1) as u64) as usize
     }
     /// A number from `from` to `to`, both included.
     pub fn range(&mut self, from: usize, to: usize) -> usize {
@@ -30,6 +31,7 @@ impl Rng {
     pub fn once_in(&mut self, n: u32) -> bool {
         n != 0 && self.below(n as usize) == 0
     }
+    /// One of these.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }

@@ -1,0 +1,91 @@
+//! What a fault brings in: the page and the neighbours that come with it, from being claimed to being installed.
+use crate::machine::{Machine, PutError};
+use crate::page::{State, Word};
+use crate::pager::{Pager, Policies};
+use crate::store::{Store, Ticket};
+use crate::units::{BLOCK_PAGES, PageNo};
+
+/// How a fault ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The page is there (or was already): run the instruction again.
+    Done,
+    /// No managed page: not ours.
+    NotMapped,
+    /// The store gave something else than what was stored. The page stays in the store; the program must not go on.
+    Corrupt,
+    /// The store cannot be read.
+    Unreadable,
+    /// No memory for the page.
+    NoMemory,
+}
+
+/// Pages that are to be brought in for the sake of one.
+pub(crate) struct Target {
+    /// That one.
+    pub(crate) page: PageNo,
+    /// Its word, as it was seen.
+    pub(crate) seen: Word,
+    /// The pages that may come: the first, and how many.
+    pub(crate) range: (PageNo, usize),
+    /// Those of them that were claimed. Their words stand in the context.
+    pub(crate) claimed: (PageNo, usize),
+}
+
+/// What one stage has come to.
+pub(crate) enum Next {
+    /// The page is there, with so many pages claimed for it.
+    There(usize),
+    /// It cannot be had.
+    Failed(Fault),
+    /// Another thread was faster, or the machine was not ready.
+    Again,
+    /// It is being read.
+    Reading(Ticket),
+    /// A neighbour is in the way: the page alone.
+    Alone,
+}
+
+impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// Claims the longest run of pages around `page`, within `count` pages from `first`, for which `wanted` holds. The words as
+    /// seen go to `saved`, from its start on. `None` where `page` itself could not be claimed.
+    pub(crate) fn claim_run(
+        &self,
+        page: PageNo,
+        seen: Word,
+        (first, count): (PageNo, usize),
+        saved: &mut [Word; BLOCK_PAGES],
+        wanted: impl Fn(Word) -> bool,
+    ) -> Option<(PageNo, usize)> {
+        if !self.pages.claim(page, seen) {
+            return None;
+        }
+        let (mut start, mut end) = (page.0, page.0 + 1);
+        let at = |p: u32| (p - first.0) as usize;
+        saved[at(page.0)] = seen;
+        let grab = |p: u32, saved: &mut [Word; BLOCK_PAGES]| {
+            let word = self.pages.get(PageNo(p));
+            let ok = word.state() != State::Busy && wanted(word) && self.pages.claim(PageNo(p), word);
+            saved[at(p)] = word;
+            ok
+        };
+        while end < first.0 + count as u32 && grab(end, saved) {
+            end += 1;
+        }
+        while start > first.0 && grab(start - 1, saved) {
+            start -= 1;
+        }
+        saved.copy_within(at(start)..at(end), 0);
+        Some((PageNo(start), (end - start) as usize))
+    }
+
+    /// What follows where the machine did not install a page.
+    pub(crate) fn put_failed(&self, error: Option<PutError>) -> Next {
+        match error {
+            Some(PutError::Gone) => Next::Failed(Fault::NotMapped),
+            Some(PutError::NoMemory) => Next::Failed(Fault::NoMemory),
+            // Who tries again waits longer each time.
+            Some(PutError::Again) | None => Next::Again,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Deliberate breakages of policies and of correctness, each of which some test must notice.
+//!
+//! They exist only where everything is compiled with `--cfg outswap_broken`; the variable `OUTSWAP_BROKEN` names the one that
+//! is wanted then. `make broken` runs, for each, the test that `tests/broken.txt` names, and fails where that test passes.
+
+macro_rules! variants {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// What can be broken.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Broken { $($(#[doc = $doc])+ $variant,)+ }
+        /// The names of all variants, as `OUTSWAP_BROKEN` takes them.
+        pub const NAMES: &[&str] = &[$($name),+];
+        #[cfg(outswap_broken)]
+        const ALL: &[Broken] = &[$(Broken::$variant),+];
+    };
+}
+
+variants! {
+    /// A page may become anything, whoever owns it.
+    ReleaseUnchecked = "release-unchecked",
+    /// No stream is ever seen.
+    NoStreams = "no-streams",
+    /// Nothing is brought in ahead of a stream.
+    NoReadAhead = "no-read-ahead",
+    /// What calls bring in is taken for a stream of the program's.
+    CallsAreTouches = "calls-are-touches",
+    /// A touch of an isolated page is not remembered.
+    NoReferences = "no-references",
+    /// Blocks that the machine refuses are asked again at once.
+    NoRest = "no-rest",
+    /// Locked pages are evicted.
+    LockedGo = "locked-go",
+    /// Pages in use by calls are evicted.
+    PinsIgnored = "pins-ignored",
+    /// Pages in use by calls are looked for before pages are claimed, not after.
+    PinsFirst = "pins-first",
+    /// A page that came in with its slot counts as unchanged.
+    DirtyIsClean = "dirty-is-clean",
+    /// Nothing counts as unchanged.
+    NothingIsClean = "nothing-is-clean",
+    /// Pages of zeros are stored.
+    NoZero = "no-zero",
+    /// What a store gives back is not verified.
+    Unverified = "unverified",
+    /// Folios go out page by page.
+    NoFolios = "no-folios",
+    /// What was written out replaces a page that was touched meanwhile.
+    CommitBlindly = "commit-blindly",
+    /// A batch whose frames the machine did not free counts as freed.
+    ReleaseForgotten = "release-forgotten",
+    /// Pages that the machine did not drop count as dropped.
+    DropForgotten = "drop-forgotten",
+    /// No room is made.
+    NoLimit = "no-limit",
+    /// Batches are written out at once.
+    NoInactive = "no-inactive",
+    /// What is unmapped keeps its slot.
+    SlotsLeak = "slots-leak",
+    /// A page that comes in is put wherever its mapping was.
+    MapUnchecked = "map-unchecked",
+    /// Neighbours are wanted again where the machine has none.
+    NeverAlone = "never-alone",
+    /// Regions are not marked.
+    NoRegions = "no-regions",
+    /// A slot's store is not told that it is free.
+    StoreKeeps = "store-keeps",
+}
+
+/// Whether this variant was asked for.
+#[cfg(outswap_broken)]
+pub fn is(variant: Broken) -> bool {
+    static WANTED: std::sync::OnceLock<Option<Broken>> = std::sync::OnceLock::new();
+    let wanted = WANTED.get_or_init(|| {
+        let name = std::env::var("OUTSWAP_BROKEN").ok().filter(|name| !name.is_empty())?;
+        let found = NAMES.iter().position(|n| *n == name);
+        Some(ALL[found.unwrap_or_else(|| panic!("OUTSWAP_BROKEN={name}: no such variant"))])
+    });
+    *wanted == Some(variant)
+}
+
+/// Whether this variant was asked for: never, in what is built to be used.
+#[cfg(not(outswap_broken))]
+pub const fn is(_: Broken) -> bool {
+    false
+}

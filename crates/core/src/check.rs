@@ -1,0 +1,44 @@
+//! Invariants: that the books agree with the page words.
+use crate::machine::Machine;
+use crate::page::State;
+use crate::pager::{Pager, Policies};
+use crate::store::Store;
+use crate::units::PageNo;
+
+impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// Checks that the books agree with the page words. For tests: no other thread may be at work.
+    ///
+    /// # Panics
+    /// Where they do not.
+    pub fn check(&self) {
+        let (mut resident, mut isolated, mut slots, mut cached) = (0, 0, 0, 0);
+        for page in (0..self.pages.len() as u32).map(PageNo) {
+            let word = self.pages.get(page);
+            match word.state() {
+                State::Resident => {
+                    resident += 1;
+                    cached += word.slot().is_some() as u64;
+                    slots += word.slot().is_some() as u64;
+                }
+                State::Isolated => {
+                    isolated += 1;
+                    let frame = word.frame();
+                    assert!(self.frames.is_live(frame), "an isolated page has a live frame");
+                    assert_eq!(self.frames.block_of(frame), page.block(), "a batch holds pages of one block");
+                    cached += self.frames.slot(frame).is_some() as u64;
+                    slots += self.frames.slot(frame).is_some() as u64;
+                }
+                State::Swapped => {
+                    slots += 1;
+                    assert!(self.slots.in_use(word.slot().expect("a swapped page has a slot")));
+                }
+                State::Busy => panic!("page {} is busy though nobody works", page.0),
+                State::Untouched | State::Zero => {}
+            }
+        }
+        self.frames.check(isolated);
+        assert_eq!(self.resident_pages(), resident, "resident pages");
+        assert_eq!(self.swapcache_pages(), cached, "pages in the swap cache");
+        assert_eq!(self.used_slots(), slots, "slots in use");
+    }
+}

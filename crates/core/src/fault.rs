@@ -1,0 +1,267 @@
+//! Faults: the way in. A page that is touched, or that a call is about to use, is brought in, or found not to be ours.
+//!
+//! A fault is a small state machine: it looks at the page, waits for room, claims what it brings, and waits for what is read.
+//! Each wait is told to the caller, who pauses ([`Pager::fault`]) or does something else meanwhile ([`Pager::fault_step`]): a
+//! simulator parks the fault.
+pub use crate::bring::Fault;
+use crate::bring::{Next, Target};
+use crate::broken::{self, Broken};
+use crate::machine::{Event, Machine};
+use crate::orders::Orders;
+use crate::page::{State, Word};
+use crate::pager::{Context, Pager, Policies};
+use crate::readahead::{Plan, Readahead};
+use crate::room::{Made, Room};
+use crate::store::{Store, Ticket};
+use crate::units::{FOLIO_PAGES, PageNo};
+
+/// Attempts to bring in a page that is mapped but that the machine says is not.
+const GONE_TRIES: u32 = 1000;
+
+/// What a fault waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitFor {
+    /// Who owns the page.
+    Page(PageNo),
+    /// Room under the limit, which others are making.
+    Room,
+    /// The store.
+    Read,
+    /// Nothing that has a name: an attempt failed that may succeed the next time.
+    Luck,
+}
+
+/// How far a fault has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It is over.
+    Done(Fault),
+    /// It has to wait: how long, in the terms of [`Machine::pause`].
+    Wait(WaitFor, u32),
+}
+
+/// Who wants a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// The program touched it. What comes next, the readahead policy has to guess.
+    Touch,
+    /// A call needs all up to the page before this one.
+    Call(PageNo),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Look,
+    MakeRoom,
+    Take,
+    Read(Ticket),
+}
+
+/// A fault in progress. It keeps the context that it was begun with: what it has claimed stands there.
+pub struct Faulting {
+    /// The page that was touched.
+    touched: PageNo,
+    /// What is being brought in: that page, or later ones that are read ahead.
+    target: Target,
+    cause: Cause,
+    stage: Stage,
+    /// The page is wanted without its neighbours.
+    alone: bool,
+    /// What is to come with the touched page, and after it.
+    plan: Option<Plan>,
+    room: Room,
+    busy_spins: u32,
+    tries: u32,
+}
+
+impl Faulting {
+    /// The program has touched a page.
+    pub fn touch(page: PageNo) -> Faulting {
+        Faulting::new(page, Cause::Touch)
+    }
+    fn new(page: PageNo, cause: Cause) -> Faulting {
+        Faulting {
+            touched: page,
+            target: Target { page, seen: Word::UNTOUCHED, range: (page, 1), claimed: (page, 0) },
+            cause,
+            stage: Stage::Look,
+            alone: false,
+            plan: None,
+            room: Room::new(1),
+            busy_spins: 0,
+            tries: 0,
+        }
+    }
+    /// Whether what is being brought in is read ahead: it is given up where anything is in the way.
+    fn is_ahead(&self) -> bool {
+        self.target.page != self.touched
+    }
+}
+
+impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// Answers a touch of `page` by the program: brings the page in, or finds that it is not ours.
+    pub fn fault(&self, page: PageNo, cx: &mut Context<S::Worker>) -> Fault {
+        self.answer(Faulting::new(page, Cause::Touch), cx)
+    }
+
+    /// Brings in a page for a call that needs all pages from there to the one before `end`.
+    pub(crate) fn fault_in(&self, page: PageNo, end: PageNo, cx: &mut Context<S::Worker>) -> Fault {
+        let cause = if broken::is(Broken::CallsAreTouches) { Cause::Touch } else { Cause::Call(end) };
+        self.answer(Faulting::new(page, cause), cx)
+    }
+
+    fn answer(&self, mut fault: Faulting, cx: &mut Context<S::Worker>) -> Fault {
+        loop {
+            match self.fault_step(&mut fault, cx) {
+                Progress::Done(end) => return end,
+                Progress::Wait(_, spins) => self.machine.pause(spins),
+            }
+        }
+    }
+
+    /// Goes on with a fault up to where it has to wait. The context is the same in all steps, and nobody else's between them.
+    pub fn fault_step(&self, fault: &mut Faulting, cx: &mut Context<S::Worker>) -> Progress {
+        if fault.touched.0 as usize >= self.pages.len() {
+            return Progress::Done(Fault::NotMapped);
+        }
+        loop {
+            let next = match fault.stage {
+                Stage::Look => match self.look(fault) {
+                    None => continue,
+                    Some(progress) => return progress,
+                },
+                Stage::MakeRoom => match self.room_step(&mut fault.room, cx) {
+                    Made::Wait(spins) => return Progress::Wait(WaitFor::Room, spins),
+                    Made::Done(_) => {
+                        fault.stage = Stage::Take;
+                        continue;
+                    }
+                },
+                Stage::Take => match fault.target.seen.state() {
+                    State::Untouched | State::Zero => self.first_touch(&fault.target, cx),
+                    State::Isolated => self.hit(&fault.target),
+                    _ => self.swap_in(&mut fault.target, cx),
+                },
+                Stage::Read(ticket) => self.finish_swap_in(&mut fault.target, ticket, cx),
+            };
+            if let Some(progress) = self.follow(fault, next) {
+                return progress;
+            }
+        }
+    }
+
+    /// Looks at the page and says what comes next: `None` to go on.
+    fn look(&self, fault: &mut Faulting) -> Option<Progress> {
+        let word = self.pages.get(fault.target.page);
+        fault.target.seen = word;
+        match word.state() {
+            State::Swapped => {}
+            // Reading ahead ends at the first page that is elsewhere.
+            _ if fault.is_ahead() => return Some(self.over(fault)),
+            State::Resident => return Some(Progress::Done(Fault::Done)),
+            State::Busy => {
+                if fault.busy_spins == 0 {
+                    self.machine.count(Event::FaultWaited, 1);
+                }
+                fault.busy_spins += 1;
+                return Some(Progress::Wait(WaitFor::Page(fault.target.page), fault.busy_spins - 1));
+            }
+            State::Untouched | State::Zero | State::Isolated => {}
+        }
+        fault.target.range = if word.state() == State::Isolated { (fault.target.page, 1) } else { self.range(fault) };
+        fault.room = Room::new(fault.target.range.1);
+        fault.stage = Stage::MakeRoom;
+        None
+    }
+
+    /// The pages that a fault should bring: its own and, unless it is wanted alone, what is planned after it, and what the
+    /// machine's grain adds around it, within the page's mapping.
+    fn range(&self, fault: &mut Faulting) -> (PageNo, usize) {
+        let page = fault.target.page;
+        let most = self.orders().pages_max();
+        let pages = if fault.is_ahead() {
+            FOLIO_PAGES
+        } else {
+            let plan = match fault.cause {
+                _ if fault.alone => Plan::only(page, 1),
+                Cause::Touch if most == 1 => Plan::only(page, 1),
+                Cause::Touch => self.readahead().plan(page, self.limit_pages()),
+                Cause::Call(end) => {
+                    let folio_end = page.folio().plus(FOLIO_PAGES);
+                    Plan::only(page, ((end.0.min(folio_end.0)).saturating_sub(page.0) as usize).clamp(1, most))
+                }
+            };
+            fault.plan = Some(plan);
+            plan.pages
+        };
+        let grain = self.machine.grain() as u32;
+        if fault.alone || pages == 1 && grain == 1 {
+            return (page, 1);
+        }
+        let Some(vma) = self.find(page) else { return (page, 1) };
+        let mut first = page.0 & !(grain - 1);
+        let mut end = (page.0 + pages as u32).max(first + grain);
+        (first, end) = (first.max(vma.first.0), end.min(vma.end()));
+        (PageNo(first), (end - first) as usize)
+    }
+
+    /// Draws the conclusion from what a stage has come to: `None` to go on.
+    fn follow(&self, fault: &mut Faulting, next: Next) -> Option<Progress> {
+        fault.stage = Stage::Look;
+        match next {
+            Next::There(pages) => return self.there(fault, pages),
+            Next::Reading(ticket) => {
+                fault.stage = Stage::Read(ticket);
+                fault.tries += 1;
+                return Some(Progress::Wait(WaitFor::Read, fault.tries));
+            }
+            _ if fault.is_ahead() => return Some(self.over(fault)),
+            Next::Alone => {
+                fault.target.range = (fault.target.page, 1);
+                fault.stage = Stage::Take;
+                return None;
+            }
+            // Pages that lie in one mapping here may lie in two of the machine's, which installs nothing across a border;
+            // and the map changes before the machine does. From now on it is asked for this page alone.
+            Next::Failed(Fault::NotMapped)
+                if fault.tries < GONE_TRIES && self.find(fault.target.page).is_some_and(|v| !v.foreign) =>
+            {
+                fault.alone = !broken::is(Broken::NeverAlone);
+            }
+            Next::Failed(end) => return Some(Progress::Done(end)),
+            Next::Again => {}
+        }
+        fault.tries += 1;
+        if fault.tries > 1 { Some(Progress::Wait(WaitFor::Luck, fault.tries)) } else { None }
+    }
+
+    /// A page is there: reads on where that is planned, or ends the fault.
+    fn there(&self, fault: &mut Faulting, pages: usize) -> Option<Progress> {
+        let swapped = fault.target.seen.state() == State::Swapped;
+        if swapped && !fault.is_ahead() {
+            self.machine.count(if pages > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
+        }
+        let whole = pages == FOLIO_PAGES || !fault.is_ahead() && pages > 1;
+        let next = fault.target.page.folio().plus(FOLIO_PAGES);
+        let goes_on = swapped && whole && fault.plan.is_some_and(|plan| next < plan.ahead_end);
+        if !whole || !goes_on || next.index_in_block() == 0 {
+            if fault.is_ahead() && whole {
+                fault.target.page = next;
+            }
+            return Some(self.over(fault));
+        }
+        fault.target.page = next;
+        fault.target.range = (next, FOLIO_PAGES);
+        None
+    }
+
+    /// Ends a fault whose page is there.
+    fn over(&self, fault: &Faulting) -> Progress {
+        if let (Cause::Touch, Some(plan)) = (fault.cause, fault.plan) {
+            let planned = fault.touched.plus(plan.pages);
+            self.readahead()
+                .answered(fault.touched, if fault.is_ahead() { fault.target.page.max(planned) } else { planned });
+        }
+        Progress::Done(Fault::Done)
+    }
+}

@@ -1,0 +1,180 @@
+//! Frames: real memory outside of the program's reach, in batches of one block's pages, in which isolated pages lie until they
+//! are touched or written out.
+//!
+//! A frame belongs to its batch until the batch is released. A batch belongs to the free list, to the thread that fills it or
+//! writes it out, or to the inactive list.
+use crate::lock::SpinLock;
+use crate::machine::BatchNo;
+use crate::ring::Ring;
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use crate::table::{Reserve, Table, Zeroed};
+use crate::units::{BLOCK_PAGES, BlockNo, FrameNo, SlotId};
+
+#[repr(C)]
+struct Batch {
+    block: AtomicU32,
+    /// Frames filled since the batch was taken; they count in the budget until it is released.
+    filled: AtomicU32,
+    /// Frames that still hold the only copy in memory of an isolated page.
+    live: AtomicU64,
+    /// Slot that may still hold a frame's content, plus 1; 0 for none. Changed by the owner of the page.
+    slots: [AtomicU32; BLOCK_PAGES],
+}
+// SAFETY: atomics of zero are valid.
+unsafe impl Zeroed for Batch {}
+
+struct Lists {
+    free: Ring,
+    /// Batches waiting for write-out, oldest first: the inactive list.
+    inactive: Ring,
+    inactive_pages: usize,
+}
+
+/// All batches.
+pub struct Frames {
+    batches: Table<Batch>,
+    lists: SpinLock<Lists>,
+    isolated: AtomicI64,
+}
+
+impl BatchNo {
+    /// The batch's frame for the `index`th page of its block.
+    pub fn frame(self, index: usize) -> FrameNo {
+        FrameNo(self.0 * BLOCK_PAGES as u32 + index as u32)
+    }
+}
+
+impl FrameNo {
+    /// The frame's batch, and its place in it.
+    fn split(self) -> (BatchNo, usize) {
+        (BatchNo(self.0 / BLOCK_PAGES as u32), self.0 as usize % BLOCK_PAGES)
+    }
+}
+
+impl Frames {
+    /// Reserves `count` batches, all free. `None` where there is no memory.
+    pub fn new(from: &impl Reserve, count: usize) -> Option<Frames> {
+        let mut free = Ring::new(from, count)?;
+        (0..count as u32).for_each(|batch| free.push(batch));
+        let lists = Lists { free, inactive: Ring::new(from, count)?, inactive_pages: 0 };
+        Some(Frames { batches: Table::new(from, count)?, lists: SpinLock::new(lists), isolated: AtomicI64::new(0) })
+    }
+
+    fn batch(&self, number: BatchNo) -> &Batch {
+        &self.batches[number.0 as usize]
+    }
+
+    /// Frames in use.
+    pub fn isolated_pages(&self) -> u64 {
+        self.isolated.load(Relaxed).max(0) as u64
+    }
+
+    // ------------------------------------------------------------------ lists
+
+    /// Takes a free batch for a block: the one that was given back last, whose tables are warm, so that few are ever touched.
+    pub fn take_free(&self, block: BlockNo, pause: impl Fn(u32)) -> Option<BatchNo> {
+        let number = BatchNo(self.lists.lock(pause).free.pop_newest()?);
+        self.batch(number).block.store(block.0, Relaxed);
+        Some(number)
+    }
+    /// Gives a batch back that holds nothing.
+    pub fn give_back(&self, number: BatchNo, pause: impl Fn(u32)) {
+        self.lists.lock(pause).free.push(number.0);
+    }
+    /// Whether a batch is free.
+    pub fn has_free(&self, pause: impl Fn(u32)) -> bool {
+        !self.lists.lock(pause).free.is_empty()
+    }
+    /// Puts a batch on the inactive list.
+    pub fn make_inactive(&self, number: BatchNo, pause: impl Fn(u32)) {
+        let mut lists = self.lists.lock(pause);
+        lists.inactive.push(number.0);
+        lists.inactive_pages += self.filled_pages(number);
+    }
+    /// Takes the oldest batch of the inactive list.
+    pub fn pop_inactive(&self, pause: impl Fn(u32)) -> Option<BatchNo> {
+        let mut lists = self.lists.lock(pause);
+        let number = BatchNo(lists.inactive.pop()?);
+        lists.inactive_pages -= self.filled_pages(number);
+        Some(number)
+    }
+    /// Frames, and batches, of the inactive list.
+    pub fn inactive(&self, pause: impl Fn(u32)) -> (usize, usize) {
+        let lists = self.lists.lock(pause);
+        (lists.inactive_pages, lists.inactive.len())
+    }
+    /// Batches that some thread is filling or writing out.
+    pub fn at_work(&self, pause: impl Fn(u32)) -> usize {
+        let lists = self.lists.lock(pause);
+        self.batches.len() - lists.free.len() - lists.inactive.len()
+    }
+
+    // ---------------------------------------------------------------- batches
+
+    /// The block whose pages a batch holds.
+    pub fn block(&self, number: BatchNo) -> BlockNo {
+        BlockNo(self.batch(number).block.load(Relaxed))
+    }
+    /// Frames of a batch that count in the budget.
+    pub fn filled_pages(&self, number: BatchNo) -> usize {
+        self.batch(number).filled.load(Relaxed) as usize
+    }
+    /// Pages came into the frames that `mask` names.
+    pub fn fill(&self, number: BatchNo, mask: u64) {
+        let batch = self.batch(number);
+        batch.filled.fetch_add(mask.count_ones(), Relaxed);
+        batch.live.fetch_or(mask, SeqCst);
+        self.isolated.fetch_add(mask.count_ones() as i64, Relaxed);
+    }
+    /// Frames of a batch that hold the only copy in memory of a page.
+    pub fn live(&self, number: BatchNo) -> u64 {
+        self.batch(number).live.load(SeqCst)
+    }
+    /// The machine has freed all frames of a batch.
+    pub fn emptied(&self, number: BatchNo) {
+        let filled = self.batch(number).filled.swap(0, Relaxed);
+        self.isolated.fetch_sub(filled as i64, Relaxed);
+    }
+
+    // ----------------------------------------------------------------- frames
+
+    /// A frame's page is elsewhere now: it need not be kept any longer.
+    pub fn end_live(&self, frame: FrameNo) {
+        let (number, index) = frame.split();
+        self.batch(number).live.fetch_and(!(1 << index), SeqCst);
+    }
+    /// Whether a frame holds the only copy in memory of its page.
+    pub fn is_live(&self, frame: FrameNo) -> bool {
+        let (number, index) = frame.split();
+        self.live(number) & 1 << index != 0
+    }
+    /// The block whose pages the frame's batch holds.
+    pub fn block_of(&self, frame: FrameNo) -> BlockNo {
+        self.block(frame.split().0)
+    }
+    /// The slot that may still hold a frame's content.
+    pub fn slot(&self, frame: FrameNo) -> Option<SlotId> {
+        let (number, index) = frame.split();
+        self.batch(number).slots[index].load(Relaxed).checked_sub(1).map(SlotId)
+    }
+    /// Sets the slot that may still hold a frame's content.
+    pub fn set_slot(&self, frame: FrameNo, slot: Option<SlotId>) {
+        let (number, index) = frame.split();
+        self.batch(number).slots[index].store(slot.map_or(0, |slot| slot.0 + 1), Relaxed);
+    }
+    /// Takes that slot away from a frame.
+    pub fn take_slot(&self, frame: FrameNo) -> Option<SlotId> {
+        let (number, index) = frame.split();
+        self.batch(number).slots[index].swap(0, Relaxed).checked_sub(1).map(SlotId)
+    }
+
+    /// Checks that the books agree: `live` frames, each one's batch.
+    ///
+    /// # Panics
+    /// Where they do not. No other thread may be at work.
+    pub fn check(&self, live: u64) {
+        let sum = |f: fn(&Batch) -> u64| self.batches.iter().map(f).sum::<u64>();
+        assert_eq!(sum(|b| b.live.load(SeqCst).count_ones() as u64), live, "live frames");
+        assert_eq!(sum(|b| b.filled.load(SeqCst) as u64), self.isolated_pages(), "isolated frames");
+    }
+}

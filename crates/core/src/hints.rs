@@ -1,0 +1,79 @@
+//! What is known of a range beforehand: a call is about to use it, or the program gives advice.
+use crate::bring::Fault;
+use crate::isolate::{Isolated, Wanted};
+use crate::machine::{Machine, Prot};
+use crate::page::State;
+use crate::pager::{Context, Pager, Policies};
+use crate::pins::mask_of;
+use crate::store::Store;
+use crate::units::{BLOCK_PAGES, FOLIO_PAGES, PageNo};
+
+impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// Brings a range in and keeps it in until the pin that the caller published it in is released. Pages that
+    /// are not mapped or not accessible are left out. Returns how many pages from the start are sure to be there; fewer
+    /// than `count` only where a page cannot be brought in.
+    pub fn pin(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) -> (u32, Fault) {
+        let mut page = first.0;
+        let end = first.0 + count;
+        while page < end {
+            let Some(vma) = self.next_in(page, end) else { break };
+            page = vma.first.0;
+            if vma.foreign || vma.prot == Prot::NONE {
+                page = vma.end();
+                continue;
+            }
+            while page < vma.end() {
+                if self.pages.get(PageNo(page)).state() != State::Resident {
+                    match self.fault_in(PageNo(page), PageNo(vma.end()), cx) {
+                        // Reclaim may have taken it again before it saw the pin: look again.
+                        Fault::Done => continue,
+                        error => return (page - first.0, error),
+                    }
+                }
+                page += 1;
+            }
+        }
+        (count, Fault::Done)
+    }
+
+    /// Evicts a range as far as it can be (`MADV_PAGEOUT`), or only unmaps it (`MADV_COLD`).
+    pub fn page_out(&self, first: PageNo, count: u32, write: bool, cx: &mut Context<S::Worker>) {
+        self.touched(first, count, |first, count| {
+            let (mut page, end) = (first.0, first.0 + count);
+            while page < end {
+                let block = PageNo(page).block();
+                let stop = end.min(block.first_page().0 + BLOCK_PAGES as u32);
+                let mask = mask_of(PageNo(page).index_in_block(), (stop - page) as usize);
+                page = stop;
+                let resident = (0..BLOCK_PAGES)
+                    .any(|i| mask & 1 << i != 0 && self.state(block.first_page().plus(i)) == State::Resident);
+                if !resident {
+                    continue;
+                }
+                if !self.frames.has_free(self.pause()) {
+                    self.reclaim(cx);
+                }
+                if let Isolated::Batch(batch) = self.isolate(block, Wanted::Named(mask), cx) {
+                    if !write || !self.write_out(batch, cx) {
+                        self.frames.make_inactive(batch, self.pause());
+                    }
+                }
+            }
+        });
+    }
+
+    /// Brings in what fits of a range without evicting anything (`MADV_WILLNEED`).
+    pub fn will_need(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) {
+        self.touched(first, count, |first, count| {
+            let end = first.0 + count;
+            for page in first.0..end {
+                if self.used_pages() + FOLIO_PAGES as u64 > self.limit_pages() {
+                    return;
+                }
+                if matches!(self.state(PageNo(page)), State::Swapped | State::Isolated) {
+                    self.fault_in(PageNo(page), PageNo(end), cx);
+                }
+            }
+        });
+    }
+}

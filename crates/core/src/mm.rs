@@ -1,0 +1,230 @@
+//! Memory calls: map, unmap, protect, discard.
+use crate::broken::{self, Broken};
+use crate::machine::{Machine, Prot};
+use crate::page::{State, Word};
+use crate::pager::{Pager, Policies};
+use crate::store::Store;
+use crate::units::{BLOCK_PAGES, PageNo};
+use crate::vma::Vma;
+
+impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// The mapping around a page.
+    pub fn find(&self, page: PageNo) -> Option<Vma> {
+        self.map.lock(self.pause()).find(page)
+    }
+    /// The first mapping in `[page, end)`, cut to it.
+    pub fn next_in(&self, page: u32, end: u32) -> Option<Vma> {
+        self.map.lock(self.pause()).next_in(page, end)
+    }
+    /// Whether every page of a range is mapped.
+    pub fn covered(&self, first: PageNo, count: u32) -> bool {
+        self.map.lock(self.pause()).covered(first, count)
+    }
+    /// Whether no page of a range is mapped.
+    pub fn is_free(&self, first: PageNo, count: u32) -> bool {
+        self.map.lock(self.pause()).is_free(first, count)
+    }
+    /// Has new mappings placed from `bottom` on, where there is room. To be called before anything is mapped.
+    pub fn set_bottom(&self, bottom: PageNo) {
+        self.map.lock(self.pause()).set_bottom(bottom);
+    }
+    /// See [`Pager::set_bottom`].
+    pub fn bottom(&self) -> PageNo {
+        self.map.lock(self.pause()).bottom()
+    }
+    /// A gap for a new mapping.
+    pub fn gap(&self, count: u32, align: u32) -> Option<PageNo> {
+        self.map.lock(self.pause()).gap(count, align)
+    }
+
+    /// Maps a free range. Its pages are untouched. False where the map or the machine refuses.
+    pub fn map(&self, first: PageNo, count: u32, prot: Prot, locked: bool) -> bool {
+        let vma = Vma { locked, ..Vma::new(first, count, prot) };
+        if self.map.lock(self.pause()).insert(vma).is_err() {
+            return false;
+        }
+        if prot != Prot::NONE && !self.machine.protect(first, count as usize, prot) {
+            let _ = self.map.lock(self.pause()).remove(first, count);
+            // A stream that ends at the border may have been here meanwhile.
+            self.discard(first, count);
+            return false;
+        }
+        true
+    }
+
+    /// Whether nothing of a free range is in memory or in a store. The machine may have refused to drop pages of what was mapped
+    /// there before; they are dropped here if that is possible now.
+    pub fn vacate(&self, first: PageNo, count: u32) -> bool {
+        let is_empty = || {
+            let mut empty = true;
+            self.touched(first, count, |first, count| {
+                let mut states = (0..count as usize).map(|i| self.state(first.plus(i)));
+                empty &= states.all(|state| matches!(state, State::Untouched | State::Zero));
+            });
+            empty
+        };
+        if is_empty() {
+            return true;
+        }
+        self.discard(first, count);
+        is_empty()
+    }
+
+    /// Marks a range that was vacated ([`Pager::vacate`]) as holding something that the kernel manages.
+    pub fn map_foreign(&self, first: PageNo, count: u32, prot: Prot) -> bool {
+        let vma = Vma { foreign: true, ..Vma::new(first, count, prot) };
+        self.map.lock(self.pause()).insert(vma).is_ok()
+    }
+
+    /// Unmaps managed pages: their content is dropped and the range is free. Foreign parts must have been given back by
+    /// the caller before.
+    pub fn unmap(&self, first: PageNo, count: u32) -> bool {
+        if self.map.lock(self.pause()).remove(first, count).is_err() {
+            return false;
+        }
+        self.machine.protect(first, count as usize, Prot::NONE);
+        self.discard(first, count);
+        true
+    }
+
+    /// Changes the program's access to mapped pages. The content stays.
+    pub fn protect(&self, first: PageNo, count: u32, prot: Prot) -> bool {
+        if !self.covered(first, count) {
+            return false;
+        }
+        let (mut page, end) = (first.0, first.0 + count);
+        while let Some(vma) = self.next_in(page, end) {
+            // One mapping at a time, so that map and machine agree also where one of them refuses half-way.
+            if self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = prot).is_err() {
+                return false;
+            }
+            if !self.machine.protect(vma.first, vma.count as usize, prot) {
+                // The way back needs no more entries than the way here.
+                let back = self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = vma.prot);
+                debug_assert!(back.is_ok());
+                return false;
+            }
+            page = vma.end();
+        }
+        true
+    }
+
+    /// Calls `f` for the parts of a range that may hold pages, skipping regions never touched.
+    pub fn touched(&self, first: PageNo, count: u32, f: impl FnMut(PageNo, u32)) {
+        self.regions.touched(first, count, f);
+    }
+
+    /// Drops the content of a range: its pages read as zero again.
+    pub fn discard(&self, first: PageNo, count: u32) {
+        self.touched(first, count, |first, count| {
+            let (mut page, end) = (first.0, first.0 + count);
+            let mut spins = 0;
+            while page < end {
+                let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
+                let done = self.discard_run(PageNo(page), (stop - page) as usize);
+                if done == 0 {
+                    self.machine.pause(spins);
+                    spins += 1;
+                } else {
+                    spins = 0;
+                }
+                page += done as u32;
+            }
+        });
+    }
+
+    /// Discards pages of one block up to the first that another thread owns. Waiting for that one while holding others
+    /// could deadlock.
+    pub(crate) fn discard_run(&self, first: PageNo, count: usize) -> usize {
+        let mut saved = [Word::UNTOUCHED; BLOCK_PAGES];
+        let (mut n, mut mapped, mut any) = (0, 0i64, false);
+        while n < count {
+            let word = self.pages.get(first.plus(n));
+            if word.state() == State::Busy || !self.pages.claim(first.plus(n), word) {
+                break;
+            }
+            saved[n] = word;
+            any |= word.state() == State::Resident;
+            n += 1;
+        }
+        let closed = !any || self.machine.drop_pages(first, n) || broken::is(Broken::DropForgotten);
+        for (i, &word) in saved[..n].iter().enumerate() {
+            match word.state() {
+                State::Resident => {
+                    self.leave_swapcache(word.slot());
+                    if !closed {
+                        // A page of zeros that is still there.
+                        self.pages.release(first.plus(i), Word::resident(None, false));
+                        continue;
+                    }
+                    mapped += 1;
+                }
+                State::Swapped => {
+                    if let Some(slot) = word.slot().filter(|_| !broken::is(Broken::SlotsLeak)) {
+                        self.put_slot(slot);
+                    }
+                }
+                State::Isolated => {
+                    self.leave_swapcache(self.frames.take_slot(word.frame()));
+                    self.frames.end_live(word.frame());
+                }
+                State::Untouched | State::Zero | State::Busy => {}
+            }
+            self.pages.release(first.plus(i), Word::UNTOUCHED);
+        }
+        self.add_resident(-mapped);
+        if !closed {
+            self.add_block(first.block());
+        }
+        n
+    }
+
+    /// Calls `f` for the resident pages of a range, run by run, while they are owned. Returns whether `f` always did.
+    pub fn with_resident(&self, first: PageNo, count: u32, mut f: impl FnMut(PageNo, usize) -> bool) -> bool {
+        let mut ok = true;
+        self.touched(first, count, |first, count| {
+            let (mut page, end) = (first.0, first.0 + count);
+            let mut spins = 0;
+            while page < end {
+                let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
+                let mut saved = [Word::UNTOUCHED; BLOCK_PAGES];
+                let mut n = 0;
+                while page + (n as u32) < stop {
+                    let word = self.pages.get(PageNo(page).plus(n));
+                    if word.state() != State::Resident || !self.pages.claim(PageNo(page).plus(n), word) {
+                        break;
+                    }
+                    saved[n] = word;
+                    n += 1;
+                }
+                if n > 0 {
+                    ok &= f(PageNo(page), n);
+                    (0..n).for_each(|i| self.pages.release(PageNo(page).plus(i), saved[i]));
+                    // Reclaim may have passed by while they were owned.
+                    self.add_block(PageNo(page).block());
+                    page += n as u32;
+                    spins = 0;
+                } else if matches!(self.state(PageNo(page)), State::Busy | State::Resident) {
+                    self.machine.pause(spins);
+                    spins += 1;
+                } else {
+                    page += 1;
+                }
+            }
+        });
+        ok
+    }
+
+    /// Waits until each page of a range was seen without an owner.
+    pub fn settle_range(&self, first: PageNo, count: u32) {
+        self.touched(first, count, |first, count| {
+            for i in 0..count as usize {
+                let mut spins = 0;
+                while self.state(first.plus(i)) == State::Busy {
+                    self.machine.pause(spins);
+                    spins += 1;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,127 @@
+//! Which pages go, and what is remembered of them.
+//!
+//! A policy is a file of this folder and a line of the list at the end of this one. It chooses blocks, and of a block's pages
+//! those that go; that locked pages and those in use by calls stay is not its business.
+use crate::page::Word;
+use crate::table::Reserve;
+use crate::units::BlockNo;
+
+/// What becomes of a resident page that reclaim looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes.
+    Take,
+    /// It stays, with this many references from now on.
+    Keep {
+        /// See [`Word::referenced`].
+        referenced: u64,
+    },
+}
+
+/// What the machine did when it was asked for pages of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// It gave some, or was not asked for any.
+    Gave,
+    /// It gave none of those that it was asked for.
+    Refused,
+}
+
+/// One search for a block to take pages from: what the policy needs to end it.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// Blocks that may still be looked at.
+    pub left: usize,
+    /// Blocks that the machine may still refuse.
+    pub refusals_left: u32,
+    /// Whether blocks were passed by that may be worth a look if there is nothing else.
+    pub passed_by: bool,
+    /// Whether those are being looked at now.
+    pub last_resort: bool,
+}
+
+/// A reclaim policy.
+pub trait Reclaim: Sync {
+    /// A block has resident pages. Called again and again, also while the policy knows.
+    fn add(&self, block: BlockNo, pause: &impl Fn(u32));
+
+    /// Starts a search.
+    fn search(&self, pause: &impl Fn(u32)) -> Search;
+
+    /// The next block to take pages from; `None` ends the search. The policy has forgotten the block then: where pages stay, it
+    /// is added again.
+    fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo>;
+
+    /// What the machine did when it was asked for pages of a block, which `search` has found, or which the program named.
+    fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>);
+
+    /// What becomes of a resident page.
+    fn judge(&self, word: Word) -> Verdict;
+
+    /// The references of a page that is touched while it is isolated.
+    fn touched(&self, word: Word) -> u64;
+
+    /// The most pages that stay isolated, waiting for a touch, before the oldest are written out.
+    fn isolated_max_pages(&self, limit_pages: u64) -> usize;
+
+    /// Bytes remembered for each block that was ever touched.
+    fn block_bytes(&self) -> usize;
+}
+
+macro_rules! policies {
+    ($($(#[doc = $doc:literal])+ $name:literal $module:ident::$type:ident)+) => {
+        $(pub mod $module;)+
+
+        /// The policies there are.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Kind { $($(#[doc = $doc])+ $type),+ }
+
+        impl Kind {
+            /// All, with the names that a user gives.
+            pub const ALL: &[(&str, Kind)] = &[$(($name, Kind::$type)),+];
+        }
+
+        /// One of them.
+        #[allow(missing_docs)]
+        pub enum Any { $($type($module::$type)),+ }
+
+        impl Any {
+            /// Reserves what the policy remembers of a range of so many pages. `None` where there is no memory.
+            pub fn new(kind: Kind, from: &impl Reserve, pages: usize) -> Option<Any> {
+                Some(match kind { $(Kind::$type => Any::$type($module::$type::new(from, pages)?)),+ })
+            }
+        }
+
+        impl Reclaim for Any {
+            fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
+                match self { $(Any::$type(policy) => policy.add(block, pause)),+ }
+            }
+            fn search(&self, pause: &impl Fn(u32)) -> Search {
+                match self { $(Any::$type(policy) => policy.search(pause)),+ }
+            }
+            fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
+                match self { $(Any::$type(policy) => policy.next(search, pause)),+ }
+            }
+            fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
+                match self { $(Any::$type(policy) => policy.asked(block, asked, search)),+ }
+            }
+            fn judge(&self, word: Word) -> Verdict {
+                match self { $(Any::$type(policy) => policy.judge(word)),+ }
+            }
+            fn touched(&self, word: Word) -> u64 {
+                match self { $(Any::$type(policy) => policy.touched(word)),+ }
+            }
+            fn isolated_max_pages(&self, limit_pages: u64) -> usize {
+                match self { $(Any::$type(policy) => policy.isolated_max_pages(limit_pages)),+ }
+            }
+            fn block_bytes(&self) -> usize {
+                match self { $(Any::$type(policy) => policy.block_bytes()),+ }
+            }
+        }
+    };
+}
+
+policies! {
+    /// Blocks in the order in which they came in, with a second chance for pages that are touched while isolated.
+    "fifo" fifo::Fifo
+}

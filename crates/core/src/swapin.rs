@@ -1,0 +1,150 @@
+//! Swapping in: a hit takes a page back from its frame, a miss or a bypass reads it from the store.
+//!
+//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024, gives the three their names: a miss
+//! brings neighbours, a bypass the page alone.
+use crate::bring::{Fault, Next, Target};
+use crate::broken::{self, Broken};
+use crate::clean::hash_page;
+use crate::machine::{Event, Machine};
+use crate::orders::Orders;
+use crate::page::{State, Word};
+use crate::pager::{Context, Pager, Policies};
+use crate::reclaim::Reclaim;
+use crate::slots::Order;
+use crate::store::{Read, Run, Store, StoreError, Ticket};
+use crate::units::{FOLIO_PAGES, PAGE_BYTES, PageNo, SlotId};
+
+impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// A touch of an isolated page: it goes back from its frame to the program.
+    pub(crate) fn hit(&self, target: &Target) -> Next {
+        let Target { page, seen, .. } = *target;
+        if !self.pages.claim(page, seen) {
+            return Next::Again;
+        }
+        let frame = seen.frame();
+        // SAFETY: the frame's live bit is ours to clear, so the batch is not released before that.
+        let content = unsafe { self.machine.frame(frame, 1) };
+        let (done, error) = self.machine.put(page, content);
+        if done == 0 {
+            self.pages.release(page, seen);
+            return self.put_failed(error);
+        }
+        self.add_resident(1);
+        let slot = self.unless_locked(seen, self.frames.take_slot(frame));
+        let referenced = self.policy().touched(seen);
+        let word = Word::resident(slot, seen.folio()).with_referenced(referenced).with_locked(seen.locked());
+        self.frames.end_live(frame);
+        self.pages.release(page, word);
+        self.add_block(page.block());
+        self.machine.count(Event::FaultHit, 1);
+        Next::There(1)
+    }
+
+    /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.
+    pub(crate) fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
+        let slot = slot?;
+        if !word.locked() {
+            return Some(slot);
+        }
+        self.swapcache.leave();
+        self.wipe_slot(slot);
+        None
+    }
+
+    /// Brings a swapped page in, with those of the target's range that are swapped too.
+    pub(crate) fn swap_in(&self, target: &mut Target, cx: &mut Context<S::Worker>) -> Next {
+        let swapped = |w: Word| w.state() == State::Swapped;
+        let Some(claimed) = self.claim_run(target.page, target.seen, target.range, &mut cx.saved, swapped) else {
+            return Next::Again;
+        };
+        target.claimed = claimed;
+        let (mut runs, mut len) = ([Run { first: SlotId(0), pages: 0, at: 0 }; FOLIO_PAGES], 0);
+        for i in 0..claimed.1 {
+            let slot = cx.saved[i].slot().expect("a swapped page has a slot");
+            match runs[..len].last_mut() {
+                Some(run) if run.first.plus(run.pages as usize) == slot => run.pages += 1,
+                _ => {
+                    runs[len] = Run { first: slot, pages: 1, at: i as u32 };
+                    len += 1;
+                }
+            }
+        }
+        let read = self.store.read(&runs[..len], &mut cx.buffer[..claimed.1 * PAGE_BYTES], &mut cx.worker);
+        self.swapped_in(target, read, cx)
+    }
+
+    /// Goes on with a read.
+    pub(crate) fn finish_swap_in(&self, target: &mut Target, ticket: Ticket, cx: &mut Context<S::Worker>) -> Next {
+        let out = &mut cx.buffer[..target.claimed.1 * PAGE_BYTES];
+        let read = self.store.finish_read(ticket, out, &mut cx.worker);
+        self.swapped_in(target, read, cx)
+    }
+
+    fn swapped_in(&self, target: &mut Target, read: Result<Read, StoreError>, cx: &mut Context<S::Worker>) -> Next {
+        let (first, count) = target.claimed;
+        let verified = match read {
+            Ok(Read::Later(ticket)) => return Next::Reading(ticket),
+            Ok(Read::Done) => self.verify(count, cx),
+            Err(error) => Err(error),
+        };
+        let Err(error) = verified else { return self.install(target.page, first, count, cx) };
+        (0..count).for_each(|i| self.pages.release(first.plus(i), cx.saved[i]));
+        if count > 1 {
+            // A neighbour that cannot be read must not hurt the page that is wanted.
+            return Next::Alone;
+        }
+        let (event, end) = match error {
+            StoreError::Corrupt => (Event::Corruptions, Fault::Corrupt),
+            StoreError::Io | StoreError::Full => (Event::StoreErrors, Fault::Unreadable),
+        };
+        self.machine.count(event, 1);
+        Next::Failed(end)
+    }
+
+    /// Compares what was read with the hashes of what was stored.
+    fn verify(&self, count: usize, cx: &Context<S::Worker>) -> Result<(), StoreError> {
+        if broken::is(Broken::Unverified) {
+            return Ok(());
+        }
+        let pages = cx.buffer[..count * PAGE_BYTES].chunks_exact(PAGE_BYTES);
+        for (content, word) in pages.zip(&cx.saved) {
+            let slot = word.slot().expect("a swapped page has a slot");
+            if hash_page(content, self.seed) != self.slots.hash(slot) {
+                return Err(StoreError::Corrupt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the program the pages `first..first + count`, whose content is in the buffer.
+    fn install(&self, page: PageNo, first: PageNo, count: usize, cx: &mut Context<S::Worker>) -> Next {
+        let (done, error) = self.machine.put(first, &cx.buffer[..count * PAGE_BYTES]);
+        let folio = self.orders().came(first, done) == Order::Folio;
+        for (i, &old) in cx.saved[..count].iter().enumerate() {
+            let page = first.plus(i);
+            let slot = old.slot().expect("a swapped page has a slot");
+            if i >= done {
+                self.pages.release(page, old);
+            } else if old.locked() {
+                self.pages.release(page, Word::resident(None, folio).with_locked(true));
+                self.wipe_slot(slot);
+            } else if self.swapcache.enter() {
+                self.pages.release(page, Word::resident(Some(slot), folio));
+            } else {
+                self.pages.release(page, Word::resident(None, folio));
+                self.put_slot(slot);
+            }
+        }
+        self.add_resident(done as i64);
+        if done > 0 {
+            self.add_block(first.block());
+        }
+        if first.0 + (done as u32) <= page.0 {
+            return self.put_failed(error);
+        }
+        if folio {
+            self.machine.count(Event::FoliosIn, 1);
+        }
+        Next::There(count)
+    }
+}

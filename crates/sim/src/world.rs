@@ -1,0 +1,229 @@
+//! What a program of a seed runs in: the pager, the machine, and a plain model of what must be found.
+use crate::machine::{Chaos, SimMachine, SimPager};
+use crate::sabotage::Sabotage;
+use crate::sched::Rng;
+use crate::store::{SimStore, Trouble, Worker};
+use outswap_core::machine::Prot;
+use outswap_core::orders;
+use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::store::Page;
+use outswap_core::table::Reserve;
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::{readahead, reclaim};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
+
+/// Memory for the pager's tables.
+#[derive(Default)]
+pub struct Arena(Mutex<Vec<(usize, Layout)>>);
+
+impl Reserve for Arena {
+    fn reserve(&self, bytes: usize) -> *mut u8 {
+        let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("sizes are small");
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        self.0.lock().expect("no panic while held").push((base as usize, layout));
+        base
+    }
+}
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for (base, layout) in self.0.get_mut().expect("no panic while held").drain(..) {
+            // SAFETY: allocated above with this layout; the pager is gone.
+            unsafe { dealloc(base as *mut u8, layout) };
+        }
+    }
+}
+
+pub(crate) const NOBODY: u8 = 255;
+/// Owner of pages over which the kernel manages something else.
+pub(crate) const FOREIGN: u8 = 254;
+
+/// What the program believes: who may use which page, and what it holds.
+pub(crate) struct Model {
+    pub(crate) owner: Vec<AtomicU8>,
+    pub(crate) prot: Vec<AtomicU8>,
+    pub(crate) locked: Vec<AtomicBool>,
+    /// `None` is a page of zeros.
+    pub(crate) content: Vec<Mutex<Option<Box<Page>>>>,
+    pub(crate) programs_left: AtomicUsize,
+    /// System calls under way.
+    pub(crate) calls: AtomicUsize,
+}
+
+/// One simulated process.
+pub(crate) struct World {
+    // Declared first: dropped before the memory it lies in.
+    pub(crate) pager: Box<SimPager>,
+    #[expect(dead_code, reason = "owns the tables' memory")]
+    pub(crate) arena: Arena,
+    pub(crate) model: Model,
+    pub(crate) config: Config,
+    pub(crate) setup: Setup,
+    /// Whether to tell what the threads do (`OUTSWAP_SIM_TRACE`).
+    pub(crate) told: bool,
+}
+
+/// What a seed decides before anything runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) threads: usize,
+    pub(crate) reclaimer: bool,
+    pub(crate) ops: usize,
+    pub(crate) pages: usize,
+    pub(crate) mapped: usize,
+    pub(crate) max_limit: usize,
+    pub(crate) grain: usize,
+    pub(crate) trouble: Trouble,
+    pub(crate) chaos: Chaos,
+    pub(crate) no_memory: bool,
+    /// Nothing goes wrong, and there are slots and batches for everybody.
+    pub(crate) calm: bool,
+    /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
+    pub(crate) dense: bool,
+}
+
+/// How to run a seed.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Threads run at once, not in a schedule.
+    pub parallel: bool,
+    /// What is wrong with machine or store.
+    pub sabotage: Sabotage,
+    /// Programs may fork.
+    pub forks: bool,
+}
+impl Options {
+    /// As most tests run.
+    pub const USUAL: Options = Options { parallel: false, sabotage: Sabotage::None, forks: true };
+}
+
+/// What a run did, to see that the seeds reach what they are meant to reach.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Outcome {
+    /// Programs.
+    pub seeds: u64,
+    /// A sum over all that was scheduled.
+    pub trace: u64,
+    /// Steps of the schedule.
+    pub steps: u64,
+    /// What the pagers counted.
+    pub events: [u64; outswap_core::machine::EVENTS],
+    /// Forks.
+    pub forks: u64,
+}
+
+impl Outcome {
+    /// Adds another sum.
+    pub fn add(&mut self, other: &Outcome) {
+        self.seeds += other.seeds;
+        self.steps += other.steps;
+        self.forks += other.forks;
+        self.events.iter_mut().zip(other.events).for_each(|(sum, n)| *sum += n);
+    }
+    /// What [`Outcome::parse`] reads.
+    pub fn line(&self) -> String {
+        let numbers = [self.seeds, self.steps, self.forks].into_iter().chain(self.events);
+        numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
+    }
+    /// Reads what [`Outcome::line`] wrote.
+    pub fn parse(line: &str) -> Outcome {
+        let mut numbers = line.split(' ').map(|n| n.parse().expect("written by `line`"));
+        let mut next = || numbers.next().expect("written by `line`");
+        let (seeds, steps, forks) = (next(), next(), next());
+        let mut events = [0; outswap_core::machine::EVENTS];
+        events.iter_mut().for_each(|e| *e = next());
+        Outcome { trace: 0, seeds, steps, forks, events }
+    }
+}
+
+impl World {
+    pub(crate) fn new(rng: &mut Rng, options: Options) -> World {
+        let blocks = rng.range(3, 14);
+        let pages = blocks * BLOCK_PAGES;
+        let batches = rng.pick(&[1, 2, 3, 4, 6, 8]);
+        let slots = rng.pick(&[512, 1024, 2048, 2048]);
+        let troubled = rng.once_in(2);
+        let broken = rng.once_in(4);
+        let no_memory = rng.once_in(8);
+        let chaotic = rng.once_in(2);
+        let setup = Setup {
+            threads: rng.range(1, 4),
+            reclaimer: rng.once_in(2),
+            ops: rng.range(30, 160),
+            pages,
+            mapped: rng.range(pages / 4, pages * 3 / 4),
+            max_limit: rng.range(8, 200.min(pages / 2)),
+            grain: rng.pick(&[1, 1, 16]),
+            trouble: Trouble {
+                full_in: if troubled { rng.pick(&[0, 5, 20, 100]) } else { 0 },
+                burst: rng.pick(&[0, 3, 40]),
+                io_in: if broken { rng.pick(&[3, 20]) } else { 0 },
+                dead_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
+                corrupt_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
+                capacity: if troubled && rng.once_in(2) { rng.range(4, pages / 2) } else { 0 },
+            },
+            chaos: Chaos {
+                take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },
+                put_again_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
+                no_memory_in: if no_memory { 20 } else { 0 },
+                transfer_refused_in: if chaotic { 5 } else { 0 },
+                protect_refused_in: if chaotic { 10 } else { 0 },
+                release_refused_in: if chaotic { rng.pick(&[0, 2, 20]) } else { 0 },
+                drop_kept_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
+                border_in: if chaotic { rng.pick(&[0, 7, 40]) } else { 0 },
+            },
+            no_memory,
+            calm: slots >= pages * 2 && batches >= 6 && !troubled && !broken && !chaotic && !no_memory,
+            dense: rng.once_in(3),
+        };
+        let config = Config {
+            pages: pages as u32,
+            slots,
+            batches,
+            pins: rng.pick(&[1, 2, 8]),
+            mappings: rng.pick(&[24, 200]),
+            seed: rng.draw(),
+            orders: if rng.once_in(4) { orders::Any::Small } else { orders::Any::AsItCame },
+            readahead: readahead::Kind::Streams,
+            reclaim: reclaim::Kind::Fifo,
+        };
+        let machine = SimMachine::new(rng.draw(), pages, batches, setup.grain, setup.chaos, options.sabotage);
+        let store = SimStore::new(rng.draw(), slots, setup.trouble, options.sabotage);
+        let arena = Arena::default();
+        let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
+        pager.machine.attach(&pager);
+        pager.set_limit_pages(rng.range(8, setup.max_limit) as u64);
+        pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
+        let model = Model {
+            owner: (0..pages).map(|_| AtomicU8::new(NOBODY)).collect(),
+            prot: (0..pages).map(|_| AtomicU8::new(0)).collect(),
+            locked: (0..pages).map(|_| AtomicBool::new(false)).collect(),
+            content: (0..pages).map(|_| Mutex::new(None)).collect(),
+            programs_left: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+        };
+        // Threads own runs of pages, so that they share blocks and folios, but no page.
+        while !pager.map(PageNo(0), setup.mapped as u32, Prot::READ_WRITE, false) {}
+        let mut page = 0;
+        while page < setup.mapped {
+            let owner = rng.below(setup.threads) as u8;
+            let run =
+                if setup.dense { rng.pick(&[16, 48, 64, 128]) } else { rng.pick(&[1, 1, 2, 3, 5, 8, 16, 24, 40]) };
+            for _ in 0..run {
+                if page < setup.mapped {
+                    model.owner[page].store(owner, Relaxed);
+                    model.prot[page].store(3, Relaxed);
+                    page += 1;
+                }
+            }
+        }
+        World { pager, arena, model, config, setup, told: std::env::var_os("OUTSWAP_SIM_TRACE").is_some() }
+    }
+}
+
+/// A context for one thread.
+pub fn context() -> Box<Context<Worker>> {
+    Box::new(Context::new(Worker::default()))
+}
