@@ -90,10 +90,20 @@ pub fn start(environment: *const *const c_char) {
 }
 
 /// Sets the process up unless that was done. Returns the runtime if the process is managed.
+///
+/// Every memory call passes here, on the program's own stack, of which there may be little: none of it is used once the process
+/// is set up.
+#[inline]
 pub fn ensure() -> Option<&'static Live> {
     if let Some(live) = live::try_live() {
         return Some(live);
     }
+    set_up_once()
+}
+
+#[cold]
+#[inline(never)]
+fn set_up_once() -> Option<&'static Live> {
     let environment = environment()?;
     if begin_setup() {
         setup_or_tell(environment);

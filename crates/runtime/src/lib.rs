@@ -13,6 +13,7 @@ mod limits;
 mod errno;
 pub mod layout;
 mod calls;
+mod pointers;
 
 // What the kernel and the C library know of this process.
 mod clock;

@@ -103,6 +103,8 @@ mod tests {
         wipes.forget(PageNo(145), 56);
         assert_eq!(list(&wipes), [(105, 15, false), (130, 15, false), (201, 9, true)]);
         assert_eq!(wipes.pages(), 30, "what a child does not have at all is not held");
+        wipes.forget(PageNo(106), 13);
+        assert_eq!(list(&wipes), [(105, 1, false), (119, 1, false), (130, 15, false), (201, 9, true)]);
         wipes.forget(PageNo(0), 1000);
         assert_eq!(list(&wipes), []);
     }

@@ -1,8 +1,8 @@
 //! The range filter: pointers into managed memory.
 use super::program::*;
-use crate::calls::{self, Pointers};
 use crate::gate;
 use crate::limits::CALL_NUMBERS;
+use crate::pointers::{self, Pointers};
 
 /// Builds it. Calls from the gate's code pass.
 pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
@@ -23,10 +23,10 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
         checks[set as usize] = Some(at);
         at
     }
-    let others = check(&mut p, &mut checks, calls::ALL_ARGS, managed);
+    let others = check(&mut p, &mut checks, pointers::ALL_ARGS, managed);
     let mut targets = [others; CALL_NUMBERS];
     for (nr, target) in targets.iter_mut().enumerate() {
-        *target = match calls::pointers(nr) {
+        *target = match pointers::pointers(nr) {
             None => others,
             Some(Pointers::Always(set)) => check(&mut p, &mut checks, set, managed),
             Some(Pointers::ByValue { arg, bits, from }) => {
@@ -89,9 +89,9 @@ mod tests {
     fn range_filter_traps_pointers_of_every_call_and_nothing_else() {
         let p = range();
         for nr in (0..CALL_NUMBERS + 64).chain([1000, 0x4000_0000, 0x4000_0001, u32::MAX as usize]) {
-            let expected = match calls::pointers(nr) {
+            let expected = match pointers::pointers(nr) {
                 Some(Pointers::Always(set)) => set,
-                None => calls::ALL_ARGS,
+                None => pointers::ALL_ARGS,
                 Some(Pointers::Refused) => {
                     let managed = [ARENA as u64; 6];
                     assert_eq!(run(&p, nr, ELSEWHERE, managed), ERRNO | 38);
@@ -126,9 +126,9 @@ mod tests {
                 3 => 0x5400 + random() % 0x80,
                 _ => ARENA as u64 + random() % ARENA_MAX_BYTES as u64,
             });
-            let set = calls::pointers_of(nr, &args.map(|a| a as usize));
+            let set = pointers::pointers_of(nr, &args.map(|a| a as usize));
             let managed = (0..6).any(|i| set & 1 << i != 0 && crate::layout::in_arena(args[i] as usize));
-            let expected = match calls::pointers(nr) {
+            let expected = match pointers::pointers(nr) {
                 Some(Pointers::Refused) => ERRNO | 38,
                 _ if managed => TRAP,
                 _ => ALLOW,
@@ -182,8 +182,8 @@ mod tests {
                 (11, args(&[0, 3, 4])),
                 (12, args(&[0, 4])),
                 (13, args(&[0, 3])),
-                (14, calls::ALL_ARGS & !args(&[1])),
-                (0x40, calls::ALL_ARGS & !args(&[1])),
+                (14, pointers::ALL_ARGS & !args(&[1])),
+                (0x40, pointers::ALL_ARGS & !args(&[1])),
             ] {
                 assert_eq!(with(nr::FUTEX, 1, op | flags), expected, "futex {op} {flags:x}");
             }

@@ -1,13 +1,14 @@
 //! What the arguments of a call point to, by the table of calls.
 use super::call::CallPins;
 use crate::arena::page_of;
-use crate::calls::{self, Arg, Call};
+use crate::calls::{Arg, Call};
 use crate::contexts::Cx;
 use crate::layout::*;
 use crate::limits::{
     CONTROL_MAX_BYTES, DEFAULT_BYTES, ELEMENTS_MAX, FD_SET_MAX_WORDS, IOV_MAX, NAME_MAX_BYTES, SIZED_MAX_BYTES,
     STRING_MAX_BYTES,
 };
+use crate::pointers;
 use crate::usermem::{Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
 use outswap_core::fault::Fault;
 use outswap_core::units::PAGE_BYTES;
@@ -92,7 +93,7 @@ impl CallPins<'_> {
             }
             return Ok(());
         };
-        let pointers = calls::pointers_of(call.nr, args);
+        let pointers = pointers::pointers_of(call.nr, args);
         for (i, spec) in call.args.iter().enumerate().filter(|(i, _)| pointers & 1 << i != 0) {
             let at = args[i];
             match *spec {

@@ -1,0 +1,343 @@
+//! Which arguments of a system call are pointers: what stands in the other argument registers is left over from earlier and may
+//! look like an address of anything.
+use crate::calls::{Arg, CALLS, ROWS};
+use crate::limits::CALL_NUMBERS;
+use outswap_sys::nr;
+
+/// Which arguments of a call are pointers. A set of arguments is a number: bit `i` stands for argument `i`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pointers {
+    /// The same ones in every call.
+    Always(u8),
+    /// Those that the value of an argument decides.
+    ByValue {
+        /// The argument that decides.
+        arg: u8,
+        /// The bits of its lower half that do.
+        bits: u32,
+        /// From which value on which arguments are pointers, ascending, the first from 0 on.
+        from: &'static [(u32, u8)],
+    },
+    /// Some in every call, and others that flags in an argument ask for.
+    ByFlags {
+        /// The arguments that are pointers in any case.
+        always: u8,
+        /// The argument with the flags.
+        arg: u8,
+        /// Flags, any of which makes these arguments pointers.
+        flags: &'static [(u32, u8)],
+    },
+    /// The call is refused: it takes pointers that nobody could follow.
+    Refused,
+}
+
+/// All six arguments: what is assumed of a call that is not known.
+pub const ALL_ARGS: u8 = 0b11_1111;
+
+const fn args<const N: usize>(list: [u8; N]) -> u8 {
+    let (mut set, mut i) = (0, 0);
+    while i < N {
+        set |= 1 << list[i];
+        i += 1;
+    }
+    set
+}
+
+const NONE: u8 = 0;
+
+/// Calls whose operation, command or flags decide what is a pointer. Values that are not listed are taken to be what the
+/// value before them is, and those beyond the last that is known to use everything that it might.
+#[rustfmt::skip]
+const DEPENDENT: &[(usize, Pointers)] = &[
+    // FUTEX_CMD_MASK: without the private and the clock flag.
+    (nr::FUTEX, Pointers::ByValue { arg: 1, bits: !0x180, from: &[
+        (0, args([0, 3])),                                           // WAIT
+        (1, args([0])),                                              // WAKE, FD
+        (3, args([0, 4])),                                           // REQUEUE, CMP_REQUEUE, WAKE_OP
+        (6, args([0, 3])),                                           // LOCK_PI
+        (7, args([0])),                                              // UNLOCK_PI, TRYLOCK_PI
+        (9, args([0, 3])),                                           // WAIT_BITSET
+        (10, args([0])),                                             // WAKE_BITSET
+        (11, args([0, 3, 4])),                                       // WAIT_REQUEUE_PI
+        (12, args([0, 4])),                                          // CMP_REQUEUE_PI
+        (13, args([0, 3])),                                          // LOCK_PI2
+        (14, ALL_ARGS),
+    ] }),
+    (nr::FCNTL, Pointers::ByValue { arg: 1, bits: !0, from: &[
+        (0, NONE),
+        (5, args([2])),                                              // GETLK, SETLK, SETLKW
+        (8, NONE),                                                   // SETOWN to GETSIG
+        (12, args([2])),                                             // GETOWN_EX, SETOWN_EX, GETOWNER_UIDS, OFD_*
+        (1024, NONE),                                                // SETLEASE to GET_SEALS
+        (1035, args([2])),                                           // *_RW_HINT, *DELEG
+    ] }),
+    (nr::IOCTL, Pointers::ByValue { arg: 1, bits: !0, from: &[
+        (0, args([2])),
+        (0x5409, NONE),                                              // TCSBRK, TCXONC, TCFLSH, TIOC[EN]XCL, TIOCSCTTY
+        (0x540f, args([2])),
+        (0x5422, NONE),                                              // TIOCNOTTY
+        (0x5423, args([2])),
+        (0x5450, NONE),                                              // FIONCLEX, FIOCLEX
+        (0x5452, args([2])),
+    ] }),
+    (nr::PRCTL, Pointers::ByValue { arg: 0, bits: !0, from: &[
+        (0, NONE),                                                   // SET_PDEATHSIG
+        (2, args([1])),                                              // GET_PDEATHSIG
+        (3, NONE),
+        (5, args([1])),                                              // GET_UNALIGN
+        (6, NONE),
+        (9, args([1])),                                              // GET_FPEMU
+        (10, NONE),
+        (11, args([1])),                                             // GET_FPEXC
+        (12, NONE),
+        (15, args([1])),                                             // SET_NAME, GET_NAME
+        (17, NONE),
+        (19, args([1])),                                             // GET_ENDIAN
+        (20, NONE),
+        (22, args([2])),                                             // SET_SECCOMP
+        (23, NONE),
+        (25, args([1])),                                             // GET_TSC
+        (26, NONE),
+        (35, args([2])),                                             // SET_MM
+        (36, NONE),
+        (37, args([1])),                                             // GET_CHILD_SUBREAPER
+        (38, NONE),
+        (40, args([1])),                                             // GET_TID_ADDRESS
+        (41, NONE),
+        // The newer ones want 0 in what they do not use.
+        (48, args([1, 2, 3, 4])),
+    ] }),
+    (nr::PTRACE, Pointers::ByValue { arg: 0, bits: !0, from: &[
+        (0, NONE),                                                   // TRACEME
+        (1, args([3])),                                              // PEEK*: the address is the other process's
+        (4, NONE),                                                   // POKE*, CONT, KILL, SINGLESTEP
+        (12, args([3])),                                             // *REGS
+        (16, NONE),                                                  // ATTACH, DETACH
+        (18, args([2, 3])),
+        (24, NONE),                                                  // SYSCALL
+        (25, args([2, 3])),                                          // *_THREAD_AREA, ARCH_PRCTL
+        (31, NONE),                                                  // SYSEMU*, SINGLEBLOCK, SETOPTIONS
+        (0x4201, args([3])),                                         // GETEVENTMSG, *SIGINFO, *REGSET
+        (0x4206, NONE),                                              // SEIZE, INTERRUPT, LISTEN
+        (0x4209, args([2, 3])),
+    ] }),
+    (nr::SEMCTL, Pointers::ByValue { arg: 2, bits: !0x100, from: &[  // without IPC_64
+        (0, NONE),                                                   // IPC_RMID
+        (1, args([3])),                                              // IPC_SET, IPC_STAT, IPC_INFO
+        (11, NONE),                                                  // GETPID, GETVAL
+        (13, args([3])),                                             // GETALL
+        (14, NONE),                                                  // GETNCNT, GETZCNT, SETVAL
+        (17, args([3])),
+    ] }),
+    (nr::KEYCTL, Pointers::ByValue { arg: 0, bits: !0, from: &[
+        (0, NONE),                                                   // GET_KEYRING_ID
+        (1, args([1])),                                              // JOIN_SESSION_KEYRING
+        (2, args([2])),                                              // UPDATE
+        (3, NONE),
+        (6, args([2])),                                              // DESCRIBE
+        (7, NONE),
+        (10, args([2, 3])),                                          // SEARCH, READ, INSTANTIATE
+        (13, NONE),
+        (17, args([2])),                                             // GET_SECURITY
+        (18, NONE),
+        (20, args([2])),                                             // INSTANTIATE_IOV
+        (21, NONE),
+        (23, args([1, 2, 3, 4])),
+    ] }),
+    (nr::SYSFS, Pointers::ByValue { arg: 0, bits: !0, from: &[
+        (0, args([1])),
+        (2, args([2])),
+        (3, NONE),
+    ] }),
+    (nr::CLONE, Pointers::ByFlags { always: args([1]), arg: 0, flags: &[
+        (0x10_1000, args([2])),                                      // PARENT_SETTID, PIDFD
+        (0x120_0000, args([3])),                                     // CHILD_SETTID, CHILD_CLEARTID
+        (0x8_0000, args([4])),                                       // SETTLS
+    ] }),
+    (nr::MREMAP, Pointers::ByFlags { always: args([0]), arg: 3, flags: &[
+        (0x6, args([4])),                                            // FIXED, DONTUNMAP
+    ] }),
+    // clone3 hides its stack in a structure; io_uring and Linux AIO keep pointers after the call. Every program has another way.
+    (nr::CLONE3, Pointers::Refused),
+    (nr::IO_URING_SETUP, Pointers::Refused),
+    (nr::IO_URING_ENTER, Pointers::Refused),
+    (nr::IO_URING_REGISTER, Pointers::Refused),
+    (nr::IO_SETUP, Pointers::Refused),
+];
+
+/// All other calls, by which of their arguments are pointers, or addresses of memory that the call changes.
+#[rustfmt::skip]
+const OTHERS: &[(u8, &[usize])] = &[
+    (NONE, &[
+        // A trapped return from a signal handler would find another stack, and the exits never return to free what was held
+        // for them; the kernel's own probes are calls in the middle of other code.
+        nr::RT_SIGRETURN, nr::EXIT, nr::EXIT_GROUP, nr::RESTART_SYSCALL, nr::URETPROBE, nr::UPROBE,
+        nr::FORK, nr::VFORK, nr::UNSHARE, nr::SETNS, nr::PERSONALITY,
+        nr::CLOSE, nr::CLOSE_RANGE, nr::DUP, nr::DUP2, nr::DUP3, nr::LSEEK, nr::FLOCK, nr::FSYNC, nr::FDATASYNC, nr::SYNC,
+        nr::SYNCFS, nr::SYNC_FILE_RANGE, nr::FTRUNCATE, nr::FALLOCATE, nr::FADVISE64, nr::READAHEAD, nr::FCHDIR, nr::FCHMOD,
+        nr::FCHOWN, nr::UMASK, nr::TEE, nr::VHANGUP,
+        nr::SOCKET, nr::LISTEN, nr::SHUTDOWN,
+        nr::EPOLL_CREATE, nr::EPOLL_CREATE1, nr::EVENTFD, nr::EVENTFD2, nr::TIMERFD_CREATE, nr::INOTIFY_INIT,
+        nr::INOTIFY_INIT1, nr::INOTIFY_RM_WATCH, nr::FANOTIFY_INIT, nr::USERFAULTFD, nr::MEMFD_SECRET, nr::PIDFD_OPEN,
+        nr::PIDFD_GETFD, nr::FSMOUNT, nr::LANDLOCK_RESTRICT_SELF,
+        nr::KILL, nr::TKILL, nr::TGKILL, nr::PAUSE, nr::ALARM, nr::SCHED_YIELD, nr::MEMBARRIER, nr::PROCESS_MRELEASE,
+        nr::GETPID, nr::GETTID, nr::GETPPID, nr::GETPGRP, nr::GETPGID, nr::SETPGID, nr::GETSID, nr::SETSID,
+        nr::GETUID, nr::GETEUID, nr::GETGID, nr::GETEGID, nr::SETUID, nr::SETGID, nr::SETREUID, nr::SETREGID, nr::SETRESUID,
+        nr::SETRESGID, nr::SETFSUID, nr::SETFSGID,
+        nr::GETPRIORITY, nr::SETPRIORITY, nr::SCHED_GETSCHEDULER, nr::SCHED_GET_PRIORITY_MAX, nr::SCHED_GET_PRIORITY_MIN,
+        nr::IOPRIO_GET, nr::IOPRIO_SET, nr::IOPL, nr::IOPERM,
+        nr::SHMGET, nr::SEMGET, nr::MSGGET, nr::TIMER_DELETE, nr::TIMER_GETOVERRUN, nr::IO_DESTROY,
+        nr::MLOCKALL, nr::MUNLOCKALL, nr::PKEY_ALLOC, nr::PKEY_FREE,
+        // These have numbers only: the kernel answers ENOSYS whatever they are given.
+        nr::USELIB, nr::_SYSCTL, nr::CREATE_MODULE, nr::GET_KERNEL_SYMS, nr::QUERY_MODULE, nr::NFSSERVCTL, nr::GETPMSG,
+        nr::PUTPMSG, nr::AFS_SYSCALL, nr::TUXCALL, nr::SECURITY, nr::LOOKUP_DCOOKIE, nr::EPOLL_CTL_OLD, nr::EPOLL_WAIT_OLD,
+        nr::VSERVER,
+    ]),
+    (args([0]), &[
+        nr::MMAP, nr::MUNMAP, nr::MPROTECT, nr::PKEY_MPROTECT, nr::MADVISE, nr::BRK, nr::MLOCK, nr::MUNLOCK, nr::MLOCK2,
+        nr::MSYNC, nr::MSEAL, nr::REMAP_FILE_PAGES, nr::SHMDT, nr::MAP_SHADOW_STACK, nr::SET_MEMPOLICY_HOME_NODE,
+        nr::FUTEX_WAKE, nr::FUTEX_REQUEUE, nr::SET_THREAD_AREA, nr::GET_THREAD_AREA,
+        nr::ACCT, nr::SWAPON, nr::SWAPOFF, nr::DELETE_MODULE, nr::FSOPEN, nr::LANDLOCK_CREATE_RULESET,
+    ]),
+    (args([1]), &[
+        nr::SHMAT, nr::PROCESS_MADVISE, nr::USTAT, nr::MODIFY_LDT, nr::ARCH_PRCTL, nr::BPF, nr::FINIT_MODULE, nr::FCHMODAT2,
+        nr::OPEN_TREE, nr::FSPICK, nr::LSM_SET_SELF_ATTR,
+    ]),
+    (args([2]), &[nr::SECCOMP, nr::IO_SUBMIT, nr::KEXEC_LOAD, nr::PIDFD_SEND_SIGNAL, nr::LANDLOCK_ADD_RULE]),
+    (args([3]), &[nr::REBOOT, nr::QUOTACTL_FD, nr::KEXEC_FILE_LOAD]),
+    (args([4]), &[nr::KCMP]),
+    (args([0, 1]), &[nr::SIGALTSTACK, nr::PIVOT_ROOT, nr::STATMOUNT, nr::LISTMOUNT, nr::LSM_LIST_MODULES, nr::LISTNS]),
+    (args([0, 2]), &[nr::MINCORE, nr::INIT_MODULE]),
+    (args([0, 3]), &[nr::FUTEX_WAITV]),
+    (args([0, 4]), &[nr::FUTEX_WAIT]),
+    (args([1, 2]), &[
+        nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::IO_CANCEL, nr::LSM_GET_SELF_ATTR, nr::CACHESTAT, nr::FILE_GETATTR,
+        nr::FILE_SETATTR,
+    ]),
+    (args([1, 3]), &[
+        nr::QUOTACTL, nr::MOVE_MOUNT, nr::MOUNT_SETATTR, nr::LISTXATTRAT, nr::REMOVEXATTRAT, nr::OPEN_TREE_ATTR,
+    ]),
+    (args([2, 3]), &[nr::MIGRATE_PAGES, nr::FSCONFIG]),
+    (args([3, 4]), &[nr::IO_GETEVENTS]),
+    (args([0, 1, 2]), &[nr::ADD_KEY, nr::REQUEST_KEY]),
+    (args([1, 3, 4]), &[nr::SETXATTRAT, nr::GETXATTRAT]),
+    (args([2, 3, 4]), &[nr::MOVE_PAGES]),
+    (args([3, 4, 5]), &[nr::IO_PGETEVENTS]),
+];
+
+/// In [`POINTERS`]: row so much less of [`DEPENDENT`].
+const IS_DEPENDENT: u8 = 0x40;
+
+/// In [`POINTERS`]: a call that is in no table.
+const UNKNOWN: u8 = u8::MAX;
+
+/// For each call its set of pointers, or its row of [`DEPENDENT`].
+static POINTERS: [u8; CALL_NUMBERS] = {
+    assert!(DEPENDENT.len() < (UNKNOWN - IS_DEPENDENT) as usize);
+    let mut table = [UNKNOWN; CALL_NUMBERS];
+    let mut i = 0;
+    while i < OTHERS.len() {
+        let (set, numbers) = OTHERS[i];
+        let mut k = 0;
+        while k < numbers.len() {
+            assert!(table[numbers[k]] == UNKNOWN && ROWS[numbers[k]] == u8::MAX, "one place a call");
+            table[numbers[k]] = set;
+            k += 1;
+        }
+        i += 1;
+    }
+    i = 0;
+    while i < CALLS.len() {
+        let (mut set, mut k) = (0, 0);
+        while k < CALLS[i].args.len() {
+            set |= (!matches!(CALLS[i].args[k], Arg::No) as u8) << k;
+            k += 1;
+        }
+        table[CALLS[i].nr] = set;
+        i += 1;
+    }
+    i = 0;
+    while i < DEPENDENT.len() {
+        table[DEPENDENT[i].0] = IS_DEPENDENT + i as u8;
+        i += 1;
+    }
+    table
+};
+
+/// Which arguments of a call are pointers; `None` if the call is not known.
+pub fn pointers(nr: usize) -> Option<Pointers> {
+    match *POINTERS.get(nr)? {
+        UNKNOWN => None,
+        set if set < IS_DEPENDENT => Some(Pointers::Always(set)),
+        row => Some(DEPENDENT[(row - IS_DEPENDENT) as usize].1),
+    }
+}
+
+/// The arguments of this very call that are pointers, as a set.
+pub fn pointers_of(nr: usize, args: &[usize; 6]) -> u8 {
+    match pointers(nr) {
+        None => ALL_ARGS,
+        Some(Pointers::Refused) => NONE,
+        Some(Pointers::Always(set)) => set,
+        Some(Pointers::ByValue { arg, bits, from }) => {
+            let value = args[arg as usize] as u32 & bits;
+            from.iter().rev().find(|f| f.0 <= value).map_or(NONE, |f| f.1)
+        }
+        Some(Pointers::ByFlags { always, arg, flags }) => {
+            let given = args[arg as usize] as u32;
+            flags.iter().filter(|f| f.0 & given != 0).fold(always, |set, f| set | f.1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers that x86-64 has up to Linux 6.19. A kernel to come may add to them; such a call is not known.
+    fn is_call(nr: usize) -> bool {
+        (0..=336).contains(&nr) || (424..=470).contains(&nr)
+    }
+
+    #[test]
+    fn every_call_is_known() {
+        for nr in 0..CALL_NUMBERS + 100 {
+            assert_eq!(pointers(nr).is_some(), is_call(nr), "{nr} {}", nr::name(nr));
+            assert_eq!(nr::name(nr) != "unknown", is_call(nr), "{nr}");
+        }
+    }
+
+    #[test]
+    fn assisted_arguments_are_pointers() {
+        for call in CALLS {
+            let assisted = (0..call.args.len()).filter(|&i| call.args[i] != Arg::No).fold(0u8, |set, i| set | 1 << i);
+            let possible = match pointers(call.nr) {
+                Some(Pointers::Always(set)) => set,
+                Some(Pointers::ByValue { from, .. }) => from.iter().fold(0, |sets, f| sets | f.1),
+                Some(Pointers::ByFlags { always, flags, .. }) => flags.iter().fold(always, |sets, f| sets | f.1),
+                None | Some(Pointers::Refused) => 0,
+            };
+            assert_eq!(assisted & !possible, 0, "{}", nr::name(call.nr));
+        }
+    }
+
+    #[test]
+    fn deciding_values_ascend_from_0() {
+        for (nr, pointers) in DEPENDENT {
+            if let Pointers::ByValue { from, .. } = pointers {
+                assert!(from[0].0 == 0 && from.is_sorted_by(|a, b| a.0 < b.0), "{}", nr::name(*nr));
+            }
+        }
+    }
+
+    #[test]
+    fn pointers_of_a_call_follow_its_arguments() {
+        let of = |nr: usize, args: [usize; 6]| pointers_of(nr, &args);
+        assert_eq!(of(nr::READ, [0; 6]), 0b10);
+        assert_eq!(of(nr::FCNTL, [0, 3, 0, 0, 0, 0]), 0, "F_GETFL");
+        assert_eq!(of(nr::FCNTL, [0, 6, 0, 0, 0, 0]), 0b100, "F_SETLK");
+        assert_eq!(of(nr::CLONE, [0x10_0000, 0, 0, 0, 0, 0]), 0b110);
+        assert_eq!(of(nr::IO_SETUP, [0; 6]), 0);
+        assert_eq!(of(CALL_NUMBERS, [0; 6]), ALL_ARGS);
+    }
+}
