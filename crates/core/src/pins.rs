@@ -4,14 +4,14 @@
 //! the pins. With sequentially consistent stores and loads on both sides one of the two always sees the other:
 //! either the caller finds the page busy and waits, or reclaim finds the range and lets the page be.
 //!
-//! A call with more ranges than its slot holds links further records to it. The code that ends a call clears the slot's owner
+//! A call with more ranges than its pin holds links further records to it. The code that ends a call clears the pin's owner
 //! word and nothing else, perhaps long after; its records are free from that instant, because each names the acquisition that
-//! it belongs to: the slot, and the slot's serial number then.
+//! it belongs to: the pin, and the pin's serial number then.
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence};
 use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{BLOCK_PAGES, BlockNo, PageNo};
 
-/// Ranges that one slot, and one record linked to it, can publish.
+/// Ranges that one pin, and one record linked to it, can publish.
 pub const RANGES: usize = if cfg!(loom) { 2 } else { 14 };
 
 /// The ranges of one call in progress.
@@ -19,7 +19,7 @@ pub const RANGES: usize = if cfg!(loom) { 2 } else { 14 };
 pub struct Pin {
     /// 0: free. Otherwise the thread that uses it. Cleared by the code that ends the call.
     pub owner: AtomicU32,
-    /// How often the slot was taken.
+    /// How often the pin was taken.
     serial: AtomicU32,
     /// The record linked last, plus 1; 0 for none. Used by the owner only.
     last: AtomicU32,
@@ -44,11 +44,11 @@ unsafe impl Zeroed for More {}
 #[repr(C)]
 struct Ranges([AtomicU64; RANGES]);
 
-/// All pin slots, and as many records that can be linked to them.
+/// All pins, and as many records that can be linked to them.
 pub struct Pins {
-    slots: Table<Pin>,
+    pins: Table<Pin>,
     more: Table<More>,
-    /// No slot at or above this was ever used.
+    /// No pin at or above this was ever used.
     high_water: AtomicUsize,
     /// How often a record was taken (upper half); no record at or above the lower half is in use.
     more_high: AtomicU64,
@@ -120,24 +120,24 @@ impl Ranges {
 }
 
 impl Pins {
-    /// Reserves `len` slots.
+    /// Reserves `len` pins.
     pub fn new(from: &impl Reserve, len: usize) -> Option<Pins> {
         Some(Pins {
-            slots: Table::new(from, len)?,
+            pins: Table::new(from, len)?,
             more: Table::new(from, len)?,
             high_water: AtomicUsize::new(0),
             more_high: AtomicU64::new(0),
         })
     }
 
-    /// Takes a free slot for `owner` (not 0); `None` when all are in use.
+    /// Takes a free pin for `owner` (not 0); `None` when all are in use.
     pub fn acquire(&self, owner: u32) -> Option<usize> {
-        for (i, slot) in self.slots.iter().enumerate() {
-            if slot.owner.load(Relaxed) == 0 && slot.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
+        for (i, pin) in self.pins.iter().enumerate() {
+            if pin.owner.load(Relaxed) == 0 && pin.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
                 // Before this, records of the acquisition before look as if they were in use again, which harms nobody.
-                slot.serial.fetch_add(1, SeqCst);
-                slot.last.store(0, Relaxed);
-                slot.ranges.clear();
+                pin.serial.fetch_add(1, SeqCst);
+                pin.last.store(0, Relaxed);
+                pin.ranges.clear();
                 self.high_water.fetch_max(i + 1, SeqCst);
                 return Some(i);
             }
@@ -145,25 +145,25 @@ impl Pins {
         None
     }
 
-    /// Publishes one more range of a slot. Where no record can be linked, the range joins the nearest one of the slot, which
+    /// Publishes one more range of a pin. Where no record can be linked, the range joins the nearest one of the pin, which
     /// then also covers what lies between.
-    pub fn publish(&self, slot: usize, first: PageNo, count: u32) {
+    pub fn publish(&self, pin: usize, first: PageNo, count: u32) {
         let (first, end) = (first.0 as u64, first.0 as u64 + count as u64);
-        let pin = &self.slots[slot];
-        let last = || self.more.get((pin.last.load(Relaxed) as usize).wrapping_sub(1));
-        let added = pin.ranges.add(first, end)
+        let it = &self.pins[pin];
+        let last = || self.more.get((it.last.load(Relaxed) as usize).wrapping_sub(1));
+        let added = it.ranges.add(first, end)
             || last().is_some_and(|more| more.ranges.add(first, end))
-            || self.link(slot) && last().is_some_and(|more| more.ranges.add(first, end));
+            || self.link(pin) && last().is_some_and(|more| more.ranges.add(first, end));
         if !added {
-            pin.ranges.join(first, end);
+            it.ranges.join(first, end);
         }
         fence(SeqCst);
     }
 
-    /// Links a free record to a slot.
-    fn link(&self, slot: usize) -> bool {
-        let pin = &self.slots[slot];
-        let mine = (slot as u64 + 1) << 32 | pin.serial.load(Relaxed) as u64;
+    /// Links a free record to a pin.
+    fn link(&self, pin: usize) -> bool {
+        let it = &self.pins[pin];
+        let mine = (pin as u64 + 1) << 32 | it.serial.load(Relaxed) as u64;
         for (i, more) in self.more.iter().enumerate() {
             let seen = more.link.load(SeqCst);
             // What is over stays over: the link is as it was seen only as long as nobody took the record.
@@ -179,7 +179,7 @@ impl Pins {
                     Err(now) => high = now,
                 }
             }
-            pin.last.store(i as u32 + 1, Relaxed);
+            it.last.store(i as u32 + 1, Relaxed);
             return true;
         }
         false
@@ -187,33 +187,33 @@ impl Pins {
 
     /// Whether the acquisition that a link names is not over.
     fn is_live(&self, link: u64) -> bool {
-        let Some(pin) = self.slots.get((link >> 32).wrapping_sub(1) as usize) else { return false };
-        pin.owner.load(SeqCst) != 0 && pin.serial.load(SeqCst) == link as u32
+        let Some(it) = self.pins.get((link >> 32).wrapping_sub(1) as usize) else { return false };
+        it.owner.load(SeqCst) != 0 && it.serial.load(SeqCst) == link as u32
     }
 
-    /// Frees a slot.
-    pub fn release(&self, slot: usize) {
-        self.slots[slot].owner.store(0, Release);
+    /// Frees a pin.
+    pub fn release(&self, pin: usize) {
+        self.pins[pin].owner.store(0, Release);
     }
 
-    /// Address of a slot's owner word, for code that clears it without calling.
-    pub fn owner_word(&self, slot: usize) -> &AtomicU32 {
-        &self.slots[slot].owner
+    /// Address of a pin's owner word, for code that clears it without calling.
+    pub fn owner_word(&self, pin: usize) -> &AtomicU32 {
+        &self.pins[pin].owner
     }
 
-    /// Owners of all slots in use, with their numbers.
+    /// Owners of all pins in use, with their numbers.
     pub fn in_use(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let high = self.high_water.load(SeqCst);
-        self.slots[..high].iter().enumerate().map(|(i, s)| (i, s.owner.load(SeqCst))).filter(|&(_, o)| o != 0)
+        self.pins[..high].iter().enumerate().map(|(i, s)| (i, s.owner.load(SeqCst))).filter(|&(_, o)| o != 0)
     }
 
     /// The pages of a block that some call is using, as a mask.
     pub fn mask(&self, block: BlockNo) -> u64 {
         let (start, end) = (block.first_page().0 as u64, block.first_page().0 as u64 + BLOCK_PAGES as u64);
         let mut mask = 0;
-        for slot in &self.slots[..self.high_water.load(SeqCst)] {
-            if slot.owner.load(SeqCst) != 0 {
-                mask |= slot.ranges.mask(start, end);
+        for pin in &self.pins[..self.high_water.load(SeqCst)] {
+            if pin.owner.load(SeqCst) != 0 {
+                mask |= pin.ranges.mask(start, end);
             }
         }
         let seen = self.more_high.load(SeqCst);
