@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release
 
-.PHONY: all build setup setup-demo demo test lint unit examples loom broken e2e e2e-full soak soak-e2e bench clean
+.PHONY: all build setup setup-demo demo test lint unit examples loom broken miri fuzz e2e e2e-full soak soak-e2e bench clean
 
 all: build
 
@@ -38,6 +38,16 @@ loom:
 # Each deliberate breakage must be noticed by the test that is named for it.
 broken:
 	scripts/broken.sh
+
+# The core's unit tests under an interpreter that knows undefined behaviour. Not part of CI, as is fuzzing: both need the
+# nightly compiler, which they install.
+miri:
+	rustup toolchain install nightly --profile minimal -c miri >/dev/null
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks" \
+		$(CARGO) +nightly miri test --locked --target-dir target/miri -p outswap-core --lib
+
+fuzz:
+	scripts/fuzz.sh
 
 e2e: build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e

@@ -82,6 +82,16 @@ impl Run {
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }
+        // Who runs the tests in the background, or with `nohup`, has them ignore some signals.
+        // SAFETY: only async-signal-safe calls between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in (1..32).filter(|s| ![libc::SIGKILL, libc::SIGSTOP].contains(s)) {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                Ok(())
+            });
+        }
         let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start {:?}: {e}", self.command));
         let pid = child.id() as i32;
         let stdout = reader(child.stdout.take());
