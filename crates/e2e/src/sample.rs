@@ -115,6 +115,12 @@ fn has_memory_of_its_own(pid: i32) -> bool {
     }
 }
 
+/// Whether a process has memory: none has that has ended.
+fn has_memory(pid: i32) -> bool {
+    let pages = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    pages.split(' ').next().is_some_and(|size| !matches!(size, "" | "0"))
+}
+
 /// The tree below a process. A process stays in it when its parent ends.
 pub struct Tree {
     root: i32,
@@ -183,6 +189,8 @@ impl Sampler {
                             parts.push(Part { pid, anon_bytes, read_ms: started.elapsed().as_millis() as u64 });
                         }
                     }
+                    // One that ended meanwhile may have left its memory to a child that shared it, which was counted since.
+                    parts.retain(|part| has_memory(part.pid));
                     if !parts.is_empty() {
                         peak.add(Sample::of(parts));
                     }
