@@ -241,26 +241,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if swapped && !fault.is_ahead() {
             self.machine.count(if pages > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
         }
-        let whole = pages == FOLIO_PAGES || !fault.is_ahead() && pages > 1;
+        let whole = if fault.is_ahead() { pages == FOLIO_PAGES } else { pages > 1 };
         let next = fault.target.page.folio().plus(FOLIO_PAGES);
-        let goes_on = swapped && whole && fault.plan.is_some_and(|plan| next < plan.ahead_end);
-        if !whole || !goes_on || next.index_in_block() == 0 {
-            if fault.is_ahead() && whole {
-                fault.target.page = next;
-            }
-            return Some(self.over(fault));
+        let is_planned = next.index_in_block() != 0 && fault.plan.is_some_and(|plan| next < plan.ahead_end);
+        let goes_on = swapped && whole && is_planned;
+        if whole && (goes_on || fault.is_ahead()) {
+            fault.target.page = next;
         }
-        fault.target.page = next;
-        fault.target.range = (next, FOLIO_PAGES);
-        None
+        if goes_on { None } else { Some(self.over(fault)) }
     }
 
     /// Ends a fault whose page is there.
     fn over(&self, fault: &Faulting) -> Progress {
         if let (Cause::Touch, Some(plan)) = (fault.cause, fault.plan) {
             let planned = fault.touched.plus(plan.pages);
-            self.readahead()
-                .answered(fault.touched, if fault.is_ahead() { fault.target.page.max(planned) } else { planned });
+            self.readahead().answered(fault.touched, fault.target.page.max(planned));
         }
         Progress::Done(Fault::Done)
     }
