@@ -54,6 +54,8 @@ stats! {
     FaultBypass = "fault_bypass",
     /// Faults that had to wait for another thread's work on the same page.
     FaultWaited = "fault_waited",
+    /// Nanoseconds that faults waited: for other threads, for the store, or for the kernel to be ready.
+    FaultWaitNs = "fault_wait_ns",
     /// Pages installed by first-touch faults (neighbours included).
     PagesFirstTouch = "pages_first_touch",
     /// Pages written to a compressed or plain RAM tier.

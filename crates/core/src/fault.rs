@@ -13,7 +13,7 @@ use crate::pager::{Context, Pager, Policies};
 use crate::readahead::{Plan, Readahead};
 use crate::room::{Made, Room};
 use crate::store::{Store, Ticket};
-use crate::units::{FOLIO_PAGES, PageNo};
+use crate::units::{Order, PART_PAGES, PageNo};
 
 /// Attempts to bring in a page that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
@@ -72,6 +72,8 @@ pub struct Faulting {
     room: Room,
     busy_spins: u32,
     tries: u32,
+    /// When it began to wait, if it did.
+    waiting_since_ns: Option<u64>,
 }
 
 impl Faulting {
@@ -90,6 +92,7 @@ impl Faulting {
             room: Room::new(1),
             busy_spins: 0,
             tries: 0,
+            waiting_since_ns: None,
         }
     }
     /// Whether what is being brought in is read ahead: it is given up where anything is in the way.
@@ -121,6 +124,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// Goes on with a fault up to where it has to wait. The context is the same in all steps, and nobody else's between them.
     pub fn fault_step(&self, fault: &mut Faulting, cx: &mut Context<S::Worker>) -> Progress {
+        if let Some(since_ns) = fault.waiting_since_ns.take() {
+            self.machine.count(Event::FaultWaitNs, self.machine.now_ns().saturating_sub(since_ns));
+        }
+        let progress = self.advance(fault, cx);
+        if let Progress::Wait(..) = progress {
+            fault.waiting_since_ns = Some(self.machine.now_ns());
+        }
+        progress
+    }
+
+    fn advance(&self, fault: &mut Faulting, cx: &mut Context<S::Worker>) -> Progress {
         if fault.touched.0 as usize >= self.pages.len() {
             return Progress::Done(Fault::NotMapped);
         }
@@ -180,15 +194,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let page = fault.target.page;
         let most = self.orders().pages_max();
         let pages = if fault.is_ahead() {
-            FOLIO_PAGES
+            PART_PAGES
         } else {
             let plan = match fault.cause {
                 _ if fault.alone => Plan::only(page, 1),
                 Cause::Touch if most == 1 => Plan::only(page, 1),
                 Cause::Touch => self.readahead().plan(page, self.limit_pages()),
                 Cause::Call(end) => {
-                    let folio_end = page.folio().plus(FOLIO_PAGES);
-                    Plan::only(page, ((end.0.min(folio_end.0)).saturating_sub(page.0) as usize).clamp(1, most))
+                    let part_end = page.folio(Order::PART).plus(PART_PAGES);
+                    Plan::only(page, ((end.0.min(part_end.0)).saturating_sub(page.0) as usize).clamp(1, most))
                 }
             };
             fault.plan = Some(plan);
@@ -241,8 +255,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if swapped && !fault.is_ahead() {
             self.machine.count(if pages > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
         }
-        let whole = if fault.is_ahead() { pages == FOLIO_PAGES } else { pages > 1 };
-        let next = fault.target.page.folio().plus(FOLIO_PAGES);
+        let whole = if fault.is_ahead() { pages == PART_PAGES } else { pages > 1 };
+        let next = fault.target.page.folio(Order::PART).plus(PART_PAGES);
         let is_planned = next.index_in_block() != 0 && fault.plan.is_some_and(|plan| next < plan.ahead_end);
         let goes_on = swapped && whole && is_planned;
         if whole && (goes_on || fault.is_ahead()) {

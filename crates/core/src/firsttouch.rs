@@ -5,7 +5,6 @@ use crate::machine::{Event, Machine};
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
-use crate::slots::Order;
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, PageNo};
 
@@ -26,9 +25,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return Next::Failed(Fault::NotMapped);
         };
         let (done, error) = self.machine.put_zero(first, count);
-        let folio = self.orders().came(first, done) == Order::Folio;
+        let order = self.orders().came(first, done);
         for (i, &old) in cx.saved[..count].iter().enumerate() {
-            let word = if i < done { Word::resident(None, folio).with_locked(old.locked()) } else { old };
+            let word = if i < done { Word::resident(None, order).with_locked(old.locked()) } else { old };
             self.pages.release(first.plus(i), word);
         }
         self.add_resident(done as i64);

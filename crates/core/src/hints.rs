@@ -6,7 +6,7 @@ use crate::page::State;
 use crate::pager::{Context, Pager, Policies};
 use crate::pins::mask_of;
 use crate::store::Store;
-use crate::units::{BLOCK_PAGES, FOLIO_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Brings a range in and keeps it in until the pin that the caller published it in is released. Pages that
@@ -67,7 +67,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.touched(first, count, |first, count| {
             let end = first.0 + count;
             for page in first.0..end {
-                if self.used_pages() + FOLIO_PAGES as u64 > self.limit_pages() {
+                if self.used_pages() + PART_PAGES as u64 > self.limit_pages() {
                     return;
                 }
                 if matches!(self.state(PageNo(page)), State::Swapped | State::Isolated) {

@@ -176,7 +176,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             let frame = batch.frame(i);
             self.frames.set_slot(frame, old.slot());
-            self.pages.release(base.plus(i), Word::isolated(frame, old.folio()).with_referenced(old.referenced()));
+            self.pages.release(base.plus(i), Word::isolated(frame, old.order()).with_referenced(old.referenced()));
         }
         (asked, taken)
     }

@@ -2,7 +2,7 @@
 //!
 //! The modules stand in the order in which they build on each other: each uses only those above it.
 //!
-//! This crate has no clock, does no I/O and starts no thread. It is generic over two traits, [`machine::Machine`]
+//! This crate does no I/O, starts no thread, and has no clock but the one that its machine lends it. It is generic over two traits, [`machine::Machine`]
 //! and [`store::Store`], so that the live pager and the simulated machine of the tests run the same state machine.
 //! It runs in a signal handler at any instruction of the program: it allocates nothing, and its locks are spin locks
 //! that ordinary code holds only while all signals are blocked.
@@ -30,6 +30,7 @@ pub mod machine;
 pub mod vma;
 pub mod pins;
 pub mod frames;
+pub mod writeback;
 
 // Policies.
 pub mod orders;

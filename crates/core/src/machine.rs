@@ -40,6 +40,8 @@ pub enum Event {
     FaultMiss,
     FaultBypass,
     FaultWaited,
+    /// Nanoseconds.
+    FaultWaitNs,
     PagesFirstTouch,
     PagesClean,
     PagesZero,
@@ -61,6 +63,9 @@ pub const EVENTS: usize = Event::OverLimit as usize + 1;
 pub trait Machine: Sync {
     /// Called while waiting for another thread; `spins` grows.
     fn pause(&self, spins: u32);
+
+    /// The time, in nanoseconds since some instant: virtual where the machine is.
+    fn now_ns(&self) -> u64;
 
     /// Takes the present pages among `count` (at most 64) pages from `first` out of the program's reach, into the
     /// frames of `batch` from `offset` on, page by page at the same distance. `present` says (bit i: page `first + i`)

@@ -40,7 +40,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         State::Untouched | State::Zero => break,
                         State::Resident if word.slot().is_none() => break,
                         State::Resident if self.pages.claim(page, word) => {
-                            self.pages.release(page, Word::resident(None, word.folio()).with_locked(true));
+                            self.pages.release(page, Word::resident(None, word.order()).with_locked(true));
                             self.unless_locked(word.with_locked(true), word.slot());
                             break;
                         }

@@ -4,7 +4,7 @@ use crate::machine::{Machine, Prot};
 use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
 use crate::store::Store;
-use crate::units::{BLOCK_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, Order, PageNo};
 use crate::vma::Vma;
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
@@ -154,7 +154,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     self.leave_swapcache(word.slot());
                     if !closed {
                         // A page of zeros that is still there.
-                        self.pages.release(first.plus(i), Word::resident(None, false));
+                        self.pages.release(first.plus(i), Word::resident(None, Order::PAGE));
                         continue;
                     }
                     mapped += 1;

@@ -3,18 +3,19 @@
 //! Chuanhua Han and Barry Song, "mm: support large folios swap-in for sync io devices", 2024: what came in whole goes out whole,
 //! so that it can come in whole again.
 use crate::broken::{self, Broken};
-use crate::slots::Order;
-use crate::units::{FOLIO_PAGES, PageNo};
+use crate::units::{Order, PART_PAGES, PageNo};
 
 /// A policy of folio orders.
 pub trait Orders: Sync {
-    /// The most pages that one fault may bring in one transfer.
+    /// The most pages that one fault may bring in one transfer, at most [`PART_PAGES`].
     fn pages_max(&self) -> usize;
     /// As what `count` pages from `first` on count that came in together.
     fn came(&self, first: PageNo, count: usize) -> Order;
-    /// As what the pages of one aligned group of [`FOLIO_PAGES`] go out: `changed` and `whole` say, by bits, which of them are to
-    /// be written, and which came in as part of a whole folio.
-    fn goes(&self, changed: u64, whole: u64) -> Order;
+    /// The order of the folio that goes out from the page `at` of a block on: one that fits there, and all of whose pages are to
+    /// go. `leaving` has an order for each page of the block that is to be written, that which it came as.
+    fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order;
+    /// What to try where no folio of an order (which is not that of a page) could be stored: a lower one.
+    fn lower(&self, order: Order) -> Order;
 }
 
 macro_rules! policies {
@@ -35,8 +36,11 @@ macro_rules! policies {
             fn came(&self, first: PageNo, count: usize) -> Order {
                 match self { $(Any::$type => $type.came(first, count)),+ }
             }
-            fn goes(&self, changed: u64, whole: u64) -> Order {
-                match self { $(Any::$type => $type.goes(changed, whole)),+ }
+            fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
+                match self { $(Any::$type => $type.goes(at, leaving)),+ }
+            }
+            fn lower(&self, order: Order) -> Order {
+                match self { $(Any::$type => $type.lower(order)),+ }
             }
         }
     };
@@ -45,8 +49,16 @@ macro_rules! policies {
 policies! {
     /// Single pages only.
     "small" Small
-    /// What came in as a whole folio goes out as one, as long as all of it is to be written.
+    /// What came in as a whole folio of 64 KiB goes out as one, as long as all of it is to be written.
     "as-it-came" AsItCame
+    /// The largest folio, of any order, that what is to be written has room for, whatever it came as.
+    "largest" Largest
+}
+
+/// Whether all pages of a folio are among those that are to be written.
+fn is_whole(at: usize, order: Order, leaving: &[Option<Order>], wanted: impl Fn(Order) -> bool) -> bool {
+    let pages = leaving.get(at..at + order.pages());
+    order.fits_at(at) && pages.is_some_and(|pages| pages.iter().all(|came| came.is_some_and(&wanted)))
 }
 
 /// See [`Any::Small`].
@@ -57,10 +69,13 @@ impl Orders for Small {
         1
     }
     fn came(&self, _: PageNo, _: usize) -> Order {
-        Order::Page
+        Order::PAGE
     }
-    fn goes(&self, _: u64, _: u64) -> Order {
-        Order::Page
+    fn goes(&self, _: usize, _: &[Option<Order>]) -> Order {
+        Order::PAGE
+    }
+    fn lower(&self, _: Order) -> Order {
+        Order::PAGE
     }
 }
 
@@ -69,13 +84,77 @@ pub struct AsItCame;
 
 impl Orders for AsItCame {
     fn pages_max(&self) -> usize {
-        FOLIO_PAGES
+        PART_PAGES
     }
     fn came(&self, first: PageNo, count: usize) -> Order {
-        if count == FOLIO_PAGES && first == first.folio() { Order::Folio } else { Order::Page }
+        if count == PART_PAGES && Order::PART.fits_at(first.0 as usize) { Order::PART } else { Order::PAGE }
     }
-    fn goes(&self, changed: u64, whole: u64) -> Order {
-        const ALL: u64 = (1 << FOLIO_PAGES) - 1;
-        if changed & whole == ALL && !broken::is(Broken::NoFolios) { Order::Folio } else { Order::Page }
+    fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
+        let whole = is_whole(at, Order::PART, leaving, |came| came == Order::PART);
+        if whole && !broken::is(Broken::NoFolios) { Order::PART } else { Order::PAGE }
+    }
+    fn lower(&self, _: Order) -> Order {
+        Order::PAGE
+    }
+}
+
+/// See [`Any::Largest`].
+pub struct Largest;
+
+impl Orders for Largest {
+    fn pages_max(&self) -> usize {
+        PART_PAGES
+    }
+    fn came(&self, first: PageNo, count: usize) -> Order {
+        Order::of(count).filter(|order| order.fits_at(first.0 as usize)).unwrap_or(Order::PAGE)
+    }
+    fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
+        let whole = |order: &Order| is_whole(at, *order, leaving, |_| true);
+        Order::ALL.into_iter().rev().find(whole).unwrap_or(Order::PAGE)
+    }
+    fn lower(&self, order: Order) -> Order {
+        // As mTHP's ladder: the next lower order, until pages are left.
+        Order::new(order.get() - 1)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::units::BLOCK_PAGES;
+
+    fn goes(policy: &impl Orders, leaving: &[Option<Order>]) -> Vec<usize> {
+        let (mut at, mut orders) = (0, Vec::new());
+        while at < BLOCK_PAGES {
+            if leaving[at].is_none() {
+                at += 1;
+                continue;
+            }
+            let order = policy.goes(at, leaving);
+            assert!(order.fits_at(at) && leaving[at..at + order.pages()].iter().all(Option::is_some));
+            orders.push(order.get());
+            at += order.pages();
+        }
+        orders
+    }
+
+    #[test]
+    fn what_came_whole_goes_whole() {
+        let mut leaving = [Some(Order::PART); BLOCK_PAGES];
+        assert_eq!(goes(&AsItCame, &leaving), [4, 4, 4, 4]);
+        leaving[20] = None;
+        leaving[40] = Some(Order::PAGE);
+        assert_eq!(goes(&AsItCame, &leaving).len(), 2 + 15 + 16);
+        assert_eq!(goes(&Small, &leaving).len(), BLOCK_PAGES - 1);
+    }
+
+    #[test]
+    fn the_largest_takes_what_there_is() {
+        let mut leaving = [Some(Order::PAGE); BLOCK_PAGES];
+        assert_eq!(goes(&Largest, &leaving), [6]);
+        leaving[0] = None;
+        assert_eq!(goes(&Largest, &leaving), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(Largest.lower(Order::BLOCK), Order::new(5));
+        assert_eq!((Largest.came(PageNo(8), 8), Largest.came(PageNo(4), 8)), (Order::new(3), Order::PAGE));
     }
 }

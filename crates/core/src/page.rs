@@ -1,10 +1,10 @@
 //! Page states: one atomic word a page, who may change it, and to what.
 //!
 //! ```text
-//!  63            32 31      9  8     7      6     5  4     3     2   0
-//! +----------------+---------+----+------+----+----------+-----+-----+
-//! | slot or frame  |    0    |BUSY|LOCKED|SLOT|REFERENCED|FOLIO|state|
-//! +----------------+---------+----+------+----+----------+-----+-----+
+//!  63            32 31     12 11 8   7     6     5   4        3 2   0
+//! +----------------+---------+-----+----+------+----+----------+-----+
+//! | slot or frame  |    0    |order|BUSY|LOCKED|SLOT|REFERENCED|state|
+//! +----------------+---------+-----+----+------+----+----------+-----+
 //! ```
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
 //!
@@ -22,7 +22,7 @@
 use crate::broken::{self, Broken};
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::table::{Reserve, Table};
-use crate::units::{FrameNo, PageNo, SlotId};
+use crate::units::{FrameNo, MAX_ORDER, Order, PageNo, SlotId};
 
 /// The state of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,12 +69,14 @@ pub const TRANSITIONS: [u8; 5] = {
 pub struct Word(pub u64);
 
 const STATE: u64 = 0b111;
-const FOLIO: u64 = 1 << 3;
-const REFERENCED_SHIFT: u32 = 4;
+const REFERENCED_SHIFT: u32 = 3;
 const REFERENCED: u64 = 0b11 << REFERENCED_SHIFT;
-const SLOT: u64 = 1 << 6;
-const LOCKED: u64 = 1 << 7;
-const BUSY: u64 = 1 << 8;
+const SLOT: u64 = 1 << 5;
+const LOCKED: u64 = 1 << 6;
+const BUSY: u64 = 1 << 7;
+const ORDER_SHIFT: u32 = 8;
+const ORDER: u64 = 0b1111 << ORDER_SHIFT;
+const _: () = assert!(MAX_ORDER as u64 <= ORDER >> ORDER_SHIFT);
 
 /// Highest count of references: how many passes of reclaim pass a page by that was touched while it was isolated.
 pub const REFERENCED_MAX: u64 = 3;
@@ -102,17 +104,17 @@ impl Word {
         }
     }
     /// A resident page; `slot` still holds its content as of now.
-    pub fn resident(slot: Option<SlotId>, folio: bool) -> Word {
+    pub fn resident(slot: Option<SlotId>, order: Order) -> Word {
         let slot = slot.map_or(0, |s| (s.0 as u64) << 32 | SLOT);
-        Word(State::Resident as u64 | if folio { FOLIO } else { 0 } | slot)
+        Word(State::Resident as u64 | Word::of(order) | slot)
     }
     /// A page in a frame.
-    pub fn isolated(frame: FrameNo, folio: bool) -> Word {
-        Word(State::Isolated as u64 | (frame.0 as u64) << 32 | if folio { FOLIO } else { 0 })
+    pub fn isolated(frame: FrameNo, order: Order) -> Word {
+        Word(State::Isolated as u64 | (frame.0 as u64) << 32 | Word::of(order))
     }
     /// A page in a store.
-    pub fn swapped(slot: SlotId, folio: bool) -> Word {
-        Word(State::Swapped as u64 | (slot.0 as u64) << 32 | SLOT | if folio { FOLIO } else { 0 })
+    pub fn swapped(slot: SlotId, order: Order) -> Word {
+        Word(State::Swapped as u64 | (slot.0 as u64) << 32 | SLOT | Word::of(order))
     }
     /// A page known to be zero.
     pub fn zero() -> Word {
@@ -130,9 +132,15 @@ impl Word {
     pub fn frame(self) -> FrameNo {
         FrameNo((self.0 >> 32) as u32)
     }
-    /// Whether the page came in, or was first touched, as part of a whole folio.
-    pub fn folio(self) -> bool {
-        self.0 & FOLIO != 0
+    fn of(order: Order) -> u64 {
+        (order.get() as u64) << ORDER_SHIFT
+    }
+    /// The order of the folio that the page came in, was first touched or is stored as part of.
+    ///
+    /// # Panics
+    /// On a value that no order has: memory was overwritten.
+    pub fn order(self) -> Order {
+        Order::new(((self.0 & ORDER) >> ORDER_SHIFT) as usize)
     }
     /// How many passes of reclaim still pass the page by.
     pub fn referenced(self) -> u64 {
@@ -163,9 +171,9 @@ impl core::fmt::Debug for Word {
         }
         write!(
             f,
-            " referenced {}{}{}",
+            " referenced {} order {}{}",
             self.referenced(),
-            if self.folio() { " folio" } else { "" },
+            self.order().get(),
             if self.locked() { " locked" } else { "" }
         )
     }
@@ -229,10 +237,13 @@ mod tests {
 
     #[test]
     fn a_claimed_word_keeps_all_but_its_state() {
-        let word = Word::swapped(SlotId(7), true).with_referenced(2).with_locked(true);
+        let word = Word::swapped(SlotId(7), Order::MAX).with_referenced(2).with_locked(true);
         let busy = word.busy();
         assert_eq!(busy.state(), State::Busy);
-        assert_eq!((busy.slot(), busy.folio(), busy.referenced(), busy.locked()), (Some(SlotId(7)), true, 2, true));
+        assert_eq!(
+            (busy.slot(), busy.order(), busy.referenced(), busy.locked()),
+            (Some(SlotId(7)), Order::MAX, 2, true)
+        );
         assert_eq!(busy.state_when_free(), State::Swapped);
     }
 
@@ -247,9 +258,9 @@ mod tests {
         use crate::table::tests::Leak;
         let words = |state: State| match state {
             State::Untouched => Word::UNTOUCHED,
-            State::Resident => Word::resident(None, false),
-            State::Isolated => Word::isolated(FrameNo(0), false),
-            State::Swapped => Word::swapped(SlotId(0), false),
+            State::Resident => Word::resident(None, Order::PAGE),
+            State::Isolated => Word::isolated(FrameNo(0), Order::PAGE),
+            State::Swapped => Word::swapped(SlotId(0), Order::PAGE),
             State::Zero => Word::zero(),
             State::Busy => unreachable!("no page is claimed twice"),
         };

@@ -1,69 +1,153 @@
 //! Writing isolated pages out: each becomes Zero, or Swapped at the slot that still holds it, or is stored. Mechanism only.
+//!
+//! The store is given several folios at a time, and may take its time: a batch that is being written out can wait, and its pages
+//! can be touched meanwhile.
 use crate::broken::{self, Broken};
 use crate::clean::{hash_page, is_zero};
 use crate::machine::{BatchNo, Event, Machine};
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
-use crate::pins::mask_of;
-use crate::slots::Order;
-use crate::store::{Folio, Page, Store};
-use crate::units::{BLOCK_PAGES, FOLIO_PAGES, FrameNo, PageNo, SlotId};
+use crate::store::{Folio, Store, Stored, WRITES_MAX, Write};
+use crate::units::{BLOCK_PAGES, Order, PART_PAGES, SlotId};
+use crate::writeback::{Given, Out, Sorted, Stage, Writeback};
 
-/// What a look at the pages of a batch has found.
-struct Sorted {
-    /// Pages to be stored.
-    changed: u64,
-    /// Those of them that came in as part of a whole folio.
-    whole: u64,
-    /// The hashes of their contents.
-    hashes: [u128; BLOCK_PAGES],
-}
-
-/// A batch that is being written out. Its frames keep their bytes until it is released, also where a page is touched meanwhile.
-#[derive(Clone, Copy)]
-struct Out {
-    batch: BatchNo,
-    base: PageNo,
-}
-
-impl Out {
-    fn page(self, index: usize) -> PageNo {
-        self.base.plus(index)
-    }
-    fn frame(self, index: usize) -> FrameNo {
-        self.batch.frame(index)
-    }
+/// How far a batch has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// It is released; or not (false), where a store refused a page, or the machine the release: it is to be tried again.
+    Done(bool),
+    /// It has to wait: how long, in the terms of [`Machine::pause`].
+    Wait(u32),
 }
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Writes out the pages of a batch and releases it. Returns false, with the batch unreleased, where a store refused a page,
     /// or the machine the release: it is to be tried again.
     pub(crate) fn write_out(&self, batch: BatchNo, cx: &mut Context<S::Worker>) -> bool {
+        let mut writeback = self.begin_writeback(batch, cx);
+        loop {
+            match self.writeback_step(&mut writeback, cx) {
+                Progress::Done(released) => return released,
+                Progress::Wait(spins) => self.machine.pause(spins),
+            }
+        }
+    }
+
+    /// Begins to write out a batch.
+    pub(crate) fn begin_writeback(&self, batch: BatchNo, cx: &mut Context<S::Worker>) -> Writeback {
         let out = Out { batch, base: self.frames.block(batch).first_page() };
-        let sorted = self.sort(out);
-        let mut refused = false;
-        for start in (0..BLOCK_PAGES).step_by(FOLIO_PAGES) {
-            let bits = mask_of(start, FOLIO_PAGES);
-            if sorted.changed & bits == 0 {
-                continue;
-            }
-            let group = |mask: u64| (mask & bits) >> start;
-            if self.orders().goes(group(sorted.changed), group(sorted.whole)) == Order::Folio {
-                if self.write_folio(out, start, &sorted.hashes, cx) {
-                    continue;
+        self.sort(out, &mut cx.sorted);
+        Writeback::new(out)
+    }
+
+    /// Goes on with a batch up to where it has to wait.
+    pub(crate) fn writeback_step(&self, writeback: &mut Writeback, cx: &mut Context<S::Worker>) -> Progress {
+        loop {
+            let write = match writeback.stage {
+                Stage::Give => {
+                    self.gather(writeback, &cx.sorted);
+                    if writeback.given_len == 0 {
+                        (writeback.stage, writeback.waits) = (Stage::End, 0);
+                        continue;
+                    }
+                    self.give(writeback, cx)
                 }
-                self.machine.count(Event::FolioFallbacks, 1);
-            }
-            let pages = (start..start + FOLIO_PAGES).filter(|i| sorted.changed & 1 << i != 0);
-            for i in pages {
-                if self.is_at(out, i) && !self.write_page(out, i, sorted.hashes[i], cx) {
-                    refused = true;
-                    break;
+                Stage::Write(ticket) => self.store.finish_write(ticket, &mut cx.worker),
+                Stage::End => return self.end(writeback),
+            };
+            match write {
+                Write::Done(stored) => {
+                    self.written(writeback, stored, &mut cx.sorted);
+                    writeback.stage = Stage::Give;
+                }
+                Write::Later(ticket) => {
+                    writeback.stage = Stage::Write(ticket);
+                    writeback.waits += 1;
+                    return Progress::Wait(writeback.waits);
                 }
             }
         }
-        self.is_empty(out, refused) && self.release_batch(batch)
+    }
+
+    /// Chooses the next folios and gets slots for them.
+    fn gather(&self, writeback: &mut Writeback, sorted: &Sorted) {
+        writeback.given_len = 0;
+        while writeback.at < BLOCK_PAGES && writeback.given_len < WRITES_MAX {
+            let at = writeback.at;
+            if sorted.leaving[at].is_none() || !self.is_at(writeback.out, at) {
+                writeback.at += 1;
+                continue;
+            }
+            let mut order = self.orders().goes(at, &sorted.leaving);
+            if at < writeback.ladder.0 {
+                order = order.min(writeback.ladder.1);
+            }
+            let all_leave = || sorted.leaving[at..at + order.pages()].iter().all(Option::is_some);
+            assert!(order.fits_at(at) && all_leave(), "a folio goes whole");
+            if let Some(slot) = self.slots.alloc(order, self.pause()) {
+                writeback.given[writeback.given_len] = Given { at: at as u16, order, slot };
+                writeback.given_len += 1;
+                writeback.at += order.pages();
+            } else if writeback.given_len > 0 {
+                // What is stored first may make some slots free.
+                return;
+            } else {
+                self.refuse(writeback, at, order);
+            }
+        }
+    }
+
+    /// Gives the store what was gathered.
+    fn give(&self, writeback: &Writeback, cx: &mut Context<S::Worker>) -> Write {
+        let mut folios = [Folio { first: SlotId(0), content: &[] }; WRITES_MAX];
+        let given = &writeback.given[..writeback.given_len];
+        for (folio, &Given { at, order, slot }) in folios.iter_mut().zip(given) {
+            *folio = Folio { first: slot, content: self.content(writeback.out, at as usize, order.pages()) };
+        }
+        self.store.write(&folios[..given.len()], &mut cx.worker)
+    }
+
+    /// Draws the conclusion from a write that is over.
+    fn written(&self, writeback: &mut Writeback, stored: Stored, sorted: &mut Sorted) {
+        let mut refused = None;
+        for i in 0..writeback.given_len {
+            let Given { at, order, slot } = writeback.given[i];
+            let at = at as usize;
+            let pages = (at..at + order.pages()).zip((0..).map(|n| slot.plus(n)));
+            if !stored.contains(i) {
+                pages.for_each(|(_, slot)| self.slots.put(slot, self.pause(), |_holds_nothing| ()));
+                refused = refused.or(Some((at, order)));
+                continue;
+            }
+            for (i, slot) in pages {
+                self.slots.set_hash(slot, sorted.hashes[i]);
+                self.commit(writeback.out, i, slot, order);
+                sorted.leaving[i] = None;
+            }
+            if order > Order::PAGE {
+                self.machine.count(Event::FoliosOut, 1);
+            }
+        }
+        let Some((at, order)) = refused else { return };
+        // Who is refused one is refused the rest: they are tried again, from the first on.
+        writeback.at = at;
+        if order > Order::PAGE || !self.drop_stale(writeback.out, at) {
+            self.refuse(writeback, at, order);
+        }
+    }
+
+    /// There is no room for a folio: it is tried again in smaller ones, and from a page alone on nothing of its part is.
+    fn refuse(&self, writeback: &mut Writeback, at: usize, order: Order) {
+        if order > Order::PAGE {
+            self.machine.count(Event::FolioFallbacks, 1);
+            let lower = self.orders().lower(order);
+            assert!(lower < order, "what follows a refusal is a lower order");
+            writeback.ladder = (at + order.pages(), lower);
+        } else {
+            writeback.refused = true;
+            writeback.at = (at / PART_PAGES + 1) * PART_PAGES;
+        }
     }
 
     /// Whether a page still lies in its frame of the batch.
@@ -81,15 +165,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// The content of pages of the batch that still lay in their frames when the caller looked.
     fn content(&self, out: Out, index: usize, pages: usize) -> &[u8] {
-        // SAFETY: a frame that held a page keeps it until its batch is released, which only the caller of `write_out` does.
+        // SAFETY: a frame that held a page keeps it until its batch is released, which only who writes it out does.
         unsafe { self.machine.frame(out.frame(index), pages) }
     }
 
     /// Looks at all pages of a batch, and is done with those that are zero or clean.
-    fn sort(&self, out: Out) -> Sorted {
-        let mut sorted = Sorted { changed: 0, whole: 0, hashes: [0; BLOCK_PAGES] };
+    fn sort(&self, out: Out, sorted: &mut Sorted) {
         let (mut zero, mut clean) = (0, 0);
         for i in 0..BLOCK_PAGES {
+            sorted.leaving[i] = None;
             let word = self.pages.get(out.page(i));
             if !self.frames.is_live(out.frame(i)) || word.state() != State::Isolated || word.frame() != out.frame(i) {
                 continue;
@@ -104,8 +188,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 clean += 1;
                 continue;
             }
-            sorted.changed |= 1 << i;
-            sorted.whole |= (word.folio() as u64) << i;
+            sorted.leaving[i] = Some(word.order());
         }
         if zero > 0 {
             self.machine.count(Event::PagesZero, zero);
@@ -113,7 +196,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if clean > 0 {
             self.machine.count(Event::PagesClean, clean);
         }
-        sorted
     }
 
     /// A page of zeros needs neither frame nor slot. False where it was touched meanwhile.
@@ -144,42 +226,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.set_slot(frame, None);
         self.swapcache.leave();
         self.frames.end_live(frame);
-        self.pages.release(out.page(index), Word::swapped(slot, word.folio()).with_locked(word.locked()));
-        true
-    }
-
-    /// Stores one page. False where there is no room for it.
-    fn write_page(&self, out: Out, index: usize, hash: u128, cx: &mut Context<S::Worker>) -> bool {
-        let Some(slot) = self.slots.alloc(Order::Page, self.pause()) else { return false };
-        let bytes: &Page = self.content(out, index, 1).try_into().expect("a frame is a page");
-        let mut stored = self.store.put_page(slot, bytes, &mut cx.worker);
-        if stored.is_err() && self.drop_stale(out, index) {
-            // The copy of what the page held before made room.
-            stored = self.store.put_page(slot, bytes, &mut cx.worker);
-        }
-        if stored.is_err() {
-            self.slots.put(slot, self.pause(), |_holds_nothing| ());
-            return false;
-        }
-        self.slots.set_hash(slot, hash);
-        self.commit(out, index, slot, false);
-        true
-    }
-
-    /// Stores a whole folio. False where there is no room for it as one.
-    fn write_folio(&self, out: Out, start: usize, hashes: &[u128; BLOCK_PAGES], cx: &mut Context<S::Worker>) -> bool {
-        let Some(slot) = self.slots.alloc(Order::Folio, self.pause()) else { return false };
-        let bytes = self.content(out, start, FOLIO_PAGES);
-        let folio: &Folio = bytes.try_into().expect("16 frames are a folio");
-        if self.store.put_folio(slot, folio, &mut cx.worker).is_err() {
-            (0..FOLIO_PAGES).for_each(|i| self.slots.put(slot.plus(i), self.pause(), |_holds_nothing| ()));
-            return false;
-        }
-        for i in 0..FOLIO_PAGES {
-            self.slots.set_hash(slot.plus(i), hashes[start + i]);
-            self.commit(out, start + i, slot.plus(i), true);
-        }
-        self.machine.count(Event::FoliosOut, 1);
+        self.pages.release(out.page(index), Word::swapped(slot, word.order()).with_locked(word.locked()));
         true
     }
 
@@ -193,7 +240,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// The content of a frame is in `slot` now: the page becomes Swapped, unless it was touched meanwhile.
-    fn commit(&self, out: Out, index: usize, slot: SlotId, folio: bool) {
+    fn commit(&self, out: Out, index: usize, slot: SlotId, order: Order) {
         let claimed = self.claim_at(out, index).or_else(|| {
             let word = self.pages.get(out.page(index));
             let blindly = broken::is(Broken::CommitBlindly) && word.state() == State::Resident;
@@ -206,29 +253,27 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let frame = out.frame(index);
         self.leave_swapcache(self.frames.take_slot(frame));
         self.frames.end_live(frame);
-        self.pages.release(out.page(index), Word::swapped(slot, folio).with_locked(word.locked()));
+        self.pages.release(out.page(index), Word::swapped(slot, order).with_locked(word.locked()));
     }
 
-    /// Waits until nobody reads the batch's frames any more. False where pages are left in it.
-    fn is_empty(&self, out: Out, refused: bool) -> bool {
-        let mut spins = 0;
-        loop {
-            let live = self.frames.live(out.batch);
-            if live == 0 {
-                return true;
-            }
-            if refused {
-                self.machine.count(Event::StoreFull, 1);
-                return false;
-            }
-            if (0..BLOCK_PAGES).any(|i| live & 1 << i != 0 && self.is_at(out, i)) {
-                // Its touch failed and it went back to the batch: write it out with the next pass.
-                return false;
-            }
-            // Pages that are being touched right now still read their frames.
-            self.machine.pause(spins);
-            spins += 1;
+    /// Ends a batch when nobody reads its frames any more. Not where pages are left in it.
+    fn end(&self, writeback: &mut Writeback) -> Progress {
+        let out = writeback.out;
+        let live = self.frames.live(out.batch);
+        if live == 0 {
+            return Progress::Done(self.release_batch(out.batch));
         }
+        if writeback.refused {
+            self.machine.count(Event::StoreFull, 1);
+            return Progress::Done(false);
+        }
+        if (0..BLOCK_PAGES).any(|i| live & 1 << i != 0 && self.is_at(out, i)) {
+            // Its touch failed and it went back to the batch: write it out with the next pass.
+            return Progress::Done(false);
+        }
+        // Pages that are being touched right now still read their frames.
+        writeback.waits += 1;
+        Progress::Wait(writeback.waits - 1)
     }
 
     /// Gives an empty batch back. False where the machine refuses: its memory still counts.

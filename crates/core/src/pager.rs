@@ -14,12 +14,13 @@ use crate::readahead::{self, Readahead};
 use crate::reclaim::{self, Reclaim};
 use crate::regions::{REGION_PAGES, Regions};
 use crate::slots::Slots;
-use crate::store::{Folio, Store};
+use crate::store::Store;
 use crate::swapcache::SwapCache;
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 use crate::table::Reserve;
-use crate::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, PAGE_BYTES, PageNo, SlotId};
+use crate::units::{BLOCK_PAGES, BlockNo, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
 use crate::vma::Map;
+use crate::writeback::Sorted;
 
 /// Sizes and switches, fixed at start.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +82,12 @@ pub type Standard = Chosen<readahead::Any, reclaim::Any, orders::Any>;
 /// Scratch memory of one thread at work in the pager.
 #[repr(C, align(4096))]
 pub struct Context<W> {
-    pub(crate) buffer: Folio,
+    /// What is read on its way in.
+    pub(crate) buffer: [u8; PAGE_BYTES * PART_PAGES],
     /// The words of claimed pages, as they were seen.
     pub(crate) saved: [Word; BLOCK_PAGES],
+    /// What is known of the batch that is being written out.
+    pub(crate) sorted: Sorted,
     /// The store's scratch.
     pub worker: W,
 }
@@ -91,7 +95,12 @@ pub struct Context<W> {
 impl<W> Context<W> {
     /// A context around a store's worker.
     pub fn new(worker: W) -> Context<W> {
-        Context { buffer: [0; PAGE_BYTES * FOLIO_PAGES], saved: [Word::UNTOUCHED; BLOCK_PAGES], worker }
+        Context {
+            buffer: [0; PAGE_BYTES * PART_PAGES],
+            saved: [Word::UNTOUCHED; BLOCK_PAGES],
+            sorted: Sorted::NOTHING,
+            worker,
+        }
     }
 }
 
@@ -135,7 +144,7 @@ impl<M: Machine, S: Store> Pager<M, S> {
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// As [`Pager::new`], with policies of the caller's in place of those that the configuration names.
     pub fn with(machine: M, store: S, policies: P, from: &impl Reserve, config: Config) -> Option<Self> {
-        assert!(machine.grain() <= FOLIO_PAGES, "a fault's pages fit the buffer");
+        assert!(machine.grain() <= PART_PAGES, "a fault's pages fit the buffer");
         assert!(config.pages.is_multiple_of(BLOCK_PAGES as u32) && config.batches > 0, "sizes fit the blocks");
         let pages = config.pages as usize;
         Some(Pager {

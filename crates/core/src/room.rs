@@ -2,10 +2,12 @@
 use crate::broken::{self, Broken};
 use crate::isolate::{Isolated, Wanted};
 use crate::machine::{Event, Machine};
+use crate::pageout::Progress;
 use crate::pager::{Context, Pager, Policies};
 use crate::reclaim::Reclaim;
 use crate::store::Store;
 use crate::sync::Ordering::Relaxed;
+use crate::writeback::Writeback;
 
 /// Steps without success after which the limit is exceeded: alone, and while other threads are at it.
 const IDLE_STEPS: u32 = 4;
@@ -26,13 +28,35 @@ pub enum Step {
     StoreFull,
 }
 
+/// How far a step of reclaim has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reclaimed {
+    /// It is over.
+    Done(Step),
+    /// A batch is being written out and has to wait: how long, in the terms of [`Machine::pause`].
+    Wait(u32),
+}
+
+/// Reclaim in progress: the batch that it is writing out. It keeps the context that it was begun with.
+#[derive(Default)]
+pub struct Reclaiming {
+    writeback: Option<Writeback>,
+}
+
+impl Reclaiming {
+    /// Whether it has a batch, so that it has to go on.
+    pub fn is_writing(&self) -> bool {
+        self.writeback.is_some()
+    }
+}
+
 /// An attempt to make room.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Pages that are to fit.
     pages: usize,
     started: bool,
     idle: u32,
+    reclaiming: Reclaiming,
 }
 
 /// How an attempt to make room goes on.
@@ -47,7 +71,7 @@ pub(crate) enum Made {
 impl Room {
     /// Room for so many pages more.
     pub(crate) fn new(pages: usize) -> Room {
-        Room { pages, started: false, idle: 0 }
+        Room { pages, started: false, idle: 0, reclaiming: Reclaiming::default() }
     }
 }
 
@@ -76,10 +100,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             room.started = true;
             self.machine.count(Event::DirectReclaims, 1);
         }
-        while !fits() {
-            match self.reclaim(cx) {
-                Step::Freed(_) | Step::Isolated => room.idle = 0,
-                Step::Nothing | Step::StoreFull => {
+        while room.reclaiming.is_writing() || !fits() {
+            match self.reclaim_step(&mut room.reclaiming, cx) {
+                Reclaimed::Wait(spins) => return Made::Wait(spins),
+                Reclaimed::Done(Step::Freed(_) | Step::Isolated) => room.idle = 0,
+                Reclaimed::Done(Step::Nothing | Step::StoreFull) => {
                     room.idle += 1;
                     // What other threads are writing out is about to be free.
                     let patience =
@@ -96,22 +121,48 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         Made::Done(true)
     }
 
-    /// One step of reclaim: isolate pages up to their share, else write out the batch that waits longest.
+    /// One step of reclaim, which waits for the store where it must.
     pub fn reclaim(&self, cx: &mut Context<S::Worker>) -> Step {
-        let share = self.policy().isolated_max_pages(self.limit_pages());
-        let few = self.frames.inactive(self.pause()).0 < share;
-        if few && self.isolate_next(cx) {
-            return Step::Isolated;
+        let mut reclaiming = Reclaiming::default();
+        loop {
+            match self.reclaim_step(&mut reclaiming, cx) {
+                Reclaimed::Wait(spins) => self.machine.pause(spins),
+                Reclaimed::Done(step) => return step,
+            }
         }
-        let Some(batch) = self.frames.pop_inactive(self.pause()) else {
-            return if self.isolate_next(cx) { Step::Isolated } else { Step::Nothing };
+    }
+
+    /// One step of reclaim: isolate pages up to their share, else write out the batch that waits longest, up to where that has to
+    /// wait. The context is the same in all steps, and nobody else's while [`Reclaiming::is_writing`].
+    pub fn reclaim_step(&self, reclaiming: &mut Reclaiming, cx: &mut Context<S::Worker>) -> Reclaimed {
+        let mut writeback = match reclaiming.writeback.take() {
+            Some(writeback) => writeback,
+            None => {
+                let share = self.policy().isolated_max_pages(self.limit_pages());
+                let few = self.frames.inactive(self.pause()).0 < share;
+                if few && self.isolate_next(cx) {
+                    return Reclaimed::Done(Step::Isolated);
+                }
+                let Some(batch) = self.frames.pop_inactive(self.pause()) else {
+                    let step = if self.isolate_next(cx) { Step::Isolated } else { Step::Nothing };
+                    return Reclaimed::Done(step);
+                };
+                self.begin_writeback(batch, cx)
+            }
         };
+        let batch = writeback.batch();
         let pages = self.frames.filled_pages(batch);
-        if self.write_out(batch, cx) {
-            return Step::Freed(pages);
+        match self.writeback_step(&mut writeback, cx) {
+            Progress::Wait(spins) => {
+                reclaiming.writeback = Some(writeback);
+                Reclaimed::Wait(spins)
+            }
+            Progress::Done(true) => Reclaimed::Done(Step::Freed(pages)),
+            Progress::Done(false) => {
+                self.frames.make_inactive(batch, self.pause());
+                Reclaimed::Done(Step::StoreFull)
+            }
         }
-        self.frames.make_inactive(batch, self.pause());
-        Step::StoreFull
     }
 
     /// Isolates pages of the next block that has any to give.

@@ -1,18 +1,22 @@
 //! The slot map: which slots are in use, by how many, and what they hold.
 //!
-//! Slots come from clusters of 512 that each serve one order, so that requests for whole folios do not starve. Per slot the map
-//! has the number of its users, and a 128-bit hash of its content (see [`crate::clean`]).
+//! Slots come from clusters of 512 that each serve one order, so that requests for whole folios do not starve (Ryan Roberts, "mm:
+//! swap: allow storage of all mTHP orders", 2024). Per slot the map has the number of its users, and a 128-bit hash of its content (see [`crate::clean`]).
 //!
 //! Who frees a slot: nobody. A user puts it ([`Slots::put`]); with the last one it is unused, the store is told so by the
 //! [`Unused`] that only `put` makes, and then it can be handed out again.
 use crate::lock::SpinLock;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::table::{Reserve, Table, Zeroed};
-use crate::units::{FOLIO_PAGES, SlotId};
+use crate::units::{MAX_FOLIO_PAGES, MAX_ORDER, Order, SlotId};
 
 /// Slots in a cluster.
 pub const CLUSTER_SLOTS: usize = 512;
+// A folio lies in one cluster.
+const _: () = assert!(CLUSTER_SLOTS.is_multiple_of(MAX_FOLIO_PAGES));
 const NONE: u32 = 0;
+/// Orders that slots are handed out in.
+const ORDERS: usize = MAX_ORDER + 1;
 
 #[repr(C)]
 struct Cluster {
@@ -20,7 +24,7 @@ struct Cluster {
     used: [AtomicU64; CLUSTER_SLOTS / 64],
     /// Next cluster of the list this one is on, plus 1.
     next: AtomicU32,
-    /// 0: free, else order + 1, with LISTED when on a list.
+    /// 0: free, else what [`kind_of`] the order is, with LISTED when on a list.
     kind: AtomicU32,
     /// Users of each slot.
     users: [AtomicU8; CLUSTER_SLOTS],
@@ -29,11 +33,43 @@ struct Cluster {
 pub const USERS_MAX: u8 = u8::MAX;
 const LISTED: u32 = 0x100;
 
+const fn kind_of(order: Order) -> u32 {
+    order.get() as u32 + 1
+}
+
 impl Cluster {
     fn is_empty(&self) -> bool {
         self.used.iter().all(|w| w.load(Relaxed) == 0)
     }
+    /// The order that it serves, whether listed or not; `None` while it is free.
+    fn order(&self) -> Option<Order> {
+        let kind = self.kind.load(Relaxed) & !LISTED;
+        kind.checked_sub(1).map(|order| Order::new(order as usize))
+    }
+    /// The first of the slots of a folio that is free.
+    fn find(&self, order: Order) -> Option<usize> {
+        let word = |i: usize| self.used[i].load(Relaxed);
+        if order == Order::PAGE {
+            let i = (0..self.used.len()).find(|&i| word(i) != u64::MAX)?;
+            return Some(i * 64 + word(i).trailing_ones() as usize);
+        }
+        let is_free = |at: usize| words_of(at, order.pages()).all(|(i, bits)| word(i) & bits == 0);
+        (0..CLUSTER_SLOTS).step_by(order.pages()).find(|&at| is_free(at))
+    }
+    /// Marks slots as used.
+    fn take(&self, at: usize, pages: usize) {
+        for (i, bits) in words_of(at, pages) {
+            self.used[i].fetch_or(bits, Relaxed);
+        }
+    }
 }
+
+/// The words that have the bits of slots, which do not lie across words unless they fill them, and their bits.
+fn words_of(at: usize, pages: usize) -> impl Iterator<Item = (usize, u64)> {
+    let bits = if pages >= 64 { u64::MAX } else { ((1 << pages) - 1) << (at % 64) };
+    (at / 64..(at + pages).div_ceil(64)).map(move |i| (i, bits))
+}
+
 // SAFETY: atomics of zero are valid.
 unsafe impl Zeroed for Cluster {}
 
@@ -42,18 +78,9 @@ struct Hash([AtomicU64; 2]);
 // SAFETY: atomics of zero are valid.
 unsafe impl Zeroed for Hash {}
 
-/// The two orders that slots are handed out in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// One page.
-    Page,
-    /// A large folio: 16 slots, aligned to 16.
-    Folio,
-}
-
 struct Lists {
     /// Heads of the lists of clusters with room, by order, plus 1.
-    partial: [u32; 2],
+    partial: [u32; ORDERS],
     /// Head of the list of empty clusters, plus 1.
     free: u32,
     /// First cluster never used.
@@ -92,33 +119,31 @@ impl Slots {
         Some(Slots {
             clusters: Table::new(from, clusters)?,
             hashes: Table::new(from, clusters * CLUSTER_SLOTS)?,
-            lists: SpinLock::new(Lists { partial: [NONE; 2], free: NONE, fresh: 0, idle: 0, used_slots: 0 }),
+            lists: SpinLock::new(Lists { partial: [NONE; ORDERS], free: NONE, fresh: 0, idle: 0, used_slots: 0 }),
         })
     }
 
-    /// Hands out a slot, or the first of 16, each with one user; `None` when there are no more.
+    /// Hands out the slots of a folio, the first of which this is, each with one user; `None` when there are no more.
     pub fn alloc(&self, order: Order, pause: impl Fn(u32)) -> Option<SlotId> {
         let mut lists = self.lists.lock(pause);
-        let o = order as usize;
+        let o = order.get();
         loop {
             if lists.partial[o] == NONE {
                 self.add_cluster(&mut lists, order).or_else(|| self.regroup(&mut lists, order))?;
             }
             let number = lists.partial[o] - 1;
             let cluster = &self.clusters[number as usize];
-            if let Some(index) = find(cluster, order) {
-                let width = if order == Order::Page { 1 } else { 0xffff };
+            if let Some(at) = cluster.find(order) {
                 lists.idle -= cluster.is_empty() as u32;
-                cluster.used[index / 64].fetch_or(width << (index % 64), Relaxed);
-                let count = if order == Order::Page { 1 } else { FOLIO_PAGES };
-                lists.used_slots += count as u64;
-                for users in &cluster.users[index..index + count] {
+                cluster.take(at, order.pages());
+                lists.used_slots += order.pages() as u64;
+                for users in &cluster.users[at..at + order.pages()] {
                     users.store(1, Relaxed);
                 }
-                return Some(SlotId(number * CLUSTER_SLOTS as u32 + index as u32));
+                return Some(SlotId(number * CLUSTER_SLOTS as u32 + at as u32));
             }
             lists.partial[o] = cluster.next.load(Relaxed);
-            cluster.kind.store(order as u32 + 1, Relaxed);
+            cluster.kind.store(kind_of(order), Relaxed);
         }
     }
 
@@ -141,9 +166,9 @@ impl Slots {
     /// Puts a cluster on the list of those with room for `order`.
     fn list(&self, lists: &mut Lists, number: u32, order: Order) {
         let cluster = &self.clusters[number as usize];
-        cluster.kind.store((order as u32 + 1) | LISTED, Relaxed);
-        cluster.next.store(lists.partial[order as usize], Relaxed);
-        lists.partial[order as usize] = number + 1;
+        cluster.kind.store(kind_of(order) | LISTED, Relaxed);
+        cluster.next.store(lists.partial[order.get()], Relaxed);
+        lists.partial[order.get()] = number + 1;
     }
 
     fn list_free(&self, lists: &mut Lists, number: u32) {
@@ -155,38 +180,38 @@ impl Slots {
 
     /// Sorts the clusters anew once an order has run out of them: those that have become empty serve any order again.
     /// For single pages the clusters whose folios are all broken are turned over, or, as the last resort, one that
-    /// still has room for a folio. Otherwise slots would stay free for ever while the store is called full.
+    /// still has room for a folio, of the lowest order. Otherwise slots would stay free for ever while the store is called full.
     fn regroup(&self, lists: &mut Lists, order: Order) -> Option<()> {
         let all = (self.clusters.len() * CLUSTER_SLOTS) as u64;
-        let hope = if order == Order::Page { lists.used_slots < all } else { lists.idle > 0 };
+        let hope = if order == Order::PAGE { lists.used_slots < all } else { lists.idle > 0 };
         if !hope {
             return None;
         }
-        (lists.free, lists.partial, lists.idle) = (NONE, [NONE; 2], 0);
+        (lists.free, lists.partial, lists.idle) = (NONE, [NONE; ORDERS], 0);
         for number in 0..lists.fresh {
             let cluster = &self.clusters[number as usize];
-            let kind = cluster.kind.load(Relaxed) & !LISTED;
-            let folios = kind == Order::Folio as u32 + 1;
+            let serves = cluster.order().unwrap_or(Order::PAGE);
             if cluster.is_empty() {
                 self.list_free(lists, number);
-            } else if folios && find(cluster, Order::Folio).is_some() {
-                self.list(lists, number, Order::Folio);
-            } else if find(cluster, Order::Page).is_some() && (!folios || order == Order::Page) {
-                self.list(lists, number, Order::Page);
+            } else if cluster.find(serves).is_some() {
+                self.list(lists, number, serves);
+            } else if order == Order::PAGE && cluster.find(Order::PAGE).is_some() {
+                self.list(lists, number, Order::PAGE);
             } else {
-                cluster.kind.store(kind, Relaxed);
+                cluster.kind.store(kind_of(serves), Relaxed);
             }
         }
-        if lists.partial[order as usize] != NONE {
+        if lists.partial[order.get()] != NONE {
             return Some(());
         }
         if lists.free != NONE {
             return self.add_cluster(lists, order);
         }
         // Here the order is that of pages, and only clusters with room for folios are left.
-        let number = lists.partial[Order::Folio as usize].checked_sub(1)?;
-        lists.partial[Order::Folio as usize] = self.clusters[number as usize].next.load(Relaxed);
-        self.list(lists, number, Order::Page);
+        let from = lists.partial.iter().position(|&head| head != NONE)?;
+        let number = lists.partial[from] - 1;
+        lists.partial[from] = self.clusters[number as usize].next.load(Relaxed);
+        self.list(lists, number, Order::PAGE);
         Some(())
     }
 
@@ -242,10 +267,10 @@ impl Slots {
             lists.idle += empty as u32;
         } else if empty {
             self.list_free(&mut lists, number);
-        } else if kind == Order::Page as u32 + 1 {
-            self.list(&mut lists, number, Order::Page);
-        } else if find(cluster, Order::Folio).is_some() {
-            self.list(&mut lists, number, Order::Folio);
+        } else if let Some(order) = cluster.order()
+            && cluster.find(order).is_some()
+        {
+            self.list(&mut lists, number, order);
         }
     }
 
@@ -278,20 +303,4 @@ impl Slots {
         let entry = &self.hashes[slot.0 as usize].0;
         entry[0].load(Relaxed) as u128 | (entry[1].load(Relaxed) as u128) << 64
     }
-}
-
-fn find(cluster: &Cluster, order: Order) -> Option<usize> {
-    for (i, used) in cluster.used.iter().enumerate() {
-        let used = used.load(Relaxed);
-        match order {
-            Order::Page if used != u64::MAX => return Some(i * 64 + used.trailing_ones() as usize),
-            Order::Page => {}
-            Order::Folio => {
-                if let Some(q) = (0..4).find(|q| used >> (q * 16) & 0xffff == 0) {
-                    return Some(i * 64 + q * 16);
-                }
-            }
-        }
-    }
-    None
 }

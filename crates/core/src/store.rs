@@ -1,11 +1,46 @@
 //! What the pager asks of a store.
 use crate::slots::Unused;
-use crate::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use crate::units::{PAGE_BYTES, SlotId};
 
 /// The content of one page.
 pub type Page = [u8; PAGE_BYTES];
-/// The content of one large folio.
-pub type Folio = [u8; PAGE_BYTES * FOLIO_PAGES];
+
+/// A folio to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Folio<'a> {
+    /// The first of its slots, whose number its count of pages divides.
+    pub first: SlotId,
+    /// What is to be stored: a power of two of pages.
+    pub content: &'a [u8],
+}
+
+/// Folios that are given to a store at one time, at most.
+pub const WRITES_MAX: usize = 16;
+
+/// Which of the folios of one write are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stored(u16);
+const _: () = assert!(WRITES_MAX <= u16::BITS as usize);
+
+impl Stored {
+    /// Adds one, by its place among the others.
+    pub fn insert(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+    /// Whether that one is stored.
+    pub fn contains(self, index: usize) -> bool {
+        self.0 >> index & 1 != 0
+    }
+}
+
+/// How a write goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Write {
+    /// It is over. What is not stored was refused, and its slots hold nothing.
+    Done(Stored),
+    /// It is over later: to be asked for by this number, which the store chooses.
+    Later(Ticket),
+}
 
 /// Why a store could not do as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +80,7 @@ pub enum Read {
     Later(Ticket),
 }
 
-/// The number of a read in progress.
+/// The number of a read or write in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(pub u64);
 
@@ -59,11 +94,31 @@ pub trait Store: Sync {
     /// Scratch memory of one pager context: compression state and buffers. One thread uses it at a time.
     type Worker;
 
-    /// Stores one page under `slot`.
-    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut Self::Worker) -> Result<(), StoreError>;
+    /// Stores a folio under as many slots as it has pages, from `first` on. All or nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`]: the slots hold nothing then.
+    fn put(&self, first: SlotId, content: &[u8], worker: &mut Self::Worker) -> Result<(), StoreError>;
 
-    /// Stores a large folio under `first` and the 15 slots after it (`first` is a multiple of 16). All or nothing.
-    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Self::Worker) -> Result<(), StoreError>;
+    /// Starts to store folios, at most [`WRITES_MAX`], each all or nothing. A store whose writes take time answers with a ticket;
+    /// the contents stay where they are, and as they are, until the write is over.
+    fn write(&self, folios: &[Folio<'_>], worker: &mut Self::Worker) -> Write {
+        let mut stored = Stored::default();
+        for (i, folio) in folios.iter().enumerate() {
+            if self.put(folio.first, folio.content, worker).is_err() {
+                // Who is refused one makes room before the next.
+                break;
+            }
+            stored.insert(i);
+        }
+        Write::Done(stored)
+    }
+
+    /// Goes on with a write.
+    fn finish_write(&self, ticket: Ticket, worker: &mut Self::Worker) -> Write {
+        let _ = worker;
+        unreachable!("a store that gives tickets takes them: {ticket:?}")
+    }
 
     /// Reads `out.len() / 4096` consecutive slots from `first` on, all of which hold something.
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Self::Worker) -> Result<(), StoreError>;
@@ -100,17 +155,31 @@ pub trait Store: Sync {
     /// Bytes of memory this store holds now (pages of its pool in use, and its tables), as they count in the budget.
     fn memory_bytes(&self) -> u64;
 
+    /// Sets how much memory the store may hold of what it was given. It keeps to it as it can: by refusing, by moving data to a
+    /// lower tier, and, where it holds more already, when it is asked to [`Store::shrink`].
+    fn set_memory_limit_bytes(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Bytes that it holds beyond that limit.
+    fn excess_bytes(&self) -> u64 {
+        0
+    }
+
     /// Moves data to a lower tier or compacts until about `bytes` of memory are given back. Returns what it gave back.
     fn shrink(&self, bytes: u64, worker: &mut Self::Worker) -> u64;
 }
 
 impl<S: Store> Store for &S {
     type Worker = S::Worker;
-    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut Self::Worker) -> Result<(), StoreError> {
-        S::put_page(self, slot, page, worker)
+    fn put(&self, first: SlotId, content: &[u8], worker: &mut Self::Worker) -> Result<(), StoreError> {
+        S::put(self, first, content, worker)
     }
-    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Self::Worker) -> Result<(), StoreError> {
-        S::put_folio(self, first, folio, worker)
+    fn write(&self, folios: &[Folio<'_>], worker: &mut Self::Worker) -> Write {
+        S::write(self, folios, worker)
+    }
+    fn finish_write(&self, ticket: Ticket, worker: &mut Self::Worker) -> Write {
+        S::finish_write(self, ticket, worker)
     }
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Self::Worker) -> Result<(), StoreError> {
         S::get(self, first, out, worker)
@@ -129,6 +198,12 @@ impl<S: Store> Store for &S {
     }
     fn memory_bytes(&self) -> u64 {
         S::memory_bytes(self)
+    }
+    fn set_memory_limit_bytes(&self, bytes: u64) {
+        S::set_memory_limit_bytes(self, bytes);
+    }
+    fn excess_bytes(&self) -> u64 {
+        S::excess_bytes(self)
     }
     fn shrink(&self, bytes: u64, worker: &mut Self::Worker) -> u64 {
         S::shrink(self, bytes, worker)

@@ -10,9 +10,8 @@ use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::reclaim::Reclaim;
-use crate::slots::Order;
 use crate::store::{Read, Run, Store, StoreError, Ticket};
-use crate::units::{FOLIO_PAGES, PAGE_BYTES, PageNo, SlotId};
+use crate::units::{Order, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// A touch of an isolated page: it goes back from its frame to the program.
@@ -32,7 +31,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.add_resident(1);
         let slot = self.unless_locked(seen, self.frames.take_slot(frame));
         let referenced = self.policy().touched(seen);
-        let word = Word::resident(slot, seen.folio()).with_referenced(referenced).with_locked(seen.locked());
+        let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
         self.frames.end_live(frame);
         self.pages.release(page, word);
         self.add_block(page.block());
@@ -58,7 +57,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return Next::Again;
         };
         target.claimed = claimed;
-        let (mut runs, mut len) = ([Run { first: SlotId(0), pages: 0, at: 0 }; FOLIO_PAGES], 0);
+        let (mut runs, mut len) = ([Run { first: SlotId(0), pages: 0, at: 0 }; PART_PAGES], 0);
         for i in 0..claimed.1 {
             let slot = cx.saved[i].slot().expect("a swapped page has a slot");
             match runs[..len].last_mut() {
@@ -119,19 +118,19 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Gives the program the pages `first..first + count`, whose content is in the buffer.
     fn install(&self, page: PageNo, first: PageNo, count: usize, cx: &mut Context<S::Worker>) -> Next {
         let (done, error) = self.machine.put(first, &cx.buffer[..count * PAGE_BYTES]);
-        let folio = self.orders().came(first, done) == Order::Folio;
+        let order = self.orders().came(first, done);
         for (i, &old) in cx.saved[..count].iter().enumerate() {
             let page = first.plus(i);
             let slot = old.slot().expect("a swapped page has a slot");
             if i >= done {
                 self.pages.release(page, old);
             } else if old.locked() {
-                self.pages.release(page, Word::resident(None, folio).with_locked(true));
+                self.pages.release(page, Word::resident(None, order).with_locked(true));
                 self.wipe_slot(slot);
             } else if self.swapcache.enter() {
-                self.pages.release(page, Word::resident(Some(slot), folio));
+                self.pages.release(page, Word::resident(Some(slot), order));
             } else {
-                self.pages.release(page, Word::resident(None, folio));
+                self.pages.release(page, Word::resident(None, order));
                 self.put_slot(slot);
             }
         }
@@ -142,7 +141,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if first.0 + (done as u32) <= page.0 {
             return self.put_failed(error);
         }
-        if folio {
+        if order > Order::PAGE {
             self.machine.count(Event::FoliosIn, 1);
         }
         Next::There(count)

@@ -14,7 +14,7 @@ use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::pins::{Pins, RANGES};
 use outswap_core::room::Step;
 use outswap_core::slots::Unused;
-use outswap_core::store::{Folio, Page, Store, StoreError};
+use outswap_core::store::{Store, StoreError};
 use outswap_core::sync::{AtomicU64, Ordering::Release, Ordering::SeqCst};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo, SlotId};
@@ -208,6 +208,9 @@ impl Machine for TestMachine {
         self.grain.load(std::sync::atomic::Ordering::Relaxed)
     }
     fn count(&self, _: Event, _: u64) {}
+    fn now_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// Keeps one byte a slot.
@@ -219,13 +222,14 @@ impl TestStore {
 }
 impl Store for TestStore {
     type Worker = ();
-    fn put_page(&self, slot: SlotId, page: &Page, _: &mut ()) -> Result<(), StoreError> {
-        assert!(page.iter().all(|&b| b == page[0]), "no frame is stored that was released");
-        assert!(self.lock()[slot.0 as usize].replace(page[0]).is_none(), "the slot is free");
+    fn put(&self, first: SlotId, content: &[u8], _: &mut ()) -> Result<(), StoreError> {
+        let [byte, ..] = *content else { panic!("a page is not empty") };
+        if content.len() > PAGE_BYTES {
+            return Err(StoreError::Full);
+        }
+        assert!(content.iter().all(|&b| b == byte), "no frame is stored that was released");
+        assert!(self.lock()[first.0 as usize].replace(byte).is_none(), "the slot is free");
         Ok(())
-    }
-    fn put_folio(&self, _: SlotId, _: &Folio, _: &mut ()) -> Result<(), StoreError> {
-        Err(StoreError::Full)
     }
     fn get(&self, first: SlotId, out: &mut [u8], _: &mut ()) -> Result<(), StoreError> {
         for (i, out) in out.chunks_exact_mut(PAGE_BYTES).enumerate() {

@@ -5,9 +5,9 @@ use outswap_core::machine::Prot;
 use outswap_core::page::{REFERENCED_MAX, State, Word};
 use outswap_core::pins::{Pins, RANGES, mask_of};
 use outswap_core::ring::Ring;
-use outswap_core::slots::{CLUSTER_SLOTS, Order, Slots, USERS_MAX};
+use outswap_core::slots::{CLUSTER_SLOTS, Slots, USERS_MAX};
 use outswap_core::table::Reserve;
-use outswap_core::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, FrameNo, PageNo, SlotId};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, MAX_ORDER, Order, PageNo, SlotId};
 use outswap_core::vma::{Map, MapError, Vma};
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -44,7 +44,7 @@ fn no_wait(_: u32) {
 #[derive(Clone, Debug)]
 enum SlotOp {
     Pages(usize),
-    Folios(usize),
+    Folios(usize, Order),
     /// Puts a run of the slots in use, every `stride`th.
     Put {
         from: usize,
@@ -62,7 +62,7 @@ enum SlotOp {
 fn slot_ops() -> impl Strategy<Value = Vec<SlotOp>> {
     let op = prop_oneof![
         (1..700usize).prop_map(SlotOp::Pages),
-        (1..50usize).prop_map(SlotOp::Folios),
+        (1..50usize, 1..=MAX_ORDER).prop_map(|(n, order)| SlotOp::Folios(n, Order::new(order))),
         (0..1600usize, 1..900usize, 1..20usize).prop_map(|(from, count, stride)| SlotOp::Put { from, count, stride }),
         (0..1600usize, 1..300usize, prop_oneof![Just(1), Just(2), Just(300)])
             .prop_map(|(from, count, users)| SlotOp::Dup { from, count, users }),
@@ -85,7 +85,7 @@ impl SlotModel {
     /// Hands out one slot or folio, and checks it; false where there is none.
     fn alloc(&mut self, order: Order) -> bool {
         let Some(first) = self.slots.alloc(order, no_wait) else {
-            if order == Order::Page {
+            if order == Order::PAGE {
                 assert_eq!(self.used.len(), CLUSTERS * CLUSTER_SLOTS, "no slot is refused while one is free");
             } else {
                 let empty = |c: usize| self.used.range(range_of(c)).next().is_none();
@@ -93,7 +93,7 @@ impl SlotModel {
             }
             return false;
         };
-        let width = if order == Order::Page { 1 } else { FOLIO_PAGES as u32 };
+        let width = order.pages() as u32;
         assert!(first.0.is_multiple_of(width), "folios are aligned");
         for slot in first.0..first.0 + width {
             assert!((slot as usize) < CLUSTERS * CLUSTER_SLOTS, "slot {slot} does not exist");
@@ -147,8 +147,8 @@ proptest! {
         let mut model = SlotModel { slots, used: BTreeMap::new() };
         for op in ops {
             match op {
-                SlotOp::Pages(n) => { (0..n).any(|_| !model.alloc(Order::Page)); }
-                SlotOp::Folios(n) => { (0..n).any(|_| !model.alloc(Order::Folio)); }
+                SlotOp::Pages(n) => { (0..n).any(|_| !model.alloc(Order::PAGE)); }
+                SlotOp::Folios(n, order) => { (0..n).any(|_| !model.alloc(order)); }
                 SlotOp::Put { from, count, stride } => {
                     let some: Vec<u32> = model.used.keys().copied().skip(from).step_by(stride).take(count).collect();
                     some.into_iter().for_each(|slot| { model.put(slot); });
@@ -161,12 +161,15 @@ proptest! {
             model.check();
         }
         // Whatever happened before: all slots can still be used, and all folios once they are free.
-        while model.alloc(Order::Page) {}
+        while model.alloc(Order::PAGE) {}
         model.check();
         (0..(CLUSTERS * CLUSTER_SLOTS) as u32).for_each(|slot| while !model.put(slot) {});
-        (0..CLUSTERS * CLUSTER_SLOTS / FOLIO_PAGES).for_each(|_| assert!(model.alloc(Order::Folio)));
-        assert!(!model.alloc(Order::Folio));
-        model.check();
+        for order in Order::ALL {
+            (0..CLUSTERS * CLUSTER_SLOTS / order.pages()).for_each(|_| assert!(model.alloc(order), "{order:?}"));
+            assert!(!model.alloc(order), "{order:?}");
+            model.check();
+            (0..(CLUSTERS * CLUSTER_SLOTS) as u32).for_each(|slot| assert!(model.put(slot)));
+        }
     }
 }
 
@@ -175,7 +178,7 @@ proptest! {
 fn a_slot_freed_twice_is_noticed() {
     let arena = Arena::default();
     let slots = Slots::new(&arena, CLUSTER_SLOTS).expect("tables fit");
-    let slot = slots.alloc(Order::Page, no_wait).expect("all are free");
+    let slot = slots.alloc(Order::PAGE, no_wait).expect("all are free");
     slots.put(slot, no_wait, |_| ());
     slots.put(slot, no_wait, |_| ());
 }
@@ -478,21 +481,21 @@ proptest! {
 proptest! {
     #[test]
     fn words_give_back_what_was_put_in(
-        number: u32, retained: bool, folio: bool, referenced in 0..10u64, locked: bool,
+        number: u32, retained: bool, order in 0..=MAX_ORDER, referenced in 0..10u64, locked: bool,
     ) {
-        let slot = retained.then_some(SlotId(number));
+        let (slot, order) = (retained.then_some(SlotId(number)), Order::new(order));
         let check = |word: Word, state: State, slot: Option<SlotId>| {
             let word = word.with_referenced(referenced).with_locked(locked);
-            assert_eq!((word.state(), word.slot(), word.folio()), (state, slot, folio));
+            assert_eq!((word.state(), word.slot(), word.order()), (state, slot, order));
             assert_eq!((word.referenced(), word.locked()), (referenced.min(REFERENCED_MAX), locked));
             let busy = word.busy();
-            assert_eq!((busy.state(), busy.slot(), busy.folio()), (State::Busy, slot, folio));
+            assert_eq!((busy.state(), busy.slot(), busy.order()), (State::Busy, slot, order));
             assert_ne!(busy, word);
         };
-        check(Word::resident(slot, folio), State::Resident, slot);
-        check(Word::swapped(SlotId(number), folio), State::Swapped, Some(SlotId(number)));
-        check(Word::isolated(FrameNo(number), folio), State::Isolated, None);
-        prop_assert_eq!(Word::isolated(FrameNo(number), folio).with_referenced(referenced).frame(), FrameNo(number));
+        check(Word::resident(slot, order), State::Resident, slot);
+        check(Word::swapped(SlotId(number), order), State::Swapped, Some(SlotId(number)));
+        check(Word::isolated(FrameNo(number), order), State::Isolated, None);
+        prop_assert_eq!(Word::isolated(FrameNo(number), order).with_referenced(referenced).frame(), FrameNo(number));
         prop_assert_eq!(Word::zero().state(), State::Zero);
         prop_assert_eq!(Word::UNTOUCHED.state(), State::Untouched);
     }

@@ -27,6 +27,11 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
+/// The time, in nanoseconds since the processor was reset.
+pub fn now_ns() -> u64 {
+    ticks_to_ns(ticks())
+}
+
 /// Nanoseconds of so many ticks.
 pub fn ticks_to_ns(ticks: u64) -> u64 {
     let mut scale = TSC_SCALE.load(Relaxed);

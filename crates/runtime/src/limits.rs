@@ -4,7 +4,7 @@
 //! ([`crate::layout`]).
 use core::mem::size_of;
 use outswap_core::occupancy::PLACES;
-use outswap_core::units::{BLOCK_PAGES, FOLIO_PAGES, PAGE_BYTES};
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PART_PAGES};
 use outswap_sys::signal::Ucontext;
 
 // Calls.
@@ -160,7 +160,7 @@ pub const RECLAIM_STEPS: usize = 8;
 pub const SHRINK_BYTES: u64 = 1 << 20;
 
 const _: () = {
-    assert!(SLOTS <= outswap_store::MAX_SLOTS as usize && SLOTS.is_multiple_of(FOLIO_PAGES));
+    assert!(SLOTS <= outswap_store::MAX_SLOTS as usize && SLOTS.is_multiple_of(PART_PAGES));
     assert!((BATCHES * BLOCK_PAGES) as u64 <= u32::MAX as u64, "frames have 32-bit numbers");
     assert!(COPY_RUN_PAGES <= BLOCK_PAGES);
     assert!(GRAIN_MAX_PAGES.is_power_of_two() && GRAIN_MAX_PAGES <= MIN_RESIDENT_PAGES / 2);

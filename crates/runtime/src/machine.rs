@@ -1,6 +1,7 @@
 //! The live machine: managed memory and batches of this process.
 //!
 //! What differs between the fault sources is in [`crate::source`]; this file holds what they share.
+use crate::clock;
 use crate::limits::PROGRESS_PAGES;
 use crate::source::{Host, Source};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -144,6 +145,10 @@ impl Machine for LiveMachine {
         os::wait_a_little(spins);
     }
 
+    fn now_ns(&self) -> u64 {
+        clock::now_ns()
+    }
+
     fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
         self.source().take(self, first, count, present, batch, offset)
     }
@@ -200,6 +205,7 @@ impl Machine for LiveMachine {
                 Event::FaultMiss => Stat::FaultMiss,
                 Event::FaultBypass => Stat::FaultBypass,
                 Event::FaultWaited => Stat::FaultWaited,
+                Event::FaultWaitNs => Stat::FaultWaitNs,
                 Event::PagesFirstTouch => Stat::PagesFirstTouch,
                 Event::PagesClean => Stat::PagesClean,
                 Event::PagesZero => Stat::PagesZero,

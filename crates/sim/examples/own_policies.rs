@@ -9,7 +9,7 @@ use outswap_core::page::Word;
 use outswap_core::pager::{Chosen, Config, Pager, Policies};
 use outswap_core::readahead::{self, Plan, Readahead};
 use outswap_core::reclaim::{self, Asked, Reclaim, Search, Verdict};
-use outswap_core::units::{BLOCK_PAGES, BlockNo, FOLIO_PAGES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, PART_PAGES, PageNo};
 use outswap_sim::machine::{Access, Chaos, SimMachine};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble};
@@ -22,7 +22,7 @@ struct Cluster;
 
 impl Readahead for Cluster {
     fn plan(&self, page: PageNo, _limit_pages: u64) -> Plan {
-        Plan::only(page, FOLIO_PAGES - page.0 as usize % FOLIO_PAGES)
+        Plan::only(page, PART_PAGES - page.0 as usize % PART_PAGES)
     }
     fn answered(&self, _: PageNo, _: PageNo) {}
     fn block_bytes(&self) -> usize {

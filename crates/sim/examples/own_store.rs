@@ -5,7 +5,7 @@ use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;
 use outswap_core::pager::{Config, Pager};
 use outswap_core::slots::Unused;
-use outswap_core::store::{Folio, Page, Store, StoreError};
+use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, PageNo, SlotId};
 use outswap_core::{orders, readahead, reclaim};
 use outswap_sim::machine::{Access, Chaos, SimMachine};
@@ -26,14 +26,9 @@ struct Counting<S> {
 impl<S: Store> Store for Counting<S> {
     type Worker = S::Worker;
 
-    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut S::Worker) -> Result<(), StoreError> {
-        self.inner.put_page(slot, page, worker)?;
-        self.pages_out.fetch_add(1, Relaxed);
-        Ok(())
-    }
-    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut S::Worker) -> Result<(), StoreError> {
-        self.inner.put_folio(first, folio, worker)?;
-        self.pages_out.fetch_add((folio.len() / PAGE_BYTES) as u64, Relaxed);
+    fn put(&self, first: SlotId, content: &[u8], worker: &mut S::Worker) -> Result<(), StoreError> {
+        self.inner.put(first, content, worker)?;
+        self.pages_out.fetch_add((content.len() / PAGE_BYTES) as u64, Relaxed);
         Ok(())
     }
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut S::Worker) -> Result<(), StoreError> {

@@ -4,6 +4,7 @@
 //! The modules stand in the order in which they build on each other.
 #![cfg(not(loom))]
 
+pub mod clock;
 pub mod sched;
 pub mod sabotage;
 pub mod store;

@@ -1,4 +1,5 @@
 //! A machine that exists only as tables, and insists on its contract.
+use crate::clock::Clock;
 use crate::sabotage::Sabotage;
 use crate::sched::{self, Rng, step};
 use crate::store::SimStore;
@@ -13,6 +14,9 @@ use std::sync::{Mutex, OnceLock};
 
 /// The pager over this machine.
 pub type SimPager = Pager<SimMachine, SimStore>;
+
+/// How long a pause is.
+const PAUSE_NS: u64 = 1000;
 
 /// Tells the state of a page of the pager at this address.
 type StateOf = fn(usize, PageNo) -> State;
@@ -67,6 +71,8 @@ pub struct SimMachine {
     pub events: [AtomicU64; outswap_core::machine::EVENTS],
     /// Calls of `take`.
     pub takes: AtomicU64,
+    /// The time. Each pause lets some pass.
+    pub clock: Clock,
     sabotage: Sabotage,
 }
 
@@ -110,6 +116,7 @@ impl SimMachine {
             pager: OnceLock::new(),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
             takes: AtomicU64::new(0),
+            clock: Clock::default(),
             sabotage,
         }
     }
@@ -250,7 +257,12 @@ impl Drop for SimMachine {
 impl Machine for SimMachine {
     fn pause(&self, spins: u32) {
         assert!(spins < 1_000_000 || sched::is_parallel(), "a thread waits for ever");
+        self.clock.pass_ns(PAUSE_NS);
         sched::wait();
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
     }
 
     fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {

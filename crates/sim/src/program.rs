@@ -4,7 +4,7 @@ use crate::sched::{Rng, step};
 use crate::store::Worker;
 use crate::world::{FOREIGN, Model, NOBODY, World, context};
 use outswap_core::fault::Fault;
-use outswap_core::machine::Prot;
+use outswap_core::machine::{Event, Prot};
 use outswap_core::pager::Context;
 use outswap_core::store::Page;
 use outswap_core::units::{PAGE_BYTES, PageNo};
@@ -19,12 +19,14 @@ pub(crate) struct Program<'a> {
     pub(crate) cx: Box<Context<Worker>>,
     pub(crate) writes: u64,
     pub(crate) chaos_over: bool,
+    /// Failed attempts to hold the limit that are accounted for.
+    over_limit_seen: u64,
 }
 
 impl<'a> Program<'a> {
     pub(crate) fn new(world: &'a World, me: u8, seed: u64) -> Self {
         let pager = &*world.pager;
-        Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false }
+        Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false, over_limit_seen: 0 }
     }
 
     fn tell(&self, what: &str, first: usize, count: usize) {
@@ -151,15 +153,27 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// After a fault the limit holds but for what the threads at work may add together, unless pages are held in.
-    pub(crate) fn check_limit(&self, limit_before: u64) {
+    /// After a fault the limit holds but for what the threads at work may add together, unless pages are held in. After an attempt
+    /// that failed while some were, the next few faults make none: then it holds after as many attempts.
+    pub(crate) fn check_limit(&mut self, limit_before: u64) {
+        const RESTING_PAGES: usize = 16;
         let limit = self.pager.limit_pages();
         let held = self.model().calls.load(Relaxed) > 0 || self.model().locked.iter().any(|l| l.load(Relaxed));
-        if self.world.setup.calm && !self.chaos_over && !held && limit == limit_before {
-            let used = self.pager.used_pages();
-            let most = limit + 32 * (self.world.setup.threads as u64 + 1);
-            assert!(used <= most, "{used} pages in use with a limit of {limit}");
+        if !self.world.setup.calm || self.chaos_over || held || limit != limit_before {
+            return;
         }
+        let most = limit + 32 * (self.world.setup.threads as u64 + 1);
+        let over_limit = self.pager.machine.events[Event::OverLimit as usize].load(Relaxed);
+        let fits = |program: &Self| program.pager.used_pages() <= most;
+        if over_limit > self.over_limit_seen {
+            let mut left = RESTING_PAGES;
+            while left > 0 && !fits(self) {
+                self.pager.make_room(1, &mut self.cx);
+                left -= 1;
+            }
+        }
+        assert!(fits(self), "{} pages in use with a limit of {limit}", self.pager.used_pages());
+        self.over_limit_seen = self.pager.machine.events[Event::OverLimit as usize].load(Relaxed);
     }
 
     fn expect(&self, page: u32, found: &Page) {

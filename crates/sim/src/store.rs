@@ -2,8 +2,9 @@
 use crate::sabotage::Sabotage;
 use crate::sched::{Rng, step};
 use outswap_core::slots::Unused;
-use outswap_core::store::{Folio, Page, Store, StoreError};
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_core::store::{Folio, Page, Read, Run, Store, StoreError, Stored, Ticket, Write};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 /// How often things go wrong: once in so many times, 0 for never.
@@ -21,6 +22,8 @@ pub struct Trouble {
     pub corrupt_in: u32,
     /// Pages that fit; 0 for any number.
     pub capacity: usize,
+    /// Reads and writes that are over later.
+    pub later_in: u32,
 }
 
 #[derive(Default)]
@@ -33,8 +36,17 @@ struct Slot {
     at_work: u32,
 }
 
+/// What is to be done later.
+enum Job {
+    Read(Vec<Run>),
+    /// First slots, and where the contents lie.
+    Write(Vec<(SlotId, usize, usize)>),
+}
+
 struct Inner {
     rng: Rng,
+    jobs: BTreeMap<u64, Job>,
+    next_job: u64,
     trouble: Trouble,
     slots: Vec<Slot>,
     used: usize,
@@ -63,7 +75,16 @@ impl SimStore {
     pub fn new(seed: u64, slots: usize, trouble: Trouble, sabotage: Sabotage) -> Self {
         let slots = (0..slots).map(|_| Slot::default()).collect();
         SimStore {
-            inner: Mutex::new(Inner { rng: Rng(seed), trouble, slots, used: 0, refuse: 0, silent: false }),
+            inner: Mutex::new(Inner {
+                rng: Rng(seed),
+                jobs: BTreeMap::new(),
+                next_job: 0,
+                trouble,
+                slots,
+                used: 0,
+                refuse: 0,
+                silent: false,
+            }),
             sabotage,
         }
     }
@@ -90,9 +111,38 @@ impl SimStore {
         self.lock().used as u64
     }
 
-    fn put(&self, first: SlotId, pages: &[u8]) -> Result<(), StoreError> {
+    /// Remembers a job of slots that are at work until it is done, if it is to be done later.
+    fn later(&self, slots: impl Iterator<Item = (SlotId, usize)>, job: impl FnOnce() -> Job) -> Option<Ticket> {
+        let mut s = self.lock();
+        let later_in = s.trouble.later_in;
+        if !s.rng.once_in(later_in) {
+            return None;
+        }
+        s.at_work(slots, true);
+        let ticket = s.next_job;
+        s.next_job += 1;
+        s.jobs.insert(ticket, job());
+        Some(Ticket(ticket))
+    }
+    /// A job whose time has come.
+    fn due(&self, ticket: Ticket) -> Option<Job> {
+        step();
+        let mut s = self.lock();
+        if s.rng.once_in(2) {
+            return None;
+        }
+        Some(s.jobs.remove(&ticket.0).expect("a ticket is good until its job is done"))
+    }
+    /// The content of a folio that is being written.
+    fn content(at: usize, bytes: usize) -> &'static [u8] {
+        // SAFETY: what is to be stored stays where it is until the write is over, and it is read before that only.
+        unsafe { std::slice::from_raw_parts(at as *const u8, bytes) }
+    }
+
+    fn store(&self, first: SlotId, pages: &[u8]) -> Result<(), StoreError> {
         step();
         let count = pages.len() / PAGE_BYTES;
+        assert!(Order::of(count).is_some_and(|order| order.fits_at(first.0 as usize)), "a folio's slots are aligned");
         let mut s = self.lock();
         let trouble = s.trouble;
         if s.refuse > 0 {
@@ -133,16 +183,70 @@ impl SimStore {
     }
 }
 
+impl Inner {
+    fn at_work(&mut self, slots: impl Iterator<Item = (SlotId, usize)>, begins: bool) {
+        for (first, pages) in slots {
+            for slot in &mut self.slots[first.0 as usize..first.0 as usize + pages] {
+                slot.at_work = if begins { slot.at_work + 1 } else { slot.at_work - 1 };
+            }
+        }
+    }
+}
+
+fn slots_of(runs: &[Run]) -> impl Iterator<Item = (SlotId, usize)> {
+    runs.iter().map(|run| (run.first, run.pages as usize))
+}
+
 impl Store for SimStore {
     type Worker = Worker;
 
-    fn put_page(&self, slot: SlotId, page: &Page, _: &mut Worker) -> Result<(), StoreError> {
-        self.put(slot, page)
+    fn put(&self, first: SlotId, content: &[u8], _: &mut Worker) -> Result<(), StoreError> {
+        self.store(first, content)
     }
 
-    fn put_folio(&self, first: SlotId, folio: &Folio, _: &mut Worker) -> Result<(), StoreError> {
-        assert!((first.0 as usize).is_multiple_of(FOLIO_PAGES), "a folio's slots are aligned");
-        self.put(first, folio)
+    fn write(&self, folios: &[Folio<'_>], _: &mut Worker) -> Write {
+        let slots = folios.iter().map(|f| (f.first, f.content.len() / PAGE_BYTES));
+        let job =
+            || Job::Write(folios.iter().map(|f| (f.first, f.content.as_ptr() as usize, f.content.len())).collect());
+        if let Some(ticket) = self.later(slots, job) {
+            return Write::Later(ticket);
+        }
+        let mut stored = Stored::default();
+        for (i, folio) in folios.iter().enumerate() {
+            if self.store(folio.first, folio.content).is_ok() {
+                stored.insert(i);
+            }
+        }
+        Write::Done(stored)
+    }
+
+    fn finish_write(&self, ticket: Ticket, _: &mut Worker) -> Write {
+        let Some(job) = self.due(ticket) else { return Write::Later(ticket) };
+        let Job::Write(folios) = job else { panic!("a write is finished as one") };
+        let mut stored = Stored::default();
+        for (i, (first, at, bytes)) in folios.into_iter().enumerate() {
+            self.lock().at_work([(first, bytes / PAGE_BYTES)].into_iter(), false);
+            if self.store(first, Self::content(at, bytes)).is_ok() {
+                stored.insert(i);
+            }
+        }
+        Write::Done(stored)
+    }
+
+    fn read(&self, runs: &[Run], out: &mut [u8], worker: &mut Worker) -> Result<Read, StoreError> {
+        if let Some(ticket) = self.later(slots_of(runs), || Job::Read(runs.to_vec())) {
+            return Ok(Read::Later(ticket));
+        }
+        runs.iter().try_for_each(|run| self.get(run.first, run.part(out), worker))?;
+        Ok(Read::Done)
+    }
+
+    fn finish_read(&self, ticket: Ticket, out: &mut [u8], worker: &mut Worker) -> Result<Read, StoreError> {
+        let Some(job) = self.due(ticket) else { return Ok(Read::Later(ticket)) };
+        let Job::Read(runs) = job else { panic!("a read is finished as one") };
+        self.lock().at_work(slots_of(&runs), false);
+        runs.iter().try_for_each(|run| self.get(run.first, run.part(out), worker))?;
+        Ok(Read::Done)
     }
 
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Worker) -> Result<(), StoreError> {

@@ -163,6 +163,7 @@ impl World {
                 dead_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
                 corrupt_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
                 capacity: if troubled && rng.once_in(2) { rng.range(4, pages / 2) } else { 0 },
+                later_in: rng.pick(&[0, 0, 1, 3]),
             },
             chaos: Chaos {
                 take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },
@@ -185,7 +186,7 @@ impl World {
             pins: rng.pick(&[1, 2, 8]),
             mappings: rng.pick(&[24, 200]),
             seed: rng.draw(),
-            orders: if rng.once_in(4) { orders::Any::Small } else { orders::Any::AsItCame },
+            orders: orders::Any::ALL[rng.below(orders::Any::ALL.len())].1,
             readahead: readahead::Kind::Streams,
             reclaim: reclaim::Kind::Fifo,
         };

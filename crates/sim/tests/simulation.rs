@@ -350,32 +350,38 @@ fn count(machine: &SimMachine, event: Event) -> u64 {
     machine.events[event as usize].load(Relaxed)
 }
 
-#[test]
-fn faults_wait_for_their_reads_in_virtual_time() {
-    const PAGES: u32 = 4 * BLOCK_PAGES as u32;
-    const AT_ONCE: usize = 6;
-    const DELAY_TICKS: u64 = 10;
-    let arena = Arena::default();
-    let machine = SimMachine::new(1, PAGES as usize, 8, 1, Chaos::default(), Sabotage::None);
-    let store = Slow::new(SimStore::new(1, 2 * CLUSTER_SLOTS, Trouble::default(), Sabotage::None), DELAY_TICKS);
-    let config = config(PAGES as usize, 8, true);
-    let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
+/// A pager over a store whose reads and writes take time, and what the memory holds.
+type SlowPager = Pager<SimMachine, Slow<SimStore>>;
+
+const DELAY_NS: u64 = 10;
+
+fn slow_pager(arena: &Arena, pages: u32, limit_pages: u64) -> Box<SlowPager> {
+    let machine = SimMachine::new(1, pages as usize, 8, 1, Chaos::default(), Sabotage::None);
+    let store = SimStore::new(1, 2 * CLUSTER_SLOTS, Trouble::default(), Sabotage::None);
+    let store = Slow::new(store, machine.clock.clone(), DELAY_NS);
+    let pager = Box::new(Pager::new(machine, store, arena, config(pages as usize, 8, true)).expect("tables fit"));
     pager.machine.attach(&pager);
-    assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
-    let mut contexts: Vec<_> = (0..AT_ONCE).map(|_| context()).collect();
-    for page in 0..PAGES {
-        assert_eq!(pager.fault(PageNo(page), &mut contexts[0]), Fault::Done);
+    assert!(pager.map(PageNo(0), pages, Prot::READ_WRITE, false));
+    let mut cx = context();
+    for page in 0..pages {
+        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
         assert_eq!(write_number(&pager.machine, page), Access::Done);
     }
-    pager.page_out(PageNo(0), PAGES, true, &mut contexts[0]);
+    pager.page_out(PageNo(0), pages, true, &mut cx);
     assert_eq!(pager.resident_pages(), 0);
-    // As many programs as there are contexts touch pages far from each other, and two of them the same one.
-    let pages: Vec<u32> = (0..48).map(|i| if i % 8 == 7 { i * 5 - 5 } else { i * 5 }).collect();
+    pager.set_limit_pages(limit_pages);
+    pager
+}
+
+/// As many programs at once as there are contexts touch pages, one after the other, each with all others' steps between its own.
+/// With `write`, each changes what it has touched. Returns how long that took.
+fn touch_at_once(pager: &SlowPager, pages: &[u32], contexts: &mut [Box<Context<Worker>>], write: bool) -> u64 {
+    let since_ns = pager.machine.clock.now_ns();
     let mut waiting = pages.iter();
-    let mut running: Vec<Option<(u32, Faulting)>> = (0..AT_ONCE).map(|_| None).collect();
+    let mut running: Vec<Option<(u32, Faulting)>> = contexts.iter().map(|_| None).collect();
     let mut done = 0;
     while done < pages.len() {
-        for (place, cx) in running.iter_mut().zip(&mut contexts) {
+        for (place, cx) in running.iter_mut().zip(&mut *contexts) {
             let Some((page, fault)) = place else {
                 *place = waiting.next().map(|&page| (page, Faulting::touch(PageNo(page))));
                 continue;
@@ -384,21 +390,63 @@ fn faults_wait_for_their_reads_in_virtual_time() {
                 Progress::Wait(..) => {}
                 Progress::Done(end) => {
                     assert_eq!(end, Fault::Done, "page {page}");
-                    let found = pager.machine.access(*page, false, |content| {
+                    let access = pager.machine.access(*page, write, |content| {
                         assert_eq!(content[..4], (*page + 1).to_le_bytes());
+                        content[5] = content[5].wrapping_add(write as u8);
                     });
-                    assert_eq!(found, Access::Done, "page {page}");
+                    // Another program's reclaim may have taken it again.
+                    if access == Access::Missing {
+                        *fault = Faulting::touch(PageNo(*page));
+                        continue;
+                    }
                     done += 1;
                     *place = None;
                 }
             }
         }
-        pager.store.tick();
+        pager.machine.clock.pass_ns(1);
     }
-    let one_by_one = pages.len() as u64 * DELAY_TICKS;
-    assert!(pager.store.most_at_once() == AT_ONCE, "{} reads at once", pager.store.most_at_once());
-    assert!(pager.store.now() < one_by_one / 3, "{} ticks; one by one {one_by_one}", pager.store.now());
+    pager.machine.clock.now_ns() - since_ns
+}
+
+#[test]
+fn faults_wait_for_their_reads_in_virtual_time() {
+    const PAGES: u32 = 4 * BLOCK_PAGES as u32;
+    const AT_ONCE: usize = 6;
+    let arena = Arena::default();
+    let pager = slow_pager(&arena, PAGES, 2 * PAGES as u64);
+    let mut contexts: Vec<_> = (0..AT_ONCE).map(|_| context()).collect();
+    // Pages far from each other, and two programs at the same one now and then.
+    let pages: Vec<u32> = (0..48).map(|i| if i % 8 == 7 { i * 5 - 5 } else { i * 5 }).collect();
+    let time_ns = touch_at_once(&pager, &pages, &mut contexts, false);
+    let one_by_one_ns = pages.len() as u64 * DELAY_NS;
+    assert_eq!(pager.store.most_at_once().0, AT_ONCE, "reads at once");
+    assert!(time_ns < one_by_one_ns / 3, "{time_ns} ns; one by one {one_by_one_ns}");
+    let waited_ns = count(&pager.machine, Event::FaultWaitNs);
+    assert!(waited_ns > time_ns && waited_ns <= AT_ONCE as u64 * time_ns, "{waited_ns} ns waited in {time_ns}");
     pager.check();
+}
+
+#[test]
+fn batches_wait_for_their_writes_in_virtual_time() {
+    const PAGES: u32 = 4 * BLOCK_PAGES as u32;
+    const LIMIT_PAGES: u64 = PAGES as u64 / 2;
+    let time_ns = [1, 4].map(|at_once| {
+        let arena = Arena::default();
+        let pager = slow_pager(&arena, PAGES, LIMIT_PAGES);
+        let mut contexts: Vec<_> = (0..at_once).map(|_| context()).collect();
+        let pages: Vec<u32> = (0..4 * PAGES).map(|i| i * 37 % PAGES).collect();
+        let time_ns = touch_at_once(&pager, &pages, &mut contexts, true);
+        let (reads, writes) = pager.store.most_at_once();
+        assert!(
+            (reads > 1) == (at_once > 1) && (writes > 1) == (at_once > 1),
+            "{reads} reads, {writes} writes at once"
+        );
+        assert!(count(&pager.machine, Event::PagesTaken) > 3 * PAGES as u64);
+        pager.check();
+        time_ns
+    });
+    assert!(time_ns[1] * 2 < time_ns[0], "{time_ns:?} ns by one program, and by four");
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Tier {
 }
 
 /// The tiers of one store, from the fastest on.
-pub(crate) struct Order {
+pub(crate) struct TierOrder {
     tiers: [Tier; MAX_TIERS],
     /// The last RAM tier and the file: what spills where.
     pub last_ram: Option<usize>,
@@ -82,12 +82,12 @@ pub(crate) struct Order {
     pub folio_unit_pages: usize,
 }
 
-impl Order {
+impl TierOrder {
     /// The order of tiers as configured.
     ///
     /// # Errors
     /// [`InitError::Config`]: no tiers, too many, or two files.
-    pub fn new(configs: &[TierConfig]) -> Result<Order, InitError> {
+    pub fn new(configs: &[TierConfig]) -> Result<TierOrder, InitError> {
         let files = configs.iter().filter(|t| t.kind == TierKind::File).count();
         if configs.is_empty() || configs.len() > MAX_TIERS || files > 1 {
             return Err(InitError::Config);
@@ -100,7 +100,7 @@ impl Order {
             Tier::Compressed(compressor) => Some(compressor.folio_unit_pages()),
             _ => None,
         });
-        Ok(Order {
+        Ok(TierOrder {
             tiers,
             last_ram: tiers.iter().rposition(|tier| tier.is_ram()),
             file: tiers.iter().position(|&tier| tier == Tier::File),

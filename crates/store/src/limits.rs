@@ -1,6 +1,6 @@
 //! The limits of this crate in one place, with what ties them together checked at compile time. What belongs to one
 //! format alone (how a word is packed, what a size class holds) stands beside that format.
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES};
+use outswap_core::units::{MAX_FOLIO_PAGES, PAGE_BYTES};
 
 // ---- tiers and slots ----
 
@@ -22,7 +22,7 @@ const POOL_REGIONS: usize = 2;
 const FILE_REGIONS: usize = 5;
 
 // Folios, and with them the chunks that they are cut into, never lie in two clusters.
-const _: () = assert!((1usize << CLUSTER_ORDER).is_multiple_of(FOLIO_PAGES) && FOLIO_PAGES.is_multiple_of(CHUNK_PAGES));
+const _: () = assert!((1usize << CLUSTER_ORDER).is_multiple_of(MAX_FOLIO_PAGES) && CHUNK_PAGES.is_power_of_two());
 const _: () = assert!(STORE_REGIONS + (MAX_TIERS - 1) * POOL_REGIONS + FILE_REGIONS <= MAX_REGIONS);
 const _: () = assert!(STORE_REGIONS + MAX_TIERS * POOL_REGIONS <= MAX_REGIONS);
 

@@ -1,5 +1,5 @@
 //! The store itself: what its mechanisms share.
-use crate::config::Order;
+use crate::config::TierOrder;
 use crate::file::FileTier;
 use crate::io::{FileIo, LiveIo};
 use crate::limits::MAX_TIERS;
@@ -13,7 +13,7 @@ use outswap_core::store::StoreError;
 
 /// The tiers of a swap specification, as one store.
 pub struct Tiers<I: FileIo = LiveIo> {
-    pub(crate) order: Order,
+    pub(crate) order: TierOrder,
     pub(crate) records: Records,
     /// Those of the RAM tiers, by the tier's number.
     pub(crate) pools: [Pool; MAX_TIERS],

@@ -1,6 +1,6 @@
 //! The tiers as one store: making it, what the runtime reads and sets, and core's [`Store`].
 use crate::compress::Worker;
-use crate::config::{Config, InitError, Order};
+use crate::config::{Config, InitError, TierOrder};
 use crate::file::FileTier;
 use crate::io::{FileIo, LiveIo};
 use crate::kinds::Unit;
@@ -11,8 +11,8 @@ use crate::state::Tiers;
 use crate::stats::{StoreStats, add};
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::slots::Unused;
-use outswap_core::store::{Folio, Page, Store, StoreError};
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_core::store::{Store, StoreError};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::Errno;
 
 impl Tiers<LiveIo> {
@@ -37,7 +37,7 @@ impl<I: FileIo> Tiers<I> {
     }
 
     fn make(config: &Config<'_>, io: I, regions: &mut Regions) -> Result<&'static Tiers<I>, InitError> {
-        let order = Order::new(config.tiers)?;
+        let order = TierOrder::new(config.tiers)?;
         if config.slots == 0 {
             return Err(InitError::Config);
         }
@@ -99,17 +99,6 @@ impl<I: FileIo> Tiers<I> {
         self.records.slots()
     }
 
-    /// Sets how much memory all RAM tiers together may hold. A put that would exceed it first spills older
-    /// units; a limit below what is held now is reached by [`Store::shrink`].
-    pub fn set_memory_limit_bytes(&self, bytes: u64) {
-        self.budget.limit_bytes.store(bytes, Relaxed);
-    }
-
-    /// Bytes that the RAM tiers hold beyond their limit, which puts alone do not win back.
-    pub fn excess_bytes(&self) -> u64 {
-        self.budget.held_bytes.load(Relaxed).saturating_sub(self.budget.limit_bytes.load(Relaxed))
-    }
-
     /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
@@ -165,23 +154,17 @@ impl<I: FileIo> Tiers<I> {
 impl<I: FileIo> Store for Tiers<I> {
     type Worker = Worker;
 
-    fn put_page(&self, slot: SlotId, page: &Page, worker: &mut Worker) -> Result<(), StoreError> {
-        let result =
-            if self.records.in_range(slot, 1) { self.put_unit(slot.0, page, worker) } else { Err(StoreError::Full) };
-        if result.is_err() {
+    fn put(&self, first: SlotId, content: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
+        let pages = content.len() / PAGE_BYTES;
+        let fits = Order::of(pages).is_some_and(|order| order.fits_at(first.0 as usize));
+        if !fits || !self.records.in_range(first, pages) {
             add(&self.stats.full, 1);
-        }
-        result
-    }
-
-    fn put_folio(&self, first: SlotId, folio: &Folio, worker: &mut Worker) -> Result<(), StoreError> {
-        if !self.records.in_range(first, FOLIO_PAGES) || !(first.0 as usize).is_multiple_of(FOLIO_PAGES) {
             return Err(StoreError::Full);
         }
-        let pages = self.order.folio_unit_pages;
-        for (i, unit) in folio.chunks_exact(pages * PAGE_BYTES).enumerate() {
-            if let Err(e) = self.put_unit(first.0 + (i * pages) as u32, unit, worker) {
-                (0..i * pages).for_each(|j| self.free_slot(first.plus(j), false));
+        let unit_pages = self.order.folio_unit_pages.min(pages);
+        for (i, unit) in content.chunks_exact(unit_pages * PAGE_BYTES).enumerate() {
+            if let Err(e) = self.put_unit(first.0 + (i * unit_pages) as u32, unit, worker) {
+                (0..i * unit_pages).for_each(|j| self.free_slot(first.plus(j), false));
                 add(&self.stats.full, 1);
                 return Err(e);
             }
@@ -218,6 +201,16 @@ impl<I: FileIo> Store for Tiers<I> {
             None => 0,
         };
         self.budget.held_bytes.load(Relaxed) + tables + file
+    }
+
+    /// All RAM tiers together. A put that would exceed it first spills older units.
+    fn set_memory_limit_bytes(&self, bytes: u64) {
+        self.budget.limit_bytes.store(bytes, Relaxed);
+    }
+
+    /// Of the RAM tiers: puts alone do not win them back.
+    fn excess_bytes(&self) -> u64 {
+        self.budget.held_bytes.load(Relaxed).saturating_sub(self.budget.limit_bytes.load(Relaxed))
     }
 
     fn shrink(&self, bytes: u64, worker: &mut Worker) -> u64 {

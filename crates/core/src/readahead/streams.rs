@@ -7,7 +7,7 @@ use super::{Plan, Readahead};
 use crate::broken::{self, Broken};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::table::{Reserve, Table};
-use crate::units::{BLOCK_PAGES, FOLIO_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
 
 /// Touches in sequence from which on a few neighbours come too, and from which on the whole folio does.
 const SHORT: u32 = 1;
@@ -64,7 +64,7 @@ impl Readahead for Streams {
         let pages = match run {
             0 => 1,
             SHORT => SHORT_PAGES - page.0 as usize % SHORT_PAGES,
-            LONG.. => FOLIO_PAGES - page.0 as usize % FOLIO_PAGES,
+            LONG.. => PART_PAGES - page.0 as usize % PART_PAGES,
         };
         let ahead = run >= AHEAD && pages > 1 && limit_pages >= AHEAD_LIMIT_PAGES && !broken::is(Broken::NoReadAhead);
         let block_end = page.block().first_page().plus(BLOCK_PAGES);

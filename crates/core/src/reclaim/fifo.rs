@@ -137,6 +137,7 @@ impl Reclaim for Fifo {
 mod tests {
     use super::*;
     use crate::table::tests::Leak;
+    use crate::units::Order;
 
     fn fifo(blocks: u32) -> Fifo {
         let fifo = Fifo::new(&Leak, blocks as usize * BLOCK_PAGES).expect("there is memory");
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn a_page_stays_for_as_many_passes_as_it_has_references() {
         let fifo = fifo(1);
-        let mut word = Word::resident(None, false).with_referenced(2);
+        let mut word = Word::resident(None, Order::PAGE).with_referenced(2);
         for left in [1, 0] {
             assert_eq!(fifo.judge(word), Verdict::Keep { referenced: left });
             word = word.with_referenced(left);

@@ -8,14 +8,14 @@ use crate::process;
 use outswap_control::{Stat, source};
 use outswap_core::machine::{BatchNo, Prot, PutError};
 use outswap_core::pins::mask_of;
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::units::{PAGE_BYTES, PART_PAGES, PageNo};
 use outswap_sys::signal::SIGBUS;
 use outswap_sys::uffd::{COPY_FEATURES, Uffd};
 use outswap_sys::{Errno, Result};
 
 #[repr(C, align(4096))]
-struct Zeros([u8; PAGE_BYTES * FOLIO_PAGES]);
-static ZEROS: Zeros = Zeros([0; PAGE_BYTES * FOLIO_PAGES]);
+struct Zeros([u8; PAGE_BYTES * PART_PAGES]);
+static ZEROS: Zeros = Zeros([0; PAGE_BYTES * PART_PAGES]);
 
 /// Opens a userfaultfd at a descriptor of at least `min_fd`.
 pub(super) fn open_uffd(features: u64, min_fd: i32) -> Result<i32> {
@@ -129,7 +129,7 @@ impl FaultSource for Copying {
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         let mut done = 0;
         while done < count {
-            let n = (count - done).min(FOLIO_PAGES);
+            let n = (count - done).min(PART_PAGES);
             let (put, error) = Self::put(host, first.plus(done), &ZEROS.0[..n * PAGE_BYTES]);
             done += put;
             if error.is_some() {

@@ -165,7 +165,7 @@ pub(crate) fn proptest_config() -> ProptestConfig {
 /// Stores pages 0.. of a kind that compresses to half until the file has been written to.
 pub(crate) fn fill_file(bed: &mut Bed, worker: &mut Worker, pages: u32) {
     for slot in 0..pages {
-        bed.store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room in the file");
+        bed.store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room in the file");
     }
 }
 

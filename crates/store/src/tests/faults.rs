@@ -12,7 +12,7 @@ fn full_disk_keeps_pages_and_ends() {
     let worker = bed.worker();
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let mut stored = 0;
-    while bed.store.put_page(SlotId(stored), &page(stored as u64 * 4 + 3), worker).is_ok() {
+    while bed.store.put(SlotId(stored), &page(stored as u64 * 4 + 3), worker).is_ok() {
         stored += 1;
         assert!(stored < 1000, "writes that fail must be noticed");
     }
@@ -20,10 +20,10 @@ fn full_disk_keeps_pages_and_ends() {
     for slot in 0..stored {
         assert!(read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 3)), "slot {slot} lost");
     }
-    assert_eq!(bed.store.put_page(SlotId(5000), &page(3), worker), Err(StoreError::Full));
+    assert_eq!(bed.store.put(SlotId(5000), &page(3), worker), Err(StoreError::Full));
     bed.faults.write_error.store(0, SeqCst);
     std::thread::sleep(std::time::Duration::from_millis(150));
-    assert_eq!(bed.store.put_page(SlotId(5000), &page(3), worker), Ok(()));
+    assert_eq!(bed.store.put(SlotId(5000), &page(3), worker), Ok(()));
     for slot in 0..stored {
         assert!(read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 3)), "slot {slot} lost");
     }
@@ -36,7 +36,7 @@ fn full_disk_keeps_spilled_pages_in_ram() {
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let mut held = Vec::new();
     for slot in 0..2000 {
-        if bed.store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok() {
+        if bed.store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok() {
             held.push(slot);
         }
     }
@@ -96,7 +96,7 @@ fn file_does_not_hold_plain_text() {
     let mut text = [0u8; PAGE_BYTES];
     text.iter_mut().zip(b"the quick brown fox jumps ".iter().cycle()).for_each(|(to, &from)| *to = from);
     for slot in 0..200 {
-        bed.store.put_page(SlotId(slot), &text, worker).expect("room in the file");
+        bed.store.put(SlotId(slot), &text, worker).expect("room in the file");
     }
     let fd = bed.store.file_descriptor().expect("the file is open");
     assert!(fd >= 100);
@@ -121,7 +121,7 @@ fn nonsense_is_refused() {
     let at = os::mmap_anonymous(Worker::BYTES).expect("memory for a worker");
     // SAFETY: fresh zeroed memory that is never unmapped.
     let worker = unsafe { Worker::init(at as *mut u8) };
-    assert_eq!(store.put_page(SlotId(0), &page(2), worker), Err(StoreError::Full));
-    assert_eq!(store.put_page(SlotId(100), &page(2), worker), Err(StoreError::Full));
+    assert_eq!(store.put(SlotId(0), &page(2), worker), Err(StoreError::Full));
+    assert_eq!(store.put(SlotId(100), &page(2), worker), Err(StoreError::Full));
     assert_eq!(store.stats().full.load(Relaxed), 2);
 }

@@ -40,7 +40,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
     let chunks = |slot: u32| page(slot as u64 * 4 + 3);
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let mut stored = 0;
-    while store.put_page(SlotId(stored), &chunks(stored), worker).is_ok() && !store.is_synchronous(SlotId(stored)) {
+    while store.put(SlotId(stored), &chunks(stored), worker).is_ok() && !store.is_synchronous(SlotId(stored)) {
         stored += 1;
     }
     assert!(stored > 60, "a buffer is stuck");
@@ -55,7 +55,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
         }
         let grandchild = fork_store(&bed, || {
             bed.faults.write_error.store(0, SeqCst);
-            let filled = (3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok());
+            let filled = (3000..3300).all(|slot| store.put(SlotId(slot), &chunks(slot), worker).is_ok());
             !(filled && right(worker, 1) && store.stats().corruptions.load(Relaxed) == 0) as i32
         });
         if wait(grandchild) != 0 {
@@ -63,7 +63,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
         }
         bed.faults.write_error.store(0, SeqCst);
         store.free(Unused::vouched(SlotId(1)));
-        if !(3000..3300).all(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).is_ok()) {
+        if !(3000..3300).all(|slot| store.put(SlotId(slot), &chunks(slot), worker).is_ok()) {
             return 3;
         }
         let own = (2..stored).all(|slot| store.file.files().is_own(record_of(store, slot).segment()));
@@ -79,7 +79,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
     assert_eq!(end, 0, "a child wrote to its parent's file");
     bed.faults.write_error.store(0, SeqCst);
     std::thread::sleep(std::time::Duration::from_millis(150));
-    (3000..3300).for_each(|slot| store.put_page(SlotId(slot), &chunks(slot), worker).expect("room"));
+    (3000..3300).for_each(|slot| store.put(SlotId(slot), &chunks(slot), worker).expect("room"));
     assert!(right(worker, 1));
 }
 
@@ -95,13 +95,13 @@ fn a_child_without_a_file_reads_and_refuses() {
     let child = fork_store(&bed, || {
         let stats = store.stats();
         let right = (0..300).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
-        let refused = store.put_page(SlotId(400), &page(2), worker) == Err(StoreError::Full);
+        let refused = store.put(SlotId(400), &page(2), worker) == Err(StoreError::Full);
         let told = store.file_error() == Some(Errno::EACCES) && stats.forks_without_file.load(Relaxed) == 1;
         // Its own child has a file again, and takes over what was not written.
         bed.faults.no_file.store(false, SeqCst);
         bed.faults.write_error.store(0, SeqCst);
         let grandchild = fork_store(&bed, || {
-            let room = (400..700).all(|slot| store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok());
+            let room = (400..700).all(|slot| store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok());
             let right =
                 (0..300).chain(400..700).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
             !(room && right) as i32
@@ -127,9 +127,9 @@ fn without_the_directory_children_have_no_file() {
     assert_eq!(store.descriptors().count(), 3);
     let child = fork_store(&bed, || {
         let right = (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
-        let full = store.put_page(SlotId(200), &page(2), worker) == Err(StoreError::Full);
+        let full = store.put(SlotId(200), &page(2), worker) == Err(StoreError::Full);
         !(right && full && store.file_error() == Some(Errno::ENOENT)) as i32
     });
     assert_eq!(wait(child), 0);
-    assert_eq!(store.put_page(SlotId(200), &page(2), worker), Ok(()));
+    assert_eq!(store.put(SlotId(200), &page(2), worker), Ok(()));
 }

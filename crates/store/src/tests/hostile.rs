@@ -51,7 +51,7 @@ proptest! {
             match op {
                 Hostile::Put(slot) => {
                     let seed = i as u64 * 4 + 3;
-                    if !model.contains_key(&slot) && store.put_page(SlotId(slot), &page(seed), worker).is_ok() {
+                    if !model.contains_key(&slot) && store.put(SlotId(slot), &page(seed), worker).is_ok() {
                         model.insert(slot, seed);
                     }
                 }
@@ -128,7 +128,7 @@ fn a_hostile_child_at_work_changes_no_page() {
             if let Some(seed) = held.remove(&slot) {
                 assert!(read_of(store, worker, slot) == Ok(page(seed)), "slot {slot} differs");
                 store.free(Unused::vouched(SlotId(slot)));
-            } else if store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
+            } else if store.put(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
                 held.insert(slot, round * 4 + 3);
             }
             if round % 500 == 0 {

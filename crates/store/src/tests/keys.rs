@@ -33,7 +33,7 @@ fn no_key_is_used_twice_with_a_nonce_or_known_to_the_other_side_of_a_fork() {
     let content = page(2);
     let seen = shared_words();
     let mut put = |slot: u32, out: &[AtomicU64]| {
-        if store.put_page(SlotId(slot), &content, worker).is_ok() {
+        if store.put(SlotId(slot), &content, worker).is_ok() {
             let (key, nonce) = seal_of(store, slot);
             out[0].store(key, SeqCst);
             out[1].store(nonce + 1, SeqCst);
@@ -77,7 +77,7 @@ fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
     let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
     let worker = bed.worker();
     let store = bed.store;
-    (0..100).for_each(|slot| store.put_page(SlotId(slot), &page(2), worker).expect("room"));
+    (0..100).for_each(|slot| store.put(SlotId(slot), &page(2), worker).expect("room"));
     let seen = shared_words();
     let child = fork_store(&bed, || {
         // Everything that the child has of keys, a while after the fork.
@@ -89,7 +89,7 @@ fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
         }
         0
     });
-    store.put_page(SlotId(200), &page(2), worker).expect("room");
+    store.put(SlotId(200), &page(2), worker).expect("room");
     assert_eq!(wait(child), 0);
     let key = store.file.segments.key_of(record_of(store, 200).offset());
     let words = store.file.segments.keys.secret(key).map(|word| word as u64);
@@ -107,14 +107,14 @@ fn without_randomness_nothing_is_written_after_a_fork() {
     fill_file(&mut bed, worker, 200);
     let written = bed.store.stats().file_written_total.load(Relaxed);
     bed.faults.no_random.store(true, SeqCst);
-    let child = fork_store(&bed, || bed.store.put_page(SlotId(300), &page(2), worker).is_ok() as i32);
+    let child = fork_store(&bed, || bed.store.put(SlotId(300), &page(2), worker).is_ok() as i32);
     assert_eq!(wait(child), 0, "the child wrote without a key of its own");
-    assert_eq!(bed.store.put_page(SlotId(300), &page(2), worker), Err(StoreError::Full));
+    assert_eq!(bed.store.put(SlotId(300), &page(2), worker), Err(StoreError::Full));
     assert!((0..200).all(|slot| read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 2))));
     bed.faults.no_random.store(false, SeqCst);
-    let child = fork_store(&bed, || bed.store.put_page(SlotId(300), &page(2), worker).is_err() as i32);
+    let child = fork_store(&bed, || bed.store.put(SlotId(300), &page(2), worker).is_err() as i32);
     assert_eq!(wait(child), 0, "the child has a key again");
-    assert_eq!(bed.store.put_page(SlotId(300), &page(2), worker), Ok(()));
+    assert_eq!(bed.store.put(SlotId(300), &page(2), worker), Ok(()));
     assert!(bed.store.stats().file_written_total.load(Relaxed) >= written);
 }
 
@@ -129,7 +129,7 @@ fn keys_are_used_again_only_when_nothing_needs_them() {
     assert!(store.file.segments.keys.touched_bytes() <= PAGE_BYTES as u64);
     let mut secrets = std::collections::BTreeSet::new();
     for slot in 0..300 {
-        store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
+        store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
         let key = store.file.segments.key_of(record_of(store, slot).offset());
         assert!(secrets.insert((key, store.file.segments.keys.secret(key))));
         fork();
@@ -141,17 +141,17 @@ fn keys_are_used_again_only_when_nothing_needs_them() {
     (0..1000).for_each(|_| fork());
     assert_eq!(store.file.segments.keys.touched_bytes(), used);
     // Every key is needed: none is used twice.
-    store.put_page(SlotId(0), &page(2), worker).expect("room");
+    store.put(SlotId(0), &page(2), worker).expect("room");
     while let Some(key) = store.file.segments.keys.current_key() {
         store.file.segments.keys.hold(key);
         fork();
     }
     assert_eq!(store.file.segments.keys.touched_bytes(), file::memory_bytes(1)[2] as u64);
-    assert_eq!(store.put_page(SlotId(1), &page(2), worker), Err(StoreError::Full));
+    assert_eq!(store.put(SlotId(1), &page(2), worker), Err(StoreError::Full));
     assert!(read(&bed, worker, 0) == Ok(page(2)));
     store.file.segments.keys.release(77);
     fork();
-    store.put_page(SlotId(1), &page(6), worker).expect("a key is free again");
+    store.put(SlotId(1), &page(6), worker).expect("a key is free again");
     assert_eq!(store.file.segments.key_of(record_of(store, 1).offset()), 77);
     assert!(read(&bed, worker, 0) == Ok(page(2)) && read(&bed, worker, 1) == Ok(page(6)));
 }

@@ -2,8 +2,8 @@
 use super::bed::{Bed, FaultIo, LZ4, ZSTD, fill, page, proptest_config};
 use crate::{SEGMENT_BYTES, TierKind, Tiers, Worker};
 use outswap_core::slots::Unused;
-use outswap_core::store::{Folio, Page, Store};
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_core::store::{Page, Store};
+use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -71,7 +71,7 @@ proptest! {
                         continue;
                     }
                     let content = page(seed);
-                    if store.put_page(SlotId(slot), &content, worker).is_ok() {
+                    if store.put(SlotId(slot), &content, worker).is_ok() {
                         model.insert(slot, content);
                     }
                 }
@@ -79,11 +79,11 @@ proptest! {
                     if model.range(first..first + 16).next().is_some() {
                         continue;
                     }
-                    let mut folio: Folio = [0; PAGE_BYTES * FOLIO_PAGES];
+                    let mut folio = [0; PAGE_BYTES * PART_PAGES];
                     for (i, page) in folio.chunks_exact_mut(PAGE_BYTES).enumerate() {
                         fill(if seed & 64 == 0 { seed } else { seed ^ i as u64 }, page);
                     }
-                    if store.put_folio(SlotId(first), &folio, worker).is_ok() {
+                    if store.put(SlotId(first), &folio, worker).is_ok() {
                         for (i, page) in folio.chunks_exact(PAGE_BYTES).enumerate() {
                             model.insert(first + i as u32, page.try_into().expect("a page's length"));
                         }

@@ -3,7 +3,7 @@ use super::bed::{Bed, LZ4, ZSTD, fill, page, read};
 use crate::{Algorithm, TierKind, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
 use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
@@ -11,10 +11,10 @@ fn limits_are_held_and_zero_is_a_limit() {
     let mut bed = Bed::new(&[(LZ4, 0)], 1 << 14);
     let worker = bed.worker();
     bed.store.set_memory_limit_bytes(0);
-    assert_eq!(bed.store.put_page(SlotId(0), &page(2), worker), Err(StoreError::Full));
+    assert_eq!(bed.store.put(SlotId(0), &page(2), worker), Err(StoreError::Full));
     bed.store.set_memory_limit_bytes(1 << 20);
     let mut stored = 0;
-    while bed.store.put_page(SlotId(stored), &page(stored as u64 * 4 + 2), worker).is_ok() {
+    while bed.store.put(SlotId(stored), &page(stored as u64 * 4 + 2), worker).is_ok() {
         stored += 1;
     }
     assert!(stored > 300, "half-compressible pages take about half: {stored}");
@@ -22,12 +22,12 @@ fn limits_are_held_and_zero_is_a_limit() {
     assert!(stats.pool_bytes.load(Relaxed) <= 1 << 20);
     assert!(stats.pool_used_bytes.load(Relaxed) * 10 > stats.pool_bytes.load(Relaxed) * 9);
     (0..stored).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
-    assert_eq!(bed.store.put_page(SlotId(0), &page(2), worker), Ok(()));
+    assert_eq!(bed.store.put(SlotId(0), &page(2), worker), Ok(()));
 
     let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 0)], 1 << 14);
     let worker = bed.worker();
     bed.store.set_memory_limit_bytes(0);
-    assert_eq!(bed.store.put_page(SlotId(0), &page(2), worker), Ok(()));
+    assert_eq!(bed.store.put(SlotId(0), &page(2), worker), Ok(()));
     assert!(!bed.store.is_synchronous(SlotId(0)));
     assert!(read(&bed, worker, 0) == Ok(page(2)));
 }
@@ -39,9 +39,9 @@ fn shrink_empties_the_pool_into_the_file() {
         let mut bed = Bed::new(&[(kind, 0), (TierKind::File, 0)], 1 << 14);
         let worker = bed.worker();
         for folio in 0..64u32 {
-            let mut content = [0u8; PAGE_BYTES * FOLIO_PAGES];
+            let mut content = [0u8; PAGE_BYTES * PART_PAGES];
             fill(folio as u64 * 4 + 2, &mut content);
-            bed.store.put_folio(SlotId(folio * 16), &content, worker).expect("room");
+            bed.store.put(SlotId(folio * 16), &content, worker).expect("room");
         }
         // A chunk of which a part was freed moves with what is left.
         bed.store.free(Unused::vouched(SlotId(1)));
@@ -50,7 +50,7 @@ fn shrink_empties_the_pool_into_the_file() {
         assert_eq!(bed.store.stats().pool_bytes.load(Relaxed), 0);
         assert_eq!(bed.store.stats().pages_out_file.load(Relaxed), 1023);
         for folio in 0..64u32 {
-            let mut want = [0u8; PAGE_BYTES * FOLIO_PAGES];
+            let mut want = [0u8; PAGE_BYTES * PART_PAGES];
             fill(folio as u64 * 4 + 2, &mut want);
             let mut got = [0u8; 14 * PAGE_BYTES];
             bed.store.get(SlotId(folio * 16 + 2), &mut got, worker).expect("a stored folio");
@@ -63,18 +63,18 @@ fn shrink_empties_the_pool_into_the_file() {
 fn incompressible_pages_go_down_or_stay_raw() {
     let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 0)], 1 << 14);
     let worker = bed.worker();
-    bed.store.put_page(SlotId(0), &page(3), worker).expect("room");
+    bed.store.put(SlotId(0), &page(3), worker).expect("room");
     assert!(!bed.store.is_synchronous(SlotId(0)));
     assert_eq!(bed.store.stats().raw_units.load(Relaxed), 1);
     // With the file broken, RAM is better than nothing.
     let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 1)], 1 << 14);
     let worker = bed.worker();
-    bed.store.put_page(SlotId(0), &page(3), worker).expect("room");
+    bed.store.put(SlotId(0), &page(3), worker).expect("room");
     assert!(bed.store.is_synchronous(SlotId(0)));
-    let mut folio = [0u8; PAGE_BYTES * FOLIO_PAGES];
+    let mut folio = [0u8; PAGE_BYTES * PART_PAGES];
     fill(7, &mut folio);
-    bed.store.put_folio(SlotId(16), &folio, worker).expect("room");
-    let mut got = [0u8; PAGE_BYTES * FOLIO_PAGES];
+    bed.store.put(SlotId(16), &folio, worker).expect("room");
+    let mut got = [0u8; PAGE_BYTES * PART_PAGES];
     bed.store.get(SlotId(16), &mut got, worker).expect("a stored folio");
     assert!(got == folio && read(&bed, worker, 0) == Ok(page(3)));
 }
@@ -84,7 +84,7 @@ fn compaction_wins_memory_back() {
     let mut bed = Bed::new(&[(LZ4, 0)], 1 << 15);
     let worker = bed.worker();
     for slot in 0..16384 {
-        bed.store.put_page(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
+        bed.store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).expect("room");
     }
     let full = bed.store.stats().pool_bytes.load(Relaxed);
     (0..16384).filter(|s| s % 5 != 0).for_each(|s| bed.store.free(Unused::vouched(SlotId(s))));
@@ -102,11 +102,11 @@ fn every_zstd_level_round_trips() {
     for level in [-5, 0, 1, 3, 9, 15, 19, 22] {
         let mut bed = Bed::new(&[(TierKind::Compressed(Algorithm::Zstd(level)), 0)], 64);
         let worker = bed.worker();
-        let mut folio = [0u8; PAGE_BYTES * FOLIO_PAGES];
+        let mut folio = [0u8; PAGE_BYTES * PART_PAGES];
         fill(2, &mut folio);
-        bed.store.put_folio(SlotId(0), &folio, worker).expect("room");
-        bed.store.put_page(SlotId(16), &page(1), worker).expect("room");
-        let mut got = [0u8; PAGE_BYTES * FOLIO_PAGES];
+        bed.store.put(SlotId(0), &folio, worker).expect("room");
+        bed.store.put(SlotId(16), &page(1), worker).expect("room");
+        let mut got = [0u8; PAGE_BYTES * PART_PAGES];
         bed.store.get(SlotId(0), &mut got, worker).expect("a stored folio");
         assert!(got == folio && read(&bed, worker, 16) == Ok(page(1)), "level {level}");
         assert_eq!(bed.store.stats().raw_units.load(Relaxed), 0, "level {level} compresses");

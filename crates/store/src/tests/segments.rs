@@ -13,7 +13,7 @@ fn dead_segments_are_punched_and_used_again() {
     let worker = bed.worker();
     for round in 0..20u64 {
         for slot in 0..150 {
-            bed.store.put_page(SlotId(slot), &page(round * 1000 + slot as u64 * 4 + 3), worker).expect("room");
+            bed.store.put(SlotId(slot), &page(round * 1000 + slot as u64 * 4 + 3), worker).expect("room");
         }
         for slot in 0..150 {
             assert!(read(&bed, worker, slot) == Ok(page(round * 1000 + slot as u64 * 4 + 3)));
@@ -35,14 +35,14 @@ fn sparse_segments_are_cleaned() {
     let worker = bed.worker();
     let content = |slot: u32| page(slot as u64 * 4 + 3);
     let mut slot = 0;
-    while bed.store.put_page(SlotId(slot), &content(slot), worker).is_ok() {
+    while bed.store.put(SlotId(slot), &content(slot), worker).is_ok() {
         slot += 1;
     }
     assert!(slot > 300);
     // One page of eight stays in every segment, so none is free; yet there is room for more.
     (0..slot).filter(|s| s % 8 != 0).for_each(|s| bed.store.free(Unused::vouched(SlotId(s))));
     for s in slot..slot + 200 {
-        bed.store.put_page(SlotId(s), &content(s), worker).expect("room after cleaning");
+        bed.store.put(SlotId(s), &content(s), worker).expect("room after cleaning");
     }
     assert!(bed.store.stats().file_moved_units.load(Relaxed) > 0);
     for s in (0..slot).step_by(8).chain(slot..slot + 200) {
@@ -61,9 +61,8 @@ fn a_store_that_cannot_write_does_not_read_either() {
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let refuse = |bed: &Bed, worker: &mut Worker, puts: u32| {
         let before = bed.store.stats().file_read_total.load(Relaxed);
-        let full = (0..puts)
-            .filter(|i| bed.store.put_page(SlotId(8000 + i), &page(*i as u64 * 4 + 2), worker).is_err())
-            .count();
+        let full =
+            (0..puts).filter(|i| bed.store.put(SlotId(8000 + i), &page(*i as u64 * 4 + 2), worker).is_err()).count();
         (full, (bed.store.stats().file_read_total.load(Relaxed) - before) as usize / SEGMENT_BYTES)
     };
     let (full, read) = refuse(&bed, worker, 5000);
@@ -72,7 +71,7 @@ fn a_store_that_cannot_write_does_not_read_either() {
     let mut bed = Bed::new(&[(TierKind::File, 8 * SEGMENT_BYTES as u64)], 1 << 14);
     let worker = bed.worker();
     let mut filled = 0;
-    while bed.store.put_page(SlotId(filled), &page(filled as u64 * 4 + 3), worker).is_ok() {
+    while bed.store.put(SlotId(filled), &page(filled as u64 * 4 + 3), worker).is_ok() {
         filled += 1;
     }
     // A little is free everywhere, which is not worth cleaning for.
@@ -92,7 +91,7 @@ fn cleaning_reads_in_proportion_to_what_is_written() {
         let slot = (state >> 33) as u32 % 1000;
         if held.remove(&slot).is_some() {
             bed.store.free(Unused::vouched(SlotId(slot)));
-        } else if bed.store.put_page(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
+        } else if bed.store.put(SlotId(slot), &page(round * 4 + 3), worker).is_ok() {
             held.insert(slot, round * 4 + 3);
         }
     }
@@ -109,7 +108,7 @@ fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
     bed.faults.size_limit.store(4 * SEGMENT_BYTES as u64 + 1000, SeqCst);
     for round in 0..3u64 {
         let mut filled = 0;
-        while bed.store.put_page(SlotId(filled), &page(round + filled as u64 * 4 + 3), worker).is_ok() {
+        while bed.store.put(SlotId(filled), &page(round + filled as u64 * 4 + 3), worker).is_ok() {
             filled += 1;
         }
         assert!((150..300).contains(&filled), "{filled} pages in four segments");
@@ -125,7 +124,7 @@ fn a_full_disk_is_cleaned() {
     bed.faults.disk.store(16, SeqCst);
     let content = |slot: u32| page(slot as u64 * 4 + 3);
     let mut filled = 0;
-    while bed.store.put_page(SlotId(filled), &content(filled), worker).is_ok() {
+    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
         filled += 1;
     }
     assert!(filled > 16 * 60);
@@ -133,7 +132,7 @@ fn a_full_disk_is_cleaned() {
     (0..filled).filter(|slot| slot % 3 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     let (mut more, mut refused) = (0, 0);
     while more < 400 && refused < 100 {
-        if bed.store.put_page(SlotId(5000 + more), &content(5000 + more), worker).is_ok() {
+        if bed.store.put(SlotId(5000 + more), &content(5000 + more), worker).is_ok() {
             more += 1;
         } else {
             refused += 1;

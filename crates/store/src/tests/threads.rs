@@ -3,7 +3,7 @@ use super::bed::{Bed, LZ4, ZSTD, fill};
 use crate::TierKind;
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
+use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -31,9 +31,9 @@ fn threads_see_their_own_pages() {
                             let folio = (state >> 33) as u32 % 256 * 4 + t as u32;
                             let first = folio * 16;
                             if let Some(seed) = held.remove(&first) {
-                                let mut out = [0u8; PAGE_BYTES * FOLIO_PAGES];
+                                let mut out = [0u8; PAGE_BYTES * PART_PAGES];
                                 store.get(SlotId(first), &mut out, worker).expect("a stored folio");
-                                let mut want = [0u8; PAGE_BYTES * FOLIO_PAGES];
+                                let mut want = [0u8; PAGE_BYTES * PART_PAGES];
                                 fill(seed, &mut want);
                                 assert!(out == want, "folio {folio} differs");
                                 if round % 3 != 0 {
@@ -42,10 +42,10 @@ fn threads_see_their_own_pages() {
                                     held.insert(first, seed);
                                 }
                             } else {
-                                let mut folio = [0u8; PAGE_BYTES * FOLIO_PAGES];
+                                let mut folio = [0u8; PAGE_BYTES * PART_PAGES];
                                 let seed = round * 8 + (state >> 60) % 4;
                                 fill(seed, &mut folio);
-                                if store.put_folio(SlotId(first), &folio, worker).is_ok() {
+                                if store.put(SlotId(first), &folio, worker).is_ok() {
                                     held.insert(first, seed);
                                 }
                             }

@@ -36,10 +36,10 @@ impl Bed {
         Bed { store, worker: unsafe { Worker::init(at as *mut u8) } }
     }
     pub fn put(&mut self, slot: u32, seed: u32) {
-        self.store.put_page(SlotId(slot), &page(seed), self.worker).expect("room");
+        self.store.put(SlotId(slot), &page(seed), self.worker).expect("room");
     }
     pub fn try_put(&mut self, slot: u32, seed: u32) -> Result<(), StoreError> {
-        self.store.put_page(SlotId(slot), &page(seed), self.worker)
+        self.store.put(SlotId(slot), &page(seed), self.worker)
     }
     pub fn check(&mut self, slot: u32, seed: u32) {
         let mut out = [0; PAGE_BYTES];
