@@ -62,6 +62,10 @@ variants! {
     NeverAlone = "never-alone",
     /// Regions are not marked.
     NoRegions = "no-regions",
+    /// A folio that was refused is not tried in smaller ones.
+    NoLadder = "no-ladder",
+    /// What a store will have stored later counts as stored.
+    WriteNotAwaited = "write-not-awaited",
     /// A slot's store is not told that it is free.
     StoreKeeps = "store-keeps",
 }

@@ -61,6 +61,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     self.written(writeback, stored, &mut cx.sorted);
                     writeback.stage = Stage::Give;
                 }
+                Write::Later(_) if broken::is(Broken::WriteNotAwaited) => {
+                    let mut all = Stored::default();
+                    (0..writeback.given_len).for_each(|i| all.insert(i));
+                    self.written(writeback, all, &mut cx.sorted);
+                    writeback.stage = Stage::Give;
+                }
                 Write::Later(ticket) => {
                     writeback.stage = Stage::Write(ticket);
                     writeback.waits += 1;
@@ -80,7 +86,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 continue;
             }
             let mut order = self.orders().goes(at, &sorted.leaving);
-            if at < writeback.ladder.0 {
+            if writeback.refused {
+                // Where one page had no room, no folio has.
+                order = Order::PAGE;
+            } else if at < writeback.ladder.0 {
                 order = order.min(writeback.ladder.1);
             }
             let all_leave = || sorted.leaving[at..at + order.pages()].iter().all(Option::is_some);
@@ -139,7 +148,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// There is no room for a folio: it is tried again in smaller ones, and from a page alone on nothing of its part is.
     fn refuse(&self, writeback: &mut Writeback, at: usize, order: Order) {
-        if order > Order::PAGE {
+        if order > Order::PAGE && !broken::is(Broken::NoLadder) {
             self.machine.count(Event::FolioFallbacks, 1);
             let lower = self.orders().lower(order);
             assert!(lower < order, "what follows a refusal is a lower order");

@@ -172,7 +172,7 @@ fn defects_are_noticed() {
     }
 }
 
-fn config(pages: usize, batches: usize, folios: bool) -> Config {
+fn config(pages: usize, batches: usize, orders: orders::Any) -> Config {
     Config {
         pages: pages as u32,
         slots: 2 * pages.max(CLUSTER_SLOTS),
@@ -182,20 +182,20 @@ fn config(pages: usize, batches: usize, folios: bool) -> Config {
         seed: 1,
         readahead: readahead::Kind::Streams,
         reclaim: reclaim::Kind::Fifo,
-        orders: if folios { orders::Any::AsItCame } else { orders::Any::Small },
+        orders,
     }
 }
 
 /// A pager over `blocks` blocks, mapped as a whole, that works.
 fn plain_pager(arena: &Arena, blocks: usize, chaos: Chaos) -> Box<SimPager> {
-    pager_with(arena, blocks, chaos, false)
+    pager_with(arena, blocks, chaos, orders::Any::Small, Trouble::default())
 }
 
-fn pager_with(arena: &Arena, blocks: usize, chaos: Chaos, folios: bool) -> Box<SimPager> {
+fn pager_with(arena: &Arena, blocks: usize, chaos: Chaos, orders: orders::Any, trouble: Trouble) -> Box<SimPager> {
     let pages = blocks * BLOCK_PAGES;
     let machine = SimMachine::new(1, pages, 8, 1, chaos, Sabotage::None);
-    let store = SimStore::new(1, 2 * pages.max(CLUSTER_SLOTS), Trouble::default(), Sabotage::None);
-    let config = config(pages, 8, folios);
+    let store = SimStore::new(1, 2 * pages.max(CLUSTER_SLOTS), trouble, Sabotage::None);
+    let config = config(pages, 8, orders);
     let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
     pager.machine.attach(&pager);
     assert!(pager.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
@@ -304,7 +304,7 @@ fn streams_pass_the_borders_of_the_machines_own_mappings() {
     // Also within what a stream that enters a block would bring in at once.
     for border in [1, 2, 3, 7, 15, 16, 17, 63] {
         let arena = Arena::default();
-        let pager = pager_with(&arena, BLOCKS, Chaos::default(), true);
+        let pager = pager_with(&arena, BLOCKS, Chaos::default(), orders::Any::AsItCame, Trouble::default());
         let mut cx = context();
         (0..BLOCKS).for_each(|block| pager.machine.set_border(block * BLOCK_PAGES + border));
         pager.set_limit_pages(2 * BLOCK_PAGES as u64);
@@ -328,7 +328,7 @@ fn what_a_stream_will_touch_comes_before_it_gets_there() {
     const BLOCKS: usize = 60;
     const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
     let arena = Arena::default();
-    let pager = pager_with(&arena, BLOCKS, Chaos::default(), true);
+    let pager = pager_with(&arena, BLOCKS, Chaos::default(), orders::Any::AsItCame, Trouble::default());
     let mut cx = context();
     pager.set_limit_pages(PAGES as u64 / 3);
     for page in 0..PAGES {
@@ -359,7 +359,9 @@ fn slow_pager(arena: &Arena, pages: u32, limit_pages: u64) -> Box<SlowPager> {
     let machine = SimMachine::new(1, pages as usize, 8, 1, Chaos::default(), Sabotage::None);
     let store = SimStore::new(1, 2 * CLUSTER_SLOTS, Trouble::default(), Sabotage::None);
     let store = Slow::new(store, machine.clock.clone(), DELAY_NS);
-    let pager = Box::new(Pager::new(machine, store, arena, config(pages as usize, 8, true)).expect("tables fit"));
+    let pager = Box::new(
+        Pager::new(machine, store, arena, config(pages as usize, 8, orders::Any::AsItCame)).expect("tables fit"),
+    );
     pager.machine.attach(&pager);
     assert!(pager.map(PageNo(0), pages, Prot::READ_WRITE, false));
     let mut cx = context();
@@ -452,7 +454,7 @@ fn batches_wait_for_their_writes_in_virtual_time() {
 #[test]
 fn what_calls_bring_in_is_no_stream_of_the_programs() {
     let arena = Arena::default();
-    let pager = pager_with(&arena, 2, Chaos::default(), true);
+    let pager = pager_with(&arena, 2, Chaos::default(), orders::Any::AsItCame, Trouble::default());
     let mut cx = context();
     for page in 0..BLOCK_PAGES as u32 {
         touch(&pager, page, &mut cx);
@@ -543,7 +545,7 @@ fn pages_of_zeros_are_not_stored() {
 #[test]
 fn what_came_in_whole_goes_out_whole() {
     let arena = Arena::default();
-    let pager = pager_with(&arena, 1, Chaos::default(), true);
+    let pager = pager_with(&arena, 1, Chaos::default(), orders::Any::AsItCame, Trouble::default());
     let mut cx = context();
     // A stream is seen after a few pages; from then on whole folios are touched.
     for page in 0..BLOCK_PAGES as u32 {
@@ -559,5 +561,27 @@ fn what_came_in_whole_goes_out_whole() {
         }
     }
     assert_eq!(count(&pager.machine, Event::FolioFallbacks), 0);
+    pager.check();
+}
+
+#[test]
+fn a_folio_that_has_no_room_goes_in_smaller_ones() {
+    const ROOM_PAGES: usize = 41;
+    let arena = Arena::default();
+    let trouble = Trouble { capacity: ROOM_PAGES, ..Trouble::default() };
+    let pager = pager_with(&arena, 1, Chaos::default(), orders::Any::Largest, trouble);
+    let mut cx = context();
+    for page in 0..BLOCK_PAGES as u32 {
+        touch(&pager, page, &mut cx);
+    }
+    pager.page_out(PageNo(0), BLOCK_PAGES as u32, true, &mut cx);
+    // 64 have no room, 32 have; of the other half 32 and 16 have none, 8 have; then 8, 4 and 2 have none, and one page has.
+    assert_eq!((count(&pager.machine, Event::FoliosOut), count(&pager.machine, Event::FolioFallbacks)), (2, 6));
+    assert_eq!((pager.used_slots(), pager.store.used_slots()), (ROOM_PAGES as u64, ROOM_PAGES as u64));
+    for page in 0..BLOCK_PAGES as u32 {
+        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        let found = pager.machine.access(page, false, |content| assert_eq!(content[..4], (page + 1).to_le_bytes()));
+        assert_eq!(found, Access::Done);
+    }
     pager.check();
 }
