@@ -214,14 +214,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let mut spins = 0;
         loop {
             let live = self.frames.live(out.batch);
-            if live == 0 {
+            if live.is_empty() {
                 return true;
             }
             if refused {
                 self.machine.count(Event::StoreFull, 1);
                 return false;
             }
-            if (0..BLOCK_PAGES).any(|i| live & 1 << i != 0 && self.is_at(out, i)) {
+            if live.iter().any(|i| self.is_at(out, i)) {
                 // Its touch failed and it went back to the batch: write it out with the next pass.
                 return false;
             }

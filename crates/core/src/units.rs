@@ -6,6 +6,10 @@ pub const PAGE_BYTES: usize = 4096;
 pub const FOLIO_PAGES: usize = 16;
 /// log2 of [`FOLIO_PAGES`].
 pub const FOLIO_ORDER: u32 = 4;
+/// log2 of [`MAX_FOLIO_PAGES`].
+pub const MAX_ORDER: u32 = 9;
+/// Pages in the largest folio there may be (2 MiB).
+pub const MAX_FOLIO_PAGES: usize = 1 << MAX_ORDER;
 /// Pages in a block, the unit of the reclaim queue and of one batch (256 KiB).
 pub const BLOCK_PAGES: usize = 64;
 

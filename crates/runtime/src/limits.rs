@@ -149,7 +149,7 @@ pub const COPY_RUN_PAGES: usize = 16;
 /// Runs of neighbours up to which pages are moved. The kernel flushes the other processors' TLBs once a run when it moves,
 /// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
 /// random reads a tenth faster (`outswap-bench touch`).
-pub const MOVE_RUNS: u32 = 3;
+pub const MOVE_RUNS: usize = 3;
 /// Most pages that come in together because of the kernel's limit of mappings.
 pub const GRAIN_MAX_PAGES: u64 = 16;
 /// Pages that come in or go between two looks at the budget, for each thread.

@@ -6,6 +6,7 @@ use crate::source::{Host, Source};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
@@ -144,7 +145,7 @@ impl Machine for LiveMachine {
         os::wait_a_little(spins);
     }
 
-    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         self.source().take(self, first, count, present, batch, offset)
     }
 

@@ -7,7 +7,7 @@ use crate::limits::RETRIES;
 use crate::process;
 use outswap_control::{Stat, source};
 use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, PageNo};
 use outswap_sys::signal::SIGBUS;
 use outswap_sys::uffd::{COPY_FEATURES, Uffd};
@@ -54,66 +54,58 @@ impl FaultSource for Copying {
         is_uffd_signal(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+    fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         let uffd = host.uffd();
         if uffd.write_protect(address(first), count * PAGE_BYTES, true).is_err() {
             // Part of the range may be protected already.
             let _ = uffd.write_protect(address(first), count * PAGE_BYTES, false);
             // Something that is not managed may lie between the pages: take them one by one.
-            let single = |i: usize| {
-                if count > 1 && present & 1 << i != 0 {
-                    Self::take(host, first.plus(i), 1, 1, batch, offset + i) << i
-                } else {
-                    0
-                }
-            };
-            return (0..count).fold(0, |taken, i| taken | single(i));
+            if count == 1 {
+                return Mask::EMPTY;
+            }
+            let single = Mask::single(0);
+            let is_taken = |&i: &usize| !Self::take(host, first.plus(i), 1, single, batch, offset + i).is_empty();
+            return present.iter().filter(is_taken).collect();
         }
-        let (mut taken, mut hidden) = (0u64, 0u64);
-        let (mut at, mut tries) = (0, 0);
-        while at < count && present >> at != 0 {
-            at += (present >> at).trailing_zeros() as usize;
-            let run = (!(present >> at)).trailing_zeros() as usize;
-            let run = run.min(count - at);
-            let dst = host.batch_address(batch, offset + at);
-            // SAFETY: the batch's frames are ours and empty; the source is a present page, which the kernel reads for us and
-            // answers EFAULT for where the program has no read access.
-            let progress = unsafe { uffd.copy(dst, address(first.plus(at)) as *const u8, run * PAGE_BYTES) };
-            let done = progress.done_bytes / PAGE_BYTES;
-            taken |= mask_of(at, done);
-            at += done;
-            match progress.error {
-                None => {}
-                Some(Errno::EAGAIN) if tries < RETRIES => {
-                    tries += 1;
-                    host.wait(tries);
+        let (mut taken, mut hidden) = (Mask::EMPTY, Mask::EMPTY);
+        let mut tries = 0;
+        for (mut at, len) in present.runs() {
+            let end = at + len;
+            while at < end {
+                let dst = host.batch_address(batch, offset + at);
+                // SAFETY: the batch's frames are ours and empty; the source is a present page, which the kernel reads for us
+                // and answers EFAULT for where the program has no read access.
+                let progress = unsafe { uffd.copy(dst, address(first.plus(at)) as *const u8, (end - at) * PAGE_BYTES) };
+                let done = progress.done_bytes / PAGE_BYTES;
+                taken |= Mask::range(at, done);
+                at += done;
+                match progress.error {
+                    None => {}
+                    Some(Errno::EAGAIN) if tries < RETRIES => {
+                        tries += 1;
+                        host.wait(tries);
+                    }
+                    Some(Errno::EFAULT) => {
+                        hidden |= hidden::take(host, first.plus(at), end - at, batch, offset + at).at(at);
+                        at = end;
+                    }
+                    Some(_) => at += 1,
                 }
-                Some(Errno::EFAULT) => {
-                    hidden |= hidden::take(host, first.plus(at), run - done, batch, offset + at) << at;
-                    at += run - done;
-                }
-                Some(_) => at += 1,
             }
         }
         // The range holds nothing else than these pages: it is owned as a whole, and all of it is managed, or write-protecting it
         // had failed.
         if taken != present || !drop_content(first, count) {
-            let mut dropped = 0u64;
-            let mut at = 0;
-            while at < 64 && taken >> at != 0 {
-                at += (taken >> at).trailing_zeros() as usize;
-                let run = (!(taken >> at)).trailing_zeros() as usize;
-                if drop_content(first.plus(at), run) {
-                    dropped |= mask_of(at, run);
-                }
-                at += run;
-            }
             // A page that cannot be dropped (locked by a call that nobody saw) stays where it is.
-            taken = dropped;
+            for (at, len) in taken.runs() {
+                if !drop_content(first.plus(at), len) {
+                    taken = taken - Mask::range(at, len);
+                }
+            }
             let _ = uffd.write_protect(address(first), count * PAGE_BYTES, false);
         }
         taken |= hidden;
-        host.stat(Stat::PagesTakenByCopy, taken.count_ones() as u64);
+        host.stat(Stat::PagesTakenByCopy, taken.count() as u64);
         taken
     }
 

@@ -9,7 +9,7 @@ use crate::arena::{address, set_access};
 use crate::gate;
 use crate::limits::RETRIES;
 use outswap_core::machine::{BatchNo, Prot};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::{Errno, Result, nr, os, ret};
 
@@ -17,18 +17,18 @@ const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;
 const MREMAP_DONTUNMAP: usize = 4;
 
-/// Takes `count` resident pages, all of them, into the frames of `batch` from `offset` on. Returns the mask of those taken;
-/// the others are where they were.
-pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offset: usize) -> u64 {
+/// Takes `count` resident pages, all of them, into the frames of `batch` from `offset` on. Returns those taken, counted from
+/// `first`; the others are where they were.
+pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offset: usize) -> Mask {
     let away = match move_away(first, count) {
         Ok(away) => away,
         // The pages may lie in several mappings of the kernel's.
         Err(Errno::EFAULT | Errno::EINVAL) if count > 1 => {
             let half = count / 2;
             let rest = take(host, first.plus(half), count - half, batch, offset + half);
-            return take(host, first, half, batch, offset) | rest << half;
+            return take(host, first, half, batch, offset) | rest.at(half);
         }
-        Err(_) => return 0,
+        Err(_) => return Mask::EMPTY,
     };
     // SAFETY: the mapping was made just now, and only this function knows of it.
     let readable = unsafe { os::mprotect(away, count * PAGE_BYTES, os::PROT_READ) }.is_ok();
@@ -40,7 +40,7 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offse
         // SAFETY: as above; what lay here is in the batch. Where this fails, the pages stay until the process ends.
         let _ = unsafe { os::munmap(away, done * PAGE_BYTES) };
     }
-    mask_of(0, done)
+    Mask::range(0, done)
 }
 
 fn move_away(first: PageNo, count: usize) -> Result<usize> {

@@ -2,6 +2,7 @@
 use crate::arena::drop_content;
 use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, Prot, PutError};
+use outswap_core::mask::Mask;
 use outswap_core::units::PageNo;
 use outswap_core::vma::Vma;
 use outswap_sys::Result;
@@ -67,7 +68,7 @@ pub trait FaultSource {
     }
 
     /// See [`outswap_core::machine::Machine::take`].
-    fn take(host: &impl Host, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64;
+    fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask;
     /// See [`outswap_core::machine::Machine::put`].
     fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);
     /// See [`outswap_core::machine::Machine::put_zero`].

@@ -13,6 +13,7 @@ pub mod mprotect;
 pub use host::{FaultSource, Host};
 
 use outswap_core::machine::{BatchNo, Prot, PutError};
+use outswap_core::mask::Mask;
 use outswap_core::units::PageNo;
 use outswap_sys::Result;
 
@@ -80,10 +81,10 @@ macro_rules! sources {
                 host: &impl Host,
                 first: PageNo,
                 count: usize,
-                present: u64,
+                present: Mask,
                 batch: BatchNo,
                 offset: usize,
-            ) -> u64 {
+            ) -> Mask {
                 match self { $(Source::$name => <$type>::take(host, first, count, present, batch, offset)),* }
             }
             /// See [`outswap_core::machine::Machine::put`].

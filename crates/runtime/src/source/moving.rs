@@ -10,7 +10,7 @@ use crate::arena::address;
 use crate::limits::{COPY_RUN_PAGES, MOVE_RUNS, RETRIES};
 use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::uffd::{MOVE_FEATURES, Progress};
 use outswap_sys::{Errno, Result, os};
@@ -20,8 +20,8 @@ trait Kernel {
     fn move_pages(&mut self, at: usize, count: usize) -> Progress;
     /// Whether a page is in its old place.
     fn is_at_source(&mut self, at: usize) -> bool;
-    /// Takes pages by copying them; returns which.
-    fn copy(&mut self, at: usize, count: usize, present: u64) -> u64;
+    /// Takes pages by copying them; returns which. Both count from `at`.
+    fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask;
     fn pause(&mut self, tries: u32);
 }
 
@@ -41,7 +41,7 @@ impl<H: Host> Kernel for Pages<'_, H> {
     fn is_at_source(&mut self, at: usize) -> bool {
         is_present(self.first.plus(at))
     }
-    fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
+    fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
         Copying::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
     }
     fn pause(&mut self, tries: u32) {
@@ -56,39 +56,38 @@ fn is_present(page: PageNo) -> bool {
     os::mincore(address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
 }
 
-fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
-    let end = 64 - present.leading_zeros() as usize;
-    let (mut taken, mut at, mut tries) = (0u64, 0, 0);
-    while at < end {
-        at += (present >> at).trailing_zeros() as usize;
+fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
+    let end = present.end();
+    let (mut taken, mut from, mut tries) = (Mask::EMPTY, 0, 0);
+    while let Some(mut at) = present.next(from) {
         let progress = kernel.move_pages(at, end - at);
         let moved = progress.done_bytes / PAGE_BYTES;
-        taken |= mask_of(at, moved) & present;
+        taken |= Mask::range(at, moved) & present;
         at += moved;
+        from = at;
         if at >= end {
             break;
         }
         match progress.error {
             None => break,
             Some(Errno::EAGAIN) if moved > 0 || tries < RETRIES => {
-                tries += 1;
+                // So often without any page between.
+                tries = if moved > 0 { 1 } else { tries + 1 };
                 kernel.pause(tries);
             }
             // The place was empty before, so what is there can only be the page itself.
             Some(Errno::EEXIST) if moved == 0 && !kernel.is_at_source(at) => {
-                taken |= 1 << at;
-                at += 1;
+                taken.insert(at);
+                from = at + 1;
+                tries = 0;
             }
             Some(error) => {
-                if present >> at == 0 {
-                    break;
-                }
-                at += (present >> at).trailing_zeros() as usize;
+                let Some(at) = present.next(at) else { break };
                 // A mapping with other access than the batch's has it for all its pages.
                 let run = if error == Errno::EINVAL { end - at } else { COPY_RUN_PAGES.min(end - at) };
-                let bits = (present & mask_of(at, run)) >> at;
-                taken |= kernel.copy(at, run, bits) << at;
-                at += run;
+                let wanted = (present & Mask::range(at, run)).from(at);
+                taken |= kernel.copy(at, run, wanted).at(at);
+                from = at + run;
             }
         }
     }
@@ -113,11 +112,9 @@ impl FaultSource for Moving {
         is_uffd_signal(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
-        let runs = (present & !(present << 1)).count_ones();
-        if runs > MOVE_RUNS {
-            let count = 64 - present.leading_zeros() as usize;
-            return Copying::take(host, first, count, present, batch, offset);
+    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
+        if present.runs().nth(MOVE_RUNS).is_some() {
+            return Copying::take(host, first, present.end(), present, batch, offset);
         }
         take_from(&mut Pages { host, first, batch, offset }, present)
     }
@@ -155,55 +152,54 @@ mod tests {
 
     /// A kernel that moves pages one by one, as a script says.
     struct Script {
-        source: u64,
-        batch: u64,
-        shared: u64,
+        source: Mask,
+        batch: Mask,
+        shared: Mask,
         /// Pages whose first move is done but not told.
-        untold: u64,
-        copied: u64,
+        untold: Mask,
+        copied: Mask,
     }
 
     impl Kernel for Script {
         fn move_pages(&mut self, at: usize, count: usize) -> Progress {
             for i in at..at + count {
-                let bit = 1 << i;
                 let stop = |e| Progress {
                     done_bytes: (i - at) * PAGE_BYTES,
                     error: Some(if i > at { Errno::EAGAIN } else { e }),
                 };
-                if self.batch & bit != 0 {
+                if self.batch.contains(i) {
                     return stop(Errno::EEXIST);
                 }
-                if self.source & bit != 0 && self.shared & bit != 0 {
+                if self.source.contains(i) && self.shared.contains(i) {
                     return stop(Errno::EBUSY);
                 }
-                self.batch |= self.source & bit;
-                self.source &= !bit;
-                if self.untold & bit != 0 {
-                    self.untold &= !bit;
+                self.batch |= self.source & Mask::single(i);
+                self.source.remove(i);
+                if self.untold.contains(i) {
+                    self.untold.remove(i);
                     return stop(Errno::EAGAIN);
                 }
             }
             Progress { done_bytes: count * PAGE_BYTES, error: None }
         }
         fn is_at_source(&mut self, at: usize) -> bool {
-            self.source >> at & 1 != 0
+            self.source.contains(at)
         }
-        fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
-            let bits = (present << at) & mask_of(at, count) & self.source & !self.batch;
-            self.batch |= bits;
-            self.source &= !bits;
-            self.copied |= bits;
-            bits >> at
+        fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
+            let pages = present.at(at) & Mask::range(at, count) & (self.source - self.batch);
+            self.batch |= pages;
+            self.source = self.source - pages;
+            self.copied |= pages;
+            pages.from(at)
         }
         fn pause(&mut self, _tries: u32) {}
     }
 
-    fn check(present: u64, shared: u64, untold: u64) {
-        let mut kernel = Script { source: present, batch: 0, shared, untold, copied: 0 };
+    fn check(present: Mask, shared: Mask, untold: Mask) {
+        let mut kernel = Script { source: present, batch: Mask::EMPTY, shared, untold, copied: Mask::EMPTY };
         let taken = take_from(&mut kernel, present);
-        assert_eq!(taken, present, "all pages can be taken: {present:x} {shared:x} {untold:x}");
-        assert_eq!((kernel.batch, kernel.source), (present, 0));
+        assert_eq!(taken, present, "all pages can be taken: {present:?} {shared:?} {untold:?}");
+        assert_eq!((kernel.batch, kernel.source), (present, Mask::EMPTY));
         assert_eq!(kernel.copied & shared, present & shared, "shared pages are copied");
     }
 
@@ -212,7 +208,11 @@ mod tests {
         for present in [1, 0b1001, 0b1001_0000, 0x201, u64::MAX, 1 << 63, 0xf0f0_0f0f_5555_aaaa] {
             for untold in [0, 1, 0b1000, 0b1001, 0x200, u64::MAX, 1 << 63, 0x5555_5555_5555_5555] {
                 for shared in [0, 0b1000, 1 << 63, 0xff00] {
-                    check(present, shared, untold & !shared);
+                    let [present, shared, untold] = [present, shared, untold & !shared].map(Mask::of_word);
+                    check(present, shared, untold);
+                    // The same, over the border of two words, and as much as there is.
+                    let wide = |mask: Mask| mask.at(30) | mask.at(448);
+                    check(wide(present), wide(shared), wide(untold));
                 }
             }
         }
@@ -220,8 +220,10 @@ mod tests {
 
     #[test]
     fn a_place_that_was_not_empty_takes_nothing() {
-        let mut kernel = Script { source: 0b1001, batch: 0b1000, shared: 0, untold: 0, copied: 0 };
-        assert_eq!(take_from(&mut kernel, 0b1001), 1);
-        assert_eq!(kernel.source, 0b1000, "the page stays where it is");
+        let (present, there) = (Mask::of_word(0b1001), Mask::of_word(0b1000));
+        let mut kernel =
+            Script { source: present, batch: there, shared: Mask::EMPTY, untold: Mask::EMPTY, copied: Mask::EMPTY };
+        assert_eq!(take_from(&mut kernel, present), Mask::single(0));
+        assert_eq!(kernel.source, there, "the page stays where it is");
     }
 }

@@ -10,7 +10,7 @@ use crate::{gate, process, procfs};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::signal::SIGSEGV;
 use outswap_sys::{Errno, Result, nr, os};
@@ -36,13 +36,9 @@ fn transfer_bytes(nr: usize, fd: i32, local: usize, len: usize, remote: usize) -
     true
 }
 
-fn restore(host: &impl Host, first: PageNo, pages: u64) {
-    let mut at = 0;
-    while at < 64 && pages >> at != 0 {
-        at += (pages >> at).trailing_zeros() as usize;
-        let run = (!(pages >> at)).trailing_zeros() as usize;
-        restore_access(host, first.plus(at), run);
-        at += run;
+fn restore(host: &impl Host, first: PageNo, pages: Mask) {
+    for (at, len) in pages.runs() {
+        restore_access(host, first.plus(at), len);
     }
 }
 
@@ -137,29 +133,25 @@ impl FaultSource for Mprotect {
         writable.min(resident)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         let fd = host.source_fd();
-        let count = 64 - present.leading_zeros() as usize;
+        let count = present.end();
         // Within one mapping, the pages between are owned and without access too; beyond it, other things may lie.
         let whole = host.find(first).is_some_and(|v| v.end() >= first.0 + count as u32);
         if whole && set_access(first, count, Prot::NONE).is_err() {
             restore(host, first, present);
-            return 0;
+            return Mask::EMPTY;
         }
-        let mut taken = 0u64;
-        let mut at = 0;
-        while at < count {
-            at += (present >> at).trailing_zeros() as usize;
-            let run = (!(present >> at)).trailing_zeros() as usize;
+        let mut taken = Mask::EMPTY;
+        for (at, run) in present.runs() {
             let (page, frame) = (first.plus(at), host.batch_address(batch, offset + at));
             let closed = whole || set_access(page, run, Prot::NONE).is_ok();
             let copied = closed && transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page));
             if copied && drop_content(page, run) {
-                taken |= mask_of(at, run);
+                taken |= Mask::range(at, run);
             }
-            at += run;
         }
-        restore(host, first, present & !taken);
+        restore(host, first, present - taken);
         taken
     }
 
