@@ -1,8 +1,8 @@
 //! The live machine: managed memory and batches of this process.
 //!
-//! What differs between the fault sources is in [`crate::source`]; this file holds what they share.
+//! What differs between the fault sources is in [`outswap_source`]; this file holds what they share.
+use crate::arena::address;
 use crate::limits::PROGRESS_PAGES;
-use crate::source::{Host, Source};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
@@ -10,6 +10,7 @@ use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
+use outswap_source::{Host, Source};
 use outswap_store::Tiers;
 use outswap_sys::os;
 
@@ -87,8 +88,11 @@ impl LiveMachine {
         }
     }
     /// The fault source.
+    ///
+    /// # Panics
+    /// Before set-up has chosen one; nothing asks before.
     pub fn source(&self) -> Source {
-        Source::of(self.source.load(Relaxed))
+        Source::of(self.source.load(Relaxed)).expect("a fault source was chosen")
     }
     fn installed(&self, pages: usize) {
         let before = self.installed.fetch_add(pages as u64, Relaxed);
@@ -101,6 +105,10 @@ impl LiveMachine {
 impl Host for LiveMachine {
     fn source_fd(&self) -> i32 {
         self.source_fd.load(Relaxed)
+    }
+
+    fn address(&self, page: PageNo) -> usize {
+        address(page)
     }
 
     fn batch_address(&self, batch: BatchNo, offset: usize) -> usize {
@@ -175,7 +183,7 @@ impl Machine for LiveMachine {
     }
 
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
-        self.source().drop_pages(first, count)
+        self.source().drop_pages(self, first, count)
     }
 
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {

@@ -4,16 +4,21 @@
 //! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, in about one of eighty runs of
 //! the benchmark's random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
 //! place counts as moved.
-use super::copying::{Copying, is_uffd_signal, open_uffd};
-use super::host::{FaultSource, Host};
-use crate::arena::address;
-use crate::limits::{COPY_RUN_PAGES, MOVE_RUNS, RETRIES};
-use outswap_control::source;
+use crate::host::{FaultSource, Host, RETRIES};
+use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError};
 use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::uffd::{MOVE_FEATURES, Progress};
+use outswap_sys::uffd::{MOVE_FEATURES, Progress, Uffd};
 use outswap_sys::{Errno, Result, os};
+
+/// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
+/// costs a system call each.
+const COPY_RUN_PAGES: usize = 16;
+/// Runs of neighbours up to which pages are moved. The kernel flushes the other processors' TLBs once a run when it moves,
+/// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
+/// random reads a tenth faster (`outswap-bench touch`).
+const MOVE_RUNS: usize = 3;
 
 /// What taking asks of the kernel. Pages count from the first of the range.
 trait Kernel {
@@ -36,13 +41,13 @@ impl<H: Host> Kernel for Pages<'_, H> {
     fn move_pages(&mut self, at: usize, count: usize) -> Progress {
         let dst = self.host.batch_address(self.batch, self.offset + at);
         // SAFETY: the caller of `take` owns the pages and the batch.
-        unsafe { self.host.uffd().move_pages(dst, address(self.first.plus(at)), count * PAGE_BYTES) }
+        unsafe { self.host.uffd().move_pages(dst, self.host.address(self.first.plus(at)), count * PAGE_BYTES) }
     }
     fn is_at_source(&mut self, at: usize) -> bool {
-        is_present(self.first.plus(at))
+        is_present(self.host, self.first.plus(at))
     }
     fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
-        Copying::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
+        userfault::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
     }
     fn pause(&mut self, tries: u32) {
         self.host.wait(tries);
@@ -50,10 +55,10 @@ impl<H: Host> Kernel for Pages<'_, H> {
 }
 
 /// Whether the kernel has a page there.
-fn is_present(page: PageNo) -> bool {
+fn is_present(host: &impl Host, page: PageNo) -> bool {
     let mut flag = [0u8; 1];
     // When in doubt it is there: then nothing counts as moved that was not.
-    os::mincore(address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
+    os::mincore(host.address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
 }
 
 fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
@@ -98,51 +103,49 @@ fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
 pub struct Moving;
 
 impl FaultSource for Moving {
-    const NUMBER: u32 = source::MOVE;
-
-    fn open(min_fd: i32) -> Result<i32> {
-        open_uffd(MOVE_FEATURES, min_fd)
+    fn open() -> Result<i32> {
+        Uffd::open(MOVE_FEATURES).map(|uffd| uffd.0)
     }
 
     fn register(fd: i32, addr: usize, len: usize) -> Result<()> {
-        Copying::register(fd, addr, len)
+        Uffd(fd).register(addr, len, true)
     }
 
     fn may_be_missing(signal: i32, code: i32) -> bool {
-        is_uffd_signal(signal, code)
+        userfault::may_be_missing(signal, code)
     }
 
     fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         if present.runs().nth(MOVE_RUNS).is_some() {
-            return Copying::take(host, first, present.end(), present, batch, offset);
+            return userfault::take(host, first, present.end(), present, batch, offset);
         }
         take_from(&mut Pages { host, first, batch, offset }, present)
     }
 
     fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-        Copying::put(host, first, src)
+        userfault::put(host, first, src)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
-        Copying::put_zero(host, first, count)
+        userfault::put_zero(host, first, count)
     }
 
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
         for tries in 0..RETRIES {
             // SAFETY: the caller owns both pages.
-            match unsafe { host.uffd().move_pages(address(to), address(from), PAGE_BYTES) }.error {
+            match unsafe { host.uffd().move_pages(host.address(to), host.address(from), PAGE_BYTES) }.error {
                 None => return true,
                 Some(Errno::EAGAIN) => host.wait(tries),
                 // As in `take_from`: the caller found the target empty.
-                Some(Errno::EEXIST) if !is_present(from) => return true,
+                Some(Errno::EEXIST) if !is_present(host, from) => return true,
                 Some(_) => break,
             }
         }
-        Copying::transfer(host, from, to)
+        userfault::transfer(host, from, to)
     }
 
     fn protect(host: &impl Host, first: PageNo, count: usize, prot: Prot) -> bool {
-        Copying::protect(host, first, count, prot)
+        host.set_access(first, count, prot).is_ok()
     }
 }
 
