@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release
 
-.PHONY: all build setup setup-demo demo test lint unit examples loom broken miri fuzz e2e e2e-full soak soak-e2e bench clean
+.PHONY: all build setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench clean
 
 all: build
 
@@ -21,6 +21,8 @@ demo: setup-demo
 
 lint:
 	$(CARGO) fmt --all --check
+# Modules that a list declares are not seen by the line above.
+	rustfmt --edition 2024 --check $$(git ls-files 'crates/*.rs' 'examples/*.rs')
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-symbols.sh
 
@@ -31,6 +33,10 @@ unit:
 examples:
 	$(CARGO) run -q --locked -p outswap-sim --example own_store
 	$(CARGO) run -q --locked -p outswap-sim --example own_policies
+
+# What is said to be one file and one line is: each is added in a copy of the tree, which is built and tried on a program.
+one-file:
+	scripts/one-file.sh
 
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_occupancy --release --target-dir target/loom

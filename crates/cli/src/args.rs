@@ -3,7 +3,8 @@ use crate::limits::{self, Machine};
 use crate::spec::{self, TierSpec};
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
-use outswap_control::{MAX_TIERS, source};
+use outswap_control::MAX_TIERS;
+use outswap_source::Source;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -64,8 +65,8 @@ pub struct RunOptions {
     pub tiers: Vec<TierSpec>,
     /// Directory of the swap file, absolute where it exists.
     pub swap_dir: PathBuf,
-    /// One of `source`'s numbers.
-    pub fault_source: u32,
+    /// The fault source asked for; the first that works where none was.
+    pub fault_source: Option<Source>,
     /// The program keeps its own allocator.
     pub keep_malloc: bool,
     /// Exec'd children are not managed.
@@ -91,20 +92,17 @@ pub struct DoctorOptions {
     pub swap_dir: PathBuf,
 }
 
-/// Names of fault sources, by number.
-pub const SOURCES: [(&str, u32); 4] =
-    [("auto", source::AUTO), ("move", source::MOVE), ("copy", source::COPY), ("mprotect", source::MPROTECT)];
-
-/// A fault source's name.
-pub fn source_name(number: u32) -> Option<&'static str> {
-    SOURCES.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
-}
-
 const AFTER_HELP: &str = "\
 Sizes are binary: 512M, 1.5G, 25% (of the machine's memory).
 Tiers: ram[:MAX], compressed[:lz4|zstd[:LEVEL]][:MAX], file[:MAX].
+Fault sources: {SOURCES}.
 Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
 Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
+
+/// The fault sources, each with what it is.
+fn sources() -> String {
+    Source::ALL.iter().map(|s| format!("{} ({})", s.name(), s.about())).collect::<Vec<_>>().join(",\n  ")
+}
 
 fn value(name: &'static str, value_name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value_name).help(help).value_parser(clap::value_parser!(OsString))
@@ -123,7 +121,7 @@ fn command() -> Command {
     let run = Command::new("run")
         .about("Runs a program in less memory than it needs")
         .override_usage("outswap run [OPTIONS] [--] PROGRAM [ARGS]...")
-        .after_help(AFTER_HELP)
+        .after_help(AFTER_HELP.replace("{SOURCES}", &sources()))
         .arg(value(
             "ram",
             "SIZE|N%|auto",
@@ -133,7 +131,7 @@ fn command() -> Command {
         .arg(value("resident", "SIZE", "Bounds resident pages alone, the compressed pool not counted"))
         .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
         .arg(value("swap-dir", "DIR", "Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
-        .arg(value("fault-source", "auto|move|copy|mprotect", "How faults arrive [default: auto, the best that works]"))
+        .arg(value("fault-source", Source::CHOICE, "How faults arrive [default: auto, the best that works]"))
         .arg(value("malloc", "mimalloc|keep", "The program's allocator [default: mimalloc]"))
         .arg(switch("no-follow", "Leaves programs that the program starts alone"))
         .arg(value("stats", "FILE", "Writes statistics as JSON at exit"))
@@ -279,8 +277,8 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
     let tiers = tiers.map_or_else(|| spec::parse(spec::DEFAULT, total), Ok)?;
     debug_assert!(tiers.len() <= MAX_TIERS);
     let fault_source = given.read("fault-source", |text| {
-        let found = SOURCES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
-        found.ok_or_else(|| format!("'{text}' is not a fault source (auto, move, copy, mprotect)"))
+        let found = if text == "auto" { Some(None) } else { Source::named(text).map(Some) };
+        found.ok_or_else(|| format!("'{text}' is not a fault source ({})", Source::CHOICE.replace('|', ", ")))
     })?;
     let keep_malloc = given.read("malloc", |text| match text {
         "mimalloc" => Ok(false),
@@ -298,7 +296,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         resident_bytes: resident.unwrap_or(0),
         tiers,
         swap_dir: given.swap_dir(),
-        fault_source: fault_source.unwrap_or(source::AUTO),
+        fault_source: fault_source.flatten(),
         keep_malloc: keep_malloc.unwrap_or(false),
         no_follow: given.switch("no-follow")?,
         stats: given.value("stats").map(|(_, v)| v.into()),
@@ -331,7 +329,7 @@ mod tests {
     fn defaults() {
         let o = options(&["true"], &[]).expect("fine");
         assert!(o.ram_bytes >= MIN_RAM_BYTES && o.ram_source != RamSource::Given);
-        assert_eq!((o.resident_bytes, o.fault_source, o.keep_malloc), (0, source::AUTO, false));
+        assert_eq!((o.resident_bytes, o.fault_source, o.keep_malloc), (0, None, false));
         assert_eq!(o.tiers, spec::parse("compressed,file", 0).expect("fine"));
         assert_eq!(o.swap_dir, PathBuf::from("/var/tmp").canonicalize().unwrap_or("/var/tmp".into()));
         assert!(!o.no_follow && !o.summary && !o.quiet && !o.allow_unmanaged && o.stats.is_none());

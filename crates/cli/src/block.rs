@@ -1,6 +1,9 @@
 //! Makes the control block that the program inherits.
 use crate::args::RunOptions;
-use outswap_control::{self as control, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier};
+use outswap_control::{
+    self as control, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier, source,
+};
+use outswap_source::Source;
 use outswap_sys::{Errno, os};
 use std::os::unix::ffi::OsStrExt;
 
@@ -53,7 +56,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.gate = gate(outer).map_err(fail("getrandom"))?;
     config.ram_bytes = options.ram_bytes;
     config.resident_bytes = options.resident_bytes;
-    config.fault_source = options.fault_source;
+    config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
     config.no_follow = options.no_follow.into();
     config.keep_malloc = options.keep_malloc.into();
     for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {

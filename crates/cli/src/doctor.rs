@@ -2,7 +2,7 @@
 use crate::args::{self, DoctorOptions, MIN_RAM_BYTES};
 use crate::probe::{self, Probe};
 use crate::{EXIT_OURS, Failure, libraries, limits, run, size};
-use outswap_control::source;
+use outswap_source::Source;
 use outswap_sys::Errno;
 use outswap_sys::uffd::{COPY_FEATURES, MOVE_FEATURES};
 use serde::Serialize;
@@ -46,7 +46,7 @@ struct Report {
 
 /// Runs all checks and prints them; 0 where at least one fault source works.
 pub fn doctor(options: &DoctorOptions) -> Result<i32, Failure> {
-    let sources: Vec<Probe> = [source::MOVE, source::COPY, source::MPROTECT].map(probe::probe).into();
+    let sources: Vec<Probe> = Source::ALL.iter().copied().map(probe::probe).collect();
     let fault_source = sources.iter().find(|p| p.works).map(|p| p.source);
     let report = Report {
         schema: SCHEMA,
@@ -97,7 +97,7 @@ fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, Stri
     use State::*;
     let mut out = Checks(Vec::new());
     let status = proc_value("/proc/self/status").unwrap_or_default();
-    let works = |number: u32| sources.iter().any(|p| p.works && Some(p.source) == args::source_name(number));
+    let works = |source: Source| sources.iter().any(|p| p.works && p.source == source.name());
 
     let release = proc_value("/proc/sys/kernel/osrelease").unwrap_or_default();
     match version(&release) {
@@ -118,7 +118,7 @@ fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, Stri
         Result::Ok(()) => out.add("userfaultfd", Ok, "opens without privilege (user mode only)", None),
         Err(e) => out.add("userfaultfd", Missing, format!("{e:?}"), Some(&call_fix("userfaultfd", e, &status))),
     }
-    match (opens, probe::userfaultfd(MOVE_FEATURES), works(source::MOVE)) {
+    match (opens, probe::userfaultfd(MOVE_FEATURES), works(Source::Moving)) {
         (_, Result::Ok(()), true) => out.add("uffdio_move", Ok, "pages are moved, not copied", None),
         (_, Result::Ok(()), false) => {
             let fix = "run with --fault-source copy, and report this kernel: it offers UFFDIO_MOVE but fails the test";
@@ -156,13 +156,16 @@ fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, Stri
             out.add("seccomp", Limited, e, Some(fix));
         }
     }
-    if works(source::MPROTECT) {
+    if works(Source::Mprotect) {
         out.add("proc_self_mem", Ok, "reads and writes through protection", None);
     } else {
-        let why = sources.iter().find_map(|p| p.error.clone().filter(|_| p.source == "mprotect")).unwrap_or_default();
+        let why = sources
+            .iter()
+            .find_map(|p| p.error.clone().filter(|_| p.source == Source::Mprotect.name()))
+            .unwrap_or_default();
         let fix = "only the fault source mprotect needs it: mount /proc in the sandbox, and boot without \
                    proc_mem.force_override=never";
-        let state = if works(source::MOVE) || works(source::COPY) { Limited } else { Missing };
+        let state = if sources.iter().any(|p| p.works) { Limited } else { Missing };
         out.add("proc_self_mem", state, why, Some(fix));
     }
 
@@ -214,7 +217,7 @@ fn memory_checks(out: &mut Checks, sources: &[Probe]) -> Result<(), String> {
     }
     let value = proc_value("/proc/sys/vm/max_map_count").unwrap_or_default();
     let enough = value.parse::<u64>().is_ok_and(|n| n >= 65530);
-    if enough || sources.iter().any(|p| p.works && p.source != "mprotect") {
+    if enough || sources.iter().any(|p| p.works && p.source != Source::Mprotect.name()) {
         out.add("vm.max_map_count", Ok, value, None);
     } else {
         let fix = "the fault source mprotect splits mappings: sysctl vm.max_map_count=1048576";

@@ -12,6 +12,7 @@ mod block;
 mod elf;
 mod libraries;
 mod preflight;
+mod scratch;
 mod probe;
 mod supervise;
 mod spawn;

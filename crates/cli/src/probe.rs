@@ -1,16 +1,19 @@
-//! Runs a small region through each fault source and checks every byte.
+//! Runs a small region through each fault source, the same code that a managed process runs, and checks every byte.
 //!
 //! Each probe runs in a child of its own, because it takes over signals, and because a kernel that does not keep its
 //! promises may kill it.
-use outswap_control::source;
-use outswap_sys::uffd::{COPY_FEATURES, MOVE_FEATURES, Uffd};
+use crate::scratch::{BYTES, Scratch};
+use outswap_source::Source;
+use outswap_sys::uffd::Uffd;
 use outswap_sys::{Errno, PAGE_BYTES, os};
 use serde::Serialize;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
-/// Pages of the region.
-pub const PAGES: usize = 64;
-const BYTES: usize = PAGES * PAGE_BYTES;
+pub use crate::scratch::PAGES;
+
+/// How often all pages are taken while another thread writes to them.
+const ROUNDS: usize = 50;
 /// Seconds after which a probe that hangs is ended.
 const PROBE_SECONDS: u32 = 10;
 
@@ -21,7 +24,7 @@ pub struct Probe {
     pub source: &'static str,
     /// All bytes came back.
     pub works: bool,
-    /// Faults that were answered.
+    /// Faults that were answered while it came back.
     pub faults: u64,
     /// Time from the first touch to the last, for each page.
     pub page_ns: u64,
@@ -29,10 +32,9 @@ pub struct Probe {
     pub error: Option<String>,
 }
 
-/// Tries one source (`source::MOVE`, `COPY` or `MPROTECT`).
-pub fn probe(number: u32) -> Probe {
-    let name = crate::args::source_name(number).unwrap_or("?");
-    let answer = in_child(move || try_source(number).map(|(faults, ns)| format!("{faults} {ns}")));
+/// Tries one source.
+pub fn probe(source: Source) -> Probe {
+    let answer = in_child(move || try_source(source).map(|(faults, ns)| format!("{faults} {ns}")));
     let (faults, page_ns, error) = match answer {
         Ok(text) => {
             let mut numbers = text.split(' ').map(|n| n.parse::<u64>().unwrap_or(0));
@@ -40,7 +42,7 @@ pub fn probe(number: u32) -> Probe {
         }
         Err(error) => (0, 0, Some(error)),
     };
-    Probe { source: name, works: error.is_none(), faults, page_ns, error }
+    Probe { source: source.name(), works: error.is_none(), faults, page_ns, error }
 }
 
 /// Runs `work` in a forked child and brings its answer back.
@@ -88,64 +90,18 @@ pub fn in_child(work: impl FnOnce() -> Result<String, String>) -> Result<String,
     }
 }
 
-/// What the handler needs, set before the first fault.
-struct Shared {
-    region: AtomicUsize,
-    kept: AtomicUsize,
-    fd: AtomicI32,
-    source: AtomicUsize,
-    faults: AtomicU64,
-    unprotected: AtomicU64,
-}
-static SHARED: Shared = Shared {
-    region: AtomicUsize::new(0),
-    kept: AtomicUsize::new(0),
-    fd: AtomicI32::new(-1),
-    source: AtomicUsize::new(0),
-    faults: AtomicU64::new(0),
-    unprotected: AtomicU64::new(0),
-};
-/// Stands in `Shared::source` while a write to a protected page is expected.
-const WRITE_PROTECTED: usize = 100;
+/// What the handler works on.
+static SCRATCH: OnceLock<Scratch> = OnceLock::new();
 
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes valid information of a fault.
-    let address = unsafe { (*info).si_addr() } as usize;
-    let (region, kept) = (SHARED.region.load(Relaxed), SHARED.kept.load(Relaxed));
-    let offset = address.wrapping_sub(region) & !(PAGE_BYTES - 1);
-    if offset >= BYTES {
-        let _ = os::kill(os::getpid(), libc::SIGKILL);
-        return;
-    }
-    let (page, from) = (region + offset, kept + offset);
-    let uffd = Uffd(SHARED.fd.load(Relaxed));
-    let sigbus = signal == libc::SIGBUS;
-    // SAFETY: both areas belong to the probe, and this is its only thread: nobody else changes the page meanwhile.
-    let filled = unsafe {
-        match SHARED.source.load(Relaxed) {
-            n if n == WRITE_PROTECTED && sigbus => {
-                SHARED.unprotected.fetch_add(1, Relaxed);
-                uffd.write_protect(page, PAGE_BYTES, false).is_ok()
-            }
-            n if n == source::MOVE as usize && sigbus => {
-                // EAGAIN with nothing done is the kernel asking to try again.
-                (0..100).any(|_| uffd.move_pages(page, from, PAGE_BYTES).done_bytes == PAGE_BYTES)
-            }
-            n if n == source::COPY as usize && sigbus => {
-                uffd.copy(page, from as *const u8, PAGE_BYTES).done_bytes == PAGE_BYTES
-            }
-            n if n == source::MPROTECT as usize && !sigbus => {
-                let content = std::slice::from_raw_parts(from as *const u8, PAGE_BYTES);
-                os::pwrite(uffd.0, content, page as u64) == Ok(PAGE_BYTES)
-                    && os::mprotect(page, PAGE_BYTES, os::PROT_READ | os::PROT_WRITE).is_ok()
-            }
-            _ => false,
-        }
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes valid information of a fault, and the registers at it.
+    let (address, code, err) = unsafe {
+        let context = &*context.cast::<libc::ucontext_t>();
+        ((*info).si_addr() as usize, (*info).si_code, context.uc_mcontext.gregs[libc::REG_ERR as usize] as u64)
     };
-    if !filled {
+    if !SCRATCH.get().is_some_and(|scratch| scratch.answer(signal, code, address, err)) {
         let _ = os::kill(os::getpid(), libc::SIGKILL);
     }
-    SHARED.faults.fetch_add(1, Relaxed);
 }
 
 /// A byte of the pattern, different in each page and place.
@@ -153,24 +109,10 @@ fn pattern(i: usize) -> u8 {
     (i.wrapping_mul(0x9e37_79b9) >> 11) as u8 ^ (i / PAGE_BYTES) as u8
 }
 
-fn step(what: &'static str) -> impl Fn(Errno) -> String {
-    move |e| format!("{what}: {e:?}")
-}
-
-/// Takes a region out and faults it back in; gives the number of faults and the time in ns. Runs in a child.
-fn try_source(number: u32) -> Result<(u64, u64), String> {
-    let map = || os::mmap_anonymous(BYTES).map_err(step("mmap"));
-    let (region, kept) = (map()?, map()?);
-    let at = |base: usize, i: usize| (base + i) as *mut u8;
-    // SAFETY: `region` is ours, writable, and `BYTES` long. Huge pages would hide the single pages that are tested.
-    unsafe {
-        os::madvise(region, BYTES, os::MADV_NOHUGEPAGE).ok();
-        os::madvise(kept, BYTES, os::MADV_NOHUGEPAGE).ok();
-        (0..BYTES).for_each(|i| at(region, i).write_volatile(pattern(i)));
-    }
-    SHARED.region.store(region, Relaxed);
-    SHARED.kept.store(kept, Relaxed);
-    SHARED.source.store(number as usize, Relaxed);
+/// Has a source take a region out and bring it back in; gives the number of faults and the time in ns. Runs in a child.
+fn try_source(source: Source) -> Result<(u64, u64), String> {
+    let made = Scratch::new(source)?;
+    let scratch = SCRATCH.get_or_init(|| made);
     // SAFETY: the handler only uses what was stored above and raw system calls; a zero mask is a valid one.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -180,95 +122,74 @@ fn try_source(number: u32) -> Result<(u64, u64), String> {
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
-    match number {
-        source::MOVE => take_by_move(region, kept)?,
-        source::COPY => take_by_copy(region, kept)?,
-        _ => take_by_mprotect(region, kept)?,
-    }
-    let start_ns = os::monotonic_ns();
+    let expected = (PAGES / scratch.grain()) as u64;
+    let arrived = |faults| match faults {
+        n if n == expected => Ok(()),
+        n => Err(format!("{n} faults arrived instead of {expected} for {PAGES} pages")),
+    };
     // SAFETY: the region is ours; a page that is missing is filled by the handler.
-    let wrong = (0..PAGES).find(|p| unsafe { at(region, p * PAGE_BYTES).read_volatile() } != pattern(p * PAGE_BYTES));
-    let ns = os::monotonic_ns() - start_ns;
+    let get = |i: usize| unsafe { scratch.at(i).read_volatile() };
     // SAFETY: as above.
-    let wrong = wrong.or((0..BYTES).find(|&i| unsafe { at(region, i).read_volatile() } != pattern(i)));
-    if let Some(i) = wrong {
+    let set = |i: usize, byte: u8| unsafe { scratch.at(i).write_volatile(byte) };
+
+    if let Some(i) = (0..BYTES).step_by(PAGE_BYTES).find(|&i| get(i) != 0) {
+        return Err(format!("byte {i} was not zero at the first touch"));
+    }
+    arrived(scratch.faults())?;
+    (0..BYTES).for_each(|i| set(i, pattern(i)));
+    scratch.take()?;
+    let start_ns = os::monotonic_ns();
+    let wrong = (0..BYTES).step_by(PAGE_BYTES).find(|&i| get(i) != pattern(i));
+    let ns = os::monotonic_ns() - start_ns;
+    if let Some(i) = wrong.or((0..BYTES).find(|&i| get(i) != pattern(i))) {
         return Err(format!("byte {i} came back wrong"));
     }
-    let faults = SHARED.faults.load(Relaxed);
-    if faults != PAGES as u64 {
-        return Err(format!("{faults} faults arrived for {PAGES} pages"));
-    }
+    let faults = scratch.faults();
+    arrived(faults)?;
+    scratch.release()?;
     // A page that came back must be an ordinary, writable one.
-    // SAFETY: as above.
-    unsafe {
-        at(region, 0).write_volatile(!pattern(0));
-        if at(region, 0).read_volatile() != !pattern(0) {
-            return Err("a page that came back lost a write".into());
-        }
+    set(0, !pattern(0));
+    if get(0) != !pattern(0) {
+        return Err("a page that came back lost a write".into());
     }
+    keeps_writes(scratch)?;
     Ok((faults, ns))
 }
 
-fn take_by_move(region: usize, kept: usize) -> Result<(), String> {
-    let uffd = Uffd::open(MOVE_FEATURES).map_err(step("userfaultfd with UFFDIO_MOVE"))?;
-    SHARED.fd.store(uffd.0, Relaxed);
-    uffd.register(region, BYTES, true).map_err(step("UFFDIO_REGISTER"))?;
-    uffd.register(kept, BYTES, false).map_err(step("UFFDIO_REGISTER"))?;
-    let mut done = 0;
-    for _ in 0..1000 {
-        // SAFETY: both areas are the probe's own, and nothing lies at `kept` yet.
-        let progress = unsafe { uffd.move_pages(kept + done, region + done, BYTES - done) };
-        done += progress.done_bytes;
-        match progress.error {
-            None => return Ok(()),
-            Some(Errno::EAGAIN) => {}
-            Some(e) => return Err(format!("UFFDIO_MOVE: {e:?}")),
-        }
-    }
-    Err("UFFDIO_MOVE does not get on".into())
-}
-
-fn take_by_copy(region: usize, kept: usize) -> Result<(), String> {
-    let uffd = Uffd::open(COPY_FEATURES).map_err(step("userfaultfd"))?;
-    SHARED.fd.store(uffd.0, Relaxed);
-    uffd.register(region, BYTES, true).map_err(step("UFFDIO_REGISTER"))?;
-    uffd.write_protect(region, BYTES, true).map_err(step("UFFDIO_WRITEPROTECT"))?;
-    SHARED.source.store(WRITE_PROTECTED, Relaxed);
-    // SAFETY: the region is ours; the handler lifts the protection that the first write meets.
-    unsafe { (region as *mut u8).write_volatile(pattern(0)) };
-    if SHARED.unprotected.load(Relaxed) != 1 {
-        return Err("a write to a protected page was not reported".into());
-    }
-    SHARED.faults.store(0, Relaxed);
-    SHARED.source.store(source::COPY as usize, Relaxed);
-    // SAFETY: two separate areas of this length; the region's pages are present, and dropped only once copied.
-    unsafe {
-        std::ptr::copy_nonoverlapping(region as *const u8, kept as *mut u8, BYTES);
-        os::madvise(region, BYTES, os::MADV_DONTNEED).map_err(step("MADV_DONTNEED"))
-    }
-}
-
-fn take_by_mprotect(region: usize, kept: usize) -> Result<(), String> {
-    let memory = os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0).map_err(step("/proc/self/mem"))?;
-    SHARED.fd.store(memory, Relaxed);
-    // SAFETY: the region is ours and no reference into it exists; `kept` is a separate area of this length.
-    unsafe {
-        os::mprotect(region, BYTES, os::PROT_NONE).map_err(step("mprotect"))?;
-        let copy = std::slice::from_raw_parts_mut(kept as *mut u8, BYTES);
-        let mut done = 0;
-        while done < BYTES {
-            match os::pread(memory, &mut copy[done..], (region + done) as u64) {
-                Ok(n) if n > 0 => done += n,
-                other => {
-                    return Err(format!("reading /proc/self/mem under protection: {other:?}"));
+/// Has pages taken, again and again, while another thread writes to them: no write may be lost.
+fn keeps_writes(scratch: &Scratch) -> Result<(), String> {
+    let word = |page: usize| scratch.at(page * PAGE_BYTES).cast::<u64>();
+    // SAFETY: words of the region, each aligned and written by one thread; a page that is missing is filled by the handler.
+    let (get, set) = (|page| unsafe { word(page).read_volatile() }, |page, n| unsafe { word(page).write_volatile(n) });
+    (0..PAGES).for_each(|page| set(page, 0));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            let mut lost = None;
+            for n in 1.. {
+                for page in 0..PAGES {
+                    lost = lost.or((get(page) != n - 1).then_some(page));
+                    set(page, n);
+                }
+                if ended.load(Relaxed) {
+                    return lost.or((0..PAGES).find(|&page| get(page) != n));
                 }
             }
+            lost
+        });
+        let round = |_| {
+            scratch.take()?;
+            (0..PAGES).for_each(|page| _ = get(page));
+            scratch.release()
+        };
+        let taken = (0..ROUNDS).try_for_each(round);
+        ended.store(true, Relaxed);
+        match writer.join() {
+            Ok(None) => taken,
+            Ok(Some(page)) => Err(format!("page {page} lost a write that was made while it was taken")),
+            Err(_) => Err("the thread that writes panicked".into()),
         }
-        os::madvise(region, BYTES, os::MADV_DONTNEED).map_err(step("MADV_DONTNEED"))?;
-        // Written back under protection once, so that a kernel that forbids it is told from a page that is lost.
-        os::pwrite(memory, &copy[..1], region as u64).map_err(step("writing /proc/self/mem under protection"))?;
-        os::madvise(region, PAGE_BYTES, os::MADV_DONTNEED).map_err(step("MADV_DONTNEED"))
-    }
+    })
 }
 
 /// Whether a seccomp filter can be installed without privilege, and traps what it is to trap.
@@ -334,8 +255,8 @@ mod tests {
 
     #[test]
     fn a_source_either_proves_itself_or_says_why_not() {
-        for number in [source::MOVE, source::COPY, source::MPROTECT] {
-            let probe = probe(number);
+        for &source in Source::ALL {
+            let probe = probe(source);
             assert_eq!(probe.works, probe.error.is_none());
             assert_eq!(probe.faults, if probe.works { PAGES as u64 } else { 0 }, "{probe:?}");
         }

@@ -1,8 +1,9 @@
 //! What a run came to: collected from the control block, written as JSON (`docs/stats.md`) or for people.
-use crate::args::{RunOptions, source_name};
+use crate::args::RunOptions;
 use crate::size::show;
 use crate::supervise::End;
-use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, source};
+use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
+use outswap_source::Source;
 use outswap_sys::PAGE_BYTES;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub struct Collector {
     control: &'static Control,
     started: Instant,
     gauges: [u64; STAT_COUNT],
-    sources_seen: u32,
+    sources_seen: [bool; Source::ALL.len()],
 }
 
 fn is_gauge(stat: Stat) -> bool {
@@ -29,7 +30,12 @@ fn is_gauge(stat: Stat) -> bool {
 impl Collector {
     /// Begins; the program starts now.
     pub fn new(control: &'static Control) -> Collector {
-        Collector { control, started: Instant::now(), gauges: [0; STAT_COUNT], sources_seen: 0 }
+        Collector {
+            control,
+            started: Instant::now(),
+            gauges: [0; STAT_COUNT],
+            sources_seen: [false; Source::ALL.len()],
+        }
     }
 
     /// Processes that have registered so far.
@@ -46,7 +52,10 @@ impl Collector {
         let mut any = false;
         for process in &self.control.processes {
             // Folding leaves the fault source in a record, so it is seen for processes that came and went, too.
-            self.sources_seen |= 1u32.checked_shl(process.fault_source.load(Relaxed)).unwrap_or(0);
+            let number = process.fault_source.load(Relaxed);
+            for (seen, source) in self.sources_seen.iter_mut().zip(Source::ALL) {
+                *seen |= source.number() == number;
+            }
             if process.pid.load(Acquire) > 0 {
                 any = true;
                 for &stat in ALL_STATS.iter().filter(|&&s| is_gauge(s)) {
@@ -76,8 +85,7 @@ impl Collector {
                 *to = to.saturating_add(from.load(Relaxed));
             }
         }
-        let used = [source::MOVE, source::COPY, source::MPROTECT];
-        let used = used.iter().filter(|&&s| self.sources_seen & 1 << s != 0).filter_map(|&s| source_name(s));
+        let used = Source::ALL.iter().zip(self.sources_seen).filter(|(_, seen)| *seen).map(|(source, _)| source.name());
         Stats::new(Raw {
             options,
             managed,
@@ -297,7 +305,7 @@ impl Stats {
                     })
                     .collect(),
                 swap_dir: options.swap_dir.to_string_lossy().into_owned(),
-                fault_source: source_name(options.fault_source).unwrap_or("auto"),
+                fault_source: options.fault_source.map_or("auto", Source::name),
                 malloc: if options.keep_malloc { "keep" } else { "mimalloc" },
                 follow: !options.no_follow,
             },
@@ -476,7 +484,7 @@ mod tests {
             resident_bytes: 0,
             tiers: crate::spec::parse("compressed:zstd:3:1G,file", 8 << 30).expect("fine"),
             swap_dir: "/var/tmp".into(),
-            fault_source: source::AUTO,
+            fault_source: None,
             keep_malloc: false,
             no_follow: false,
             stats: None,
@@ -641,7 +649,7 @@ mod tests {
             process.counters.set(Stat::PeakResidentBytes, 8192);
             process.counters.add(Stat::FaultMiss, 5);
             process.counters.latency_ns[3].store(7, Relaxed);
-            process.fault_source.store(source::COPY, Relaxed);
+            process.fault_source.store(Source::Copying.number(), Relaxed);
             process.pid.store(pid, Relaxed);
         }
         control.processes_started.store(2, Relaxed);

@@ -483,7 +483,7 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     let (config, control) = (control.config, control.shared);
     assert_eq!(config.supervisor_pid, supervisor);
     assert_eq!((config.ram_bytes, config.resident_bytes), (64 << 20, 32 << 20));
-    assert_eq!((config.fault_source, config.no_follow, config.keep_malloc), (source::COPY, 1, 0));
+    assert_eq!((config.fault_source, config.no_follow, config.keep_malloc), (source::number("copy"), 1, 0));
     let tiers = config.tiers.map(|t| (t.kind, t.algorithm, t.level, t.max_bytes));
     assert_eq!(tiers[..2], [(tier::COMPRESSED, tier::ZSTD, 3, 1 << 30), (tier::FILE, 0, 0, 0)]);
     assert_eq!(tiers[2..], [(tier::NONE, 0, 0, 0); 2]);
@@ -495,7 +495,7 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     control.processes_started.store(1, Relaxed);
     let record = &control.processes[0];
     record.pid.store(program, Relaxed);
-    record.fault_source.store(source::COPY, Relaxed);
+    record.fault_source.store(source::number("copy"), Relaxed);
     record.counters.add(Stat::FaultMiss, 5);
     let mut said = BufReader::new(running.outswap.stderr.take().expect("piped"));
     let mut line = String::new();

@@ -30,14 +30,15 @@ pub mod tier {
 
 /// Fault sources, as stored in [`Config::fault_source`].
 pub mod source {
+    use crate::fingerprint;
+
     /// The best that works here.
     pub const AUTO: u32 = 0;
-    /// userfaultfd with `UFFDIO_MOVE`.
-    pub const MOVE: u32 = 1;
-    /// userfaultfd with `UFFDIO_COPY`.
-    pub const COPY: u32 = 2;
-    /// mprotect and SIGSEGV.
-    pub const MPROTECT: u32 = 3;
+
+    /// The number of the source of this name: the same in every build, whichever sources that knows.
+    pub const fn number(name: &str) -> u32 {
+        fingerprint::short(fingerprint::text(fingerprint::START, name))
+    }
 }
 
 /// One tier of the swap specification, in order from the fastest.
@@ -67,7 +68,7 @@ pub struct Config {
     pub supervisor_pid: i32,
     /// Descriptor under which the supervisor keeps this file; [`crate::Shared`] is under the next one.
     pub supervisor_fd: i32,
-    /// One of [`source`].
+    /// A number of [`source`].
     pub fault_source: u32,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
@@ -121,7 +122,7 @@ const _: () = assert!(size_of::<Config>() == 72 + MAX_TIERS * size_of::<Tier>() 
 const _: () = assert!(size_of::<Tier>() == 24);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
-const MEANING: u32 = 3;
+const MEANING: u32 = 4;
 
 /// The version of the control block: the same for a supervisor and a preload library that agree about the size of its
 /// structures, about name, place and size of each of their fields, and about the statistics. A process attaches to no other.

@@ -5,6 +5,7 @@
 //! writes it out, or to the inactive list.
 use crate::lock::SpinLock;
 use crate::machine::BatchNo;
+use crate::mask::Mask;
 use crate::ring::Ring;
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 use crate::table::{Reserve, Table, Zeroed};
@@ -119,16 +120,16 @@ impl Frames {
     pub fn filled_pages(&self, number: BatchNo) -> usize {
         self.batch(number).filled.load(Relaxed) as usize
     }
-    /// Pages came into the frames that `mask` names.
-    pub fn fill(&self, number: BatchNo, mask: u64) {
+    /// Pages came into these frames.
+    pub fn fill(&self, number: BatchNo, frames: Mask) {
         let batch = self.batch(number);
-        batch.filled.fetch_add(mask.count_ones(), Relaxed);
-        batch.live.fetch_or(mask, SeqCst);
-        self.isolated.fetch_add(mask.count_ones() as i64, Relaxed);
+        batch.filled.fetch_add(frames.count() as u32, Relaxed);
+        batch.live.fetch_or(frames.first_word(), SeqCst);
+        self.isolated.fetch_add(frames.count() as i64, Relaxed);
     }
     /// Frames of a batch that hold the only copy in memory of a page.
-    pub fn live(&self, number: BatchNo) -> u64 {
-        self.batch(number).live.load(SeqCst)
+    pub fn live(&self, number: BatchNo) -> Mask {
+        Mask::of_word(self.batch(number).live.load(SeqCst))
     }
     /// The machine has freed all frames of a batch.
     pub fn emptied(&self, number: BatchNo) {
@@ -146,7 +147,7 @@ impl Frames {
     /// Whether a frame holds the only copy in memory of its page.
     pub fn is_live(&self, frame: FrameNo) -> bool {
         let (number, index) = frame.split();
-        self.live(number) & 1 << index != 0
+        self.live(number).contains(index)
     }
     /// The block whose pages the frame's batch holds.
     pub fn block_of(&self, frame: FrameNo) -> BlockNo {

@@ -2,9 +2,9 @@
 use crate::bring::Fault;
 use crate::isolate::{Isolated, Wanted};
 use crate::machine::{Machine, Prot};
+use crate::mask::Mask;
 use crate::page::State;
 use crate::pager::{Context, Pager, Policies};
-use crate::pins::mask_of;
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
 
@@ -43,11 +43,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             while page < end {
                 let block = PageNo(page).block();
                 let stop = end.min(block.first_page().0 + BLOCK_PAGES as u32);
-                let mask = mask_of(PageNo(page).index_in_block(), (stop - page) as usize);
+                let mask = Mask::range(PageNo(page).index_in_block(), (stop - page) as usize);
                 page = stop;
-                let resident = (0..BLOCK_PAGES)
-                    .any(|i| mask & 1 << i != 0 && self.state(block.first_page().plus(i)) == State::Resident);
-                if !resident {
+                if !mask.iter().any(|i| self.state(block.first_page().plus(i)) == State::Resident) {
                     continue;
                 }
                 if !self.frames.has_free(self.pause()) {

@@ -2,9 +2,9 @@
 //! reclaim policy to say ([`crate::reclaim`]), or for the program.
 use crate::broken::{self, Broken};
 use crate::machine::{BatchNo, Event, Machine};
+use crate::mask::Mask;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
-use crate::pins::mask_of;
 use crate::reclaim::{Asked, Reclaim, Search, Verdict};
 use crate::store::Store;
 use crate::sync::{Ordering::SeqCst, fence};
@@ -25,16 +25,16 @@ pub(crate) enum Wanted<'a> {
     /// Reclaim: those that its policy gives up.
     ByPolicy(&'a mut Search),
     /// The program: these.
-    Named(u64),
+    Named(Mask),
 }
 
 /// The pages of a block by what may be done with them.
 #[derive(Default)]
 struct Chosen {
     /// They are to go.
-    wanted: u64,
+    wanted: Mask,
     /// They stay, and nothing that moves pages may reach over them.
-    blocked: u64,
+    blocked: Mask,
     /// Whether resident ones are among those that stay.
     left: bool,
 }
@@ -48,56 +48,54 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return Isolated::NoBatch;
         };
         let Chosen { wanted, blocked, mut left } = self.choose(block, &by);
-        let (mut taken_all, mut refused) = (0u64, false);
+        let (mut taken_all, mut refused) = (Mask::EMPTY, false);
         let mut from = 0;
-        while from < BLOCK_PAGES && wanted >> from != 0 {
-            let start = from + (wanted >> from).trailing_zeros() as usize;
+        while let Some(start) = wanted.next(from) {
             // The run ends at the last wanted page before the next blocked one.
-            let barrier =
-                if blocked >> start == 0 { BLOCK_PAGES } else { start + (blocked >> start).trailing_zeros() as usize };
-            let in_run = wanted & mask_of(start, barrier - start);
-            let end = BLOCK_PAGES - in_run.leading_zeros() as usize;
+            let barrier = blocked.next(start).unwrap_or(BLOCK_PAGES);
+            let in_run = wanted & Mask::range(start, barrier - start);
+            let end = in_run.end();
             let (asked, taken) = self.isolate_run(block.first_page(), start, end, in_run, batch, cx);
             left |= taken != in_run;
-            refused |= asked & !taken != 0;
+            refused |= !(asked - taken).is_empty();
             taken_all |= taken;
-            from = barrier.max(end);
+            from = barrier;
         }
         if left {
             self.add_block(block);
         }
-        let nothing = taken_all == 0;
+        let nothing = taken_all.is_empty();
         let asked = if nothing && refused { Asked::Refused } else { Asked::Gave };
         self.policy().asked(block, asked, if let Wanted::ByPolicy(search) = &mut by { Some(search) } else { None });
         if nothing {
             // Pages that could not be dropped may have left copies.
-            if wanted == 0 || self.machine.release(batch) {
+            if wanted.is_empty() || self.machine.release(batch) {
                 self.frames.give_back(batch, self.pause());
             } else {
                 self.frames.make_inactive(batch, self.pause());
             }
             return Isolated::Nothing;
         }
-        self.machine.count(Event::PagesTaken, taken_all.count_ones() as u64);
+        self.machine.count(Event::PagesTaken, taken_all.count() as u64);
         Isolated::Batch(batch)
     }
 
     /// Looks at the pages of a block.
     fn choose(&self, block: BlockNo, by: &Wanted<'_>) -> Chosen {
         let mut chosen = Chosen::default();
-        let pinned = if broken::is(Broken::PinsIgnored) { 0 } else { self.pins.mask(block) };
+        let pinned = if broken::is(Broken::PinsIgnored) { Mask::EMPTY } else { self.pins.mask(block) };
         for i in 0..BLOCK_PAGES {
             let page = block.first_page().plus(i);
             let word = self.pages.get(page);
             let stays = match word.state() {
                 State::Untouched | State::Swapped | State::Zero => continue,
                 State::Isolated | State::Busy => {
-                    chosen.blocked |= 1 << i;
+                    chosen.blocked.insert(i);
                     continue;
                 }
-                State::Resident if word.locked() && !broken::is(Broken::LockedGo) || pinned & 1 << i != 0 => true,
+                State::Resident if word.locked() && !broken::is(Broken::LockedGo) || pinned.contains(i) => true,
                 State::Resident => match by {
-                    Wanted::Named(mask) => mask & 1 << i == 0,
+                    Wanted::Named(mask) => !mask.contains(i),
                     Wanted::ByPolicy(_) => match self.policy().judge(word) {
                         Verdict::Take => false,
                         Verdict::Keep { referenced } => {
@@ -109,10 +107,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 },
             };
             if stays {
-                chosen.blocked |= 1 << i;
+                chosen.blocked.insert(i);
                 chosen.left = true;
             } else {
-                chosen.wanted |= 1 << i;
+                chosen.wanted.insert(i);
             }
         }
         chosen
@@ -126,17 +124,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         base: PageNo,
         start: usize,
         end: usize,
-        wanted: u64,
+        wanted: Mask,
         batch: BatchNo,
         cx: &mut Context<S::Worker>,
-    ) -> (u64, u64) {
+    ) -> (Mask, Mask) {
         let early = broken::is(Broken::PinsFirst).then(|| self.pins.mask(base.block()));
         let mut claimed = start;
-        let mut present = 0u64;
+        let mut present = Mask::EMPTY;
         while claimed < end {
             let page = base.plus(claimed);
             let word = self.pages.get(page);
-            let movable = wanted & 1 << claimed != 0;
+            let movable = wanted.contains(claimed);
             let ok = match word.state() {
                 State::Resident => movable && (!word.locked() || broken::is(Broken::LockedGo)),
                 State::Untouched | State::Swapped | State::Zero => true,
@@ -147,7 +145,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             cx.saved[claimed] = word;
             if word.state() == State::Resident {
-                present |= 1 << claimed;
+                present.insert(claimed);
             }
             claimed += 1;
         }
@@ -156,21 +154,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         fence(SeqCst);
         let pinned = match early {
             Some(pinned) => pinned,
-            None if broken::is(Broken::PinsIgnored) => 0,
+            None if broken::is(Broken::PinsIgnored) => Mask::EMPTY,
             None => self.pins.mask(base.block()),
         };
-        let (mut asked, mut taken) = (0, 0);
-        if present != 0 && pinned & present == 0 {
+        let (mut asked, mut taken) = (Mask::EMPTY, Mask::EMPTY);
+        if !present.is_empty() && (pinned & present).is_empty() {
             asked = present;
             let first = base.plus(start);
-            taken = self.machine.take(first, claimed - start, present >> start, batch, start) << start;
-            assert!(taken & !present == 0, "the machine takes what it was asked for");
+            taken = self.machine.take(first, claimed - start, present.from(start), batch, start).at(start);
+            assert!((taken - present).is_empty(), "the machine takes what it was asked for");
         }
         self.frames.fill(batch, taken);
-        self.add_resident(-(taken.count_ones() as i64));
+        self.add_resident(-(taken.count() as i64));
         for i in start..claimed {
             let old = cx.saved[i];
-            if taken & 1 << i == 0 {
+            if !taken.contains(i) {
                 self.pages.release(base.plus(i), old);
                 continue;
             }

@@ -11,6 +11,7 @@
 // Numbers, and what everything is made of.
 pub mod broken;
 pub mod units;
+pub mod mask;
 pub mod sync;
 pub mod lock;
 pub mod table;

@@ -1,4 +1,5 @@
 //! What the pager asks of the machine: to move pages out of and into the program's reach.
+use crate::mask::Mask;
 use crate::units::{FrameNo, PageNo};
 
 /// A batch: 64 frames in which the pages of one block wait for write-out.
@@ -67,11 +68,11 @@ pub trait Machine: Sync {
     /// The time, in nanoseconds since some instant: virtual where the machine is.
     fn now_ns(&self) -> u64;
 
-    /// Takes the present pages among `count` (at most 64) pages from `first` out of the program's reach, into the
-    /// frames of `batch` from `offset` on, page by page at the same distance. `present` says (bit i: page `first + i`)
-    /// which pages are resident. Returns the mask of those that were taken; the others stay mapped, unchanged.
+    /// Takes the present pages among `count` (at most [`crate::units::MAX_FOLIO_PAGES`]) pages from `first` out of the program's
+    /// reach, into the frames of `batch` from `offset` on, page by page at the same distance. `present`, counted from `first`
+    /// and not empty, says which pages are resident. Returns those that were taken; the others stay mapped, unchanged.
     /// From the instant a page is taken no write of the program reaches its frame.
-    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64;
+    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask;
 
     /// The content of a frame that holds a page.
     ///

@@ -269,14 +269,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn end(&self, writeback: &mut Writeback) -> Progress {
         let out = writeback.out;
         let live = self.frames.live(out.batch);
-        if live == 0 {
+        if live.is_empty() {
             return Progress::Done(self.release_batch(out.batch));
         }
         if writeback.refused {
             self.machine.count(Event::StoreFull, 1);
             return Progress::Done(false);
         }
-        if (0..BLOCK_PAGES).any(|i| live & 1 << i != 0 && self.is_at(out, i)) {
+        if live.iter().any(|i| self.is_at(out, i)) {
             // Its touch failed and it went back to the batch: write it out with the next pass.
             return Progress::Done(false);
         }

@@ -7,6 +7,7 @@
 //! A call with more ranges than its pin holds links further records to it. The code that ends a call clears the pin's owner
 //! word and nothing else, perhaps long after; its records are free from that instant, because each names the acquisition that
 //! it belongs to: the pin, and the pin's serial number then.
+use crate::mask::Mask;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence};
 use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{BLOCK_PAGES, BlockNo, PageNo};
@@ -101,9 +102,9 @@ impl Ranges {
         }
     }
 
-    /// The pages from `start` to `end`, at most 64, that the ranges cover.
-    fn mask(&self, start: u64, end: u64) -> u64 {
-        let mut mask = 0;
+    /// The pages from `start` to `end`, no more than a mask has, that the ranges cover.
+    fn mask(&self, start: u64, end: u64) -> Mask {
+        let mut mask = Mask::EMPTY;
         for range in &self.0 {
             let range = range.load(SeqCst);
             if range == 0 {
@@ -112,7 +113,7 @@ impl Ranges {
             let (first, last) = unpack(range);
             let (from, to) = (first.max(start), last.min(end));
             if from < to {
-                mask |= mask_of((from - start) as usize, (to - from) as usize);
+                mask |= Mask::range((from - start) as usize, (to - from) as usize);
             }
         }
         mask
@@ -207,10 +208,10 @@ impl Pins {
         self.pins[..high].iter().enumerate().map(|(i, s)| (i, s.owner.load(SeqCst))).filter(|&(_, o)| o != 0)
     }
 
-    /// The pages of a block that some call is using, as a mask.
-    pub fn mask(&self, block: BlockNo) -> u64 {
+    /// The pages of a block that some call is using.
+    pub fn mask(&self, block: BlockNo) -> Mask {
         let (start, end) = (block.first_page().0 as u64, block.first_page().0 as u64 + BLOCK_PAGES as u64);
-        let mut mask = 0;
+        let mut mask = Mask::EMPTY;
         for pin in &self.pins[..self.high_water.load(SeqCst)] {
             if pin.owner.load(SeqCst) != 0 {
                 mask |= pin.ranges.mask(start, end);
@@ -231,9 +232,4 @@ impl Pins {
         }
         mask
     }
-}
-
-/// A mask of `count` bits from bit `first` on.
-pub fn mask_of(first: usize, count: usize) -> u64 {
-    if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << first }
 }

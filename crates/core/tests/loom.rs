@@ -9,6 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 use outswap_core::fault::Fault;
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::pins::{Pins, RANGES};
@@ -142,8 +143,9 @@ impl Machine for TestMachine {
     fn pause(&self, _: u32) {
         thread::yield_now();
     }
-    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
-        for i in (0..count).filter(|i| present & 1 << i != 0) {
+    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
+        assert!(present.end() <= count, "pages of the run only");
+        for i in present.iter() {
             let content = self.page(first.plus(i)).swap(0, SeqCst);
             assert!(content != 0, "a resident page is mapped");
             let bit = 1 << (offset + i);
@@ -572,7 +574,7 @@ impl Slots {
         self.covers(first);
     }
     fn covers(&self, first: u32) {
-        let wanted = (0..=RANGES as u32).fold(0, |m, i| m | 1u64 << (first + 2 * i));
+        let wanted: Mask = (0..=RANGES).map(|i| first as usize + 2 * i).collect();
         assert_eq!(self.pins.mask(BlockNo(0)) & wanted, wanted, "what is published is covered");
     }
     /// As the stub ends a call: one plain store.
@@ -598,7 +600,7 @@ fn check_slots(len: usize, threads: [fn(&Slots); 2], after: fn(&Slots)) {
 }
 
 fn nothing_is_left(slots: &Slots) {
-    assert_eq!(slots.pins.mask(BlockNo(0)), 0, "all that is over is free");
+    assert_eq!(slots.pins.mask(BlockNo(0)), Mask::EMPTY, "all that is over is free");
 }
 
 #[test]

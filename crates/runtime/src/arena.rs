@@ -1,9 +1,8 @@
 //! The managed range of addresses.
 use crate::gate;
 use crate::layout::{ARENA, ARENA_SIZES};
-use outswap_core::machine::Prot;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::{Result, nr, os};
+use outswap_sys::{nr, os};
 
 /// Address of a page.
 pub fn address(page: PageNo) -> usize {
@@ -44,20 +43,4 @@ pub fn remap(first: PageNo, count: u32) {
     // SAFETY: the range is managed address space whose mapping the program gave up.
     let at = unsafe { gate::call(nr::MMAP, address(first), len, os::PROT_NONE, flags, usize::MAX, 0) };
     assert!(at == address(first) as isize, "managed address space can be mapped again");
-}
-
-/// Drops the content of managed pages. False where the kernel refuses, which it does for locked memory.
-#[must_use]
-pub fn drop_content(first: PageNo, count: usize) -> bool {
-    // SAFETY: the caller owns the pages, whose content is to go; Rust keeps no reference into managed memory.
-    unsafe { gate::call3(nr::MADVISE, address(first), count * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok()
-}
-
-/// Changes the access that the kernel grants to pages.
-///
-/// # Errors
-/// `ENOMEM` where the kernel has no room for another mapping, or has nothing mapped there.
-pub fn set_access(first: PageNo, count: usize, prot: Prot) -> Result<()> {
-    // SAFETY: managed memory is never accessed by Rust except through pages known to be accessible.
-    unsafe { gate::call3(nr::MPROTECT, address(first), count * PAGE_BYTES, prot.0 as usize) }.map(drop)
 }

@@ -7,7 +7,7 @@ use crate::errno::EAGAIN;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
-use crate::{charge, desk, exec, gate, pins, reclaim, rlimits, sharers};
+use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -125,6 +125,6 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     machine.record.store(record as *const Process as *mut Process, Release);
     let old = machine.source_fd.load(Relaxed);
     let _ = os::close(old);
-    machine.source_fd.store(live.source().open(old)?, Relaxed);
+    machine.source_fd.store(process::raise(live.source().open()?, old), Relaxed);
     live.register_all()
 }

@@ -6,7 +6,6 @@ use crate::layout::*;
 use crate::limits::{BATCH_BYTES, BATCHES, FDS, MAPPINGS, PINS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager};
-use crate::source::Source;
 use crate::{
     arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
 };
@@ -17,6 +16,7 @@ use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::{orders, readahead, reclaim as reclaim_policy};
+use outswap_source::Source;
 use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
 
@@ -390,9 +390,9 @@ fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<
             continue;
         }
         source.learn();
-        match source.open(min_fd) {
+        match source.open() {
             Ok(fd) => {
-                machine.source_fd.store(fd, Relaxed);
+                machine.source_fd.store(process::raise(fd, min_fd), Relaxed);
                 machine.source.store(source.number(), Relaxed);
                 return Ok(());
             }

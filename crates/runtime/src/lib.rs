@@ -36,7 +36,6 @@ mod usermem;
 
 // Managed memory.
 mod arena;
-mod source;
 mod machine;
 
 // Processes that share the memory.

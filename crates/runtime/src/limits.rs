@@ -5,6 +5,7 @@
 use core::mem::size_of;
 use outswap_core::occupancy::PLACES;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PART_PAGES};
+use outswap_source::GRAIN_MAX_PAGES;
 use outswap_sys::signal::Ucontext;
 
 // Calls.
@@ -141,17 +142,6 @@ pub const BATCHES: usize = 1 << 14;
 pub const MAPPINGS: usize = 1 << 18;
 /// Address space for `brk`, where the program keeps its own allocator: 64 GiB, or an eighth of a smaller managed range.
 pub const BRK_PAGES: u32 = 1 << 24;
-/// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
-pub const RETRIES: u32 = 100;
-/// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
-/// costs a system call each.
-pub const COPY_RUN_PAGES: usize = 16;
-/// Runs of neighbours up to which pages are moved. The kernel flushes the other processors' TLBs once a run when it moves,
-/// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
-/// random reads a tenth faster (`outswap-bench touch`).
-pub const MOVE_RUNS: u32 = 3;
-/// Most pages that come in together because of the kernel's limit of mappings.
-pub const GRAIN_MAX_PAGES: u64 = 16;
 /// Pages that come in or go between two looks at the budget, for each thread.
 pub const PROGRESS_PAGES: u64 = 64;
 /// Steps of background reclaim before others are let in again (fork waits for that).
@@ -162,7 +152,6 @@ pub const SHRINK_BYTES: u64 = 1 << 20;
 const _: () = {
     assert!(SLOTS <= outswap_store::MAX_SLOTS as usize && SLOTS.is_multiple_of(PART_PAGES));
     assert!((BATCHES * BLOCK_PAGES) as u64 <= u32::MAX as u64, "frames have 32-bit numbers");
-    assert!(COPY_RUN_PAGES <= BLOCK_PAGES);
-    assert!(GRAIN_MAX_PAGES.is_power_of_two() && GRAIN_MAX_PAGES <= MIN_RESIDENT_PAGES / 2);
+    assert!(GRAIN_MAX_PAGES as u64 <= MIN_RESIDENT_PAGES / 2);
     assert!(PROGRESS_PAGES <= MIN_RESIDENT_PAGES);
 };

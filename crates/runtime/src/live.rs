@@ -5,7 +5,6 @@ use crate::dispositions::Dispositions;
 use crate::layout::ARENA;
 use crate::machine::LivePager;
 use crate::mlocks::Mlocks;
-use crate::source::Source;
 use crate::stacks::Thread;
 use crate::wipes::{Wipe, Wipes};
 use crate::{budget, desk, gate, sharers};
@@ -13,6 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::*};
 use outswap_control::{Control, Place, Process, Stat};
 use outswap_core::lock::{Guard, SpinLock};
 use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_source::Source;
 use outswap_sys::{Result, nr, os};
 
 /// The heap that grows by `brk`.

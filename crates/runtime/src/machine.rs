@@ -1,15 +1,17 @@
 //! The live machine: managed memory and batches of this process.
 //!
-//! What differs between the fault sources is in [`crate::source`]; this file holds what they share.
+//! What differs between the fault sources is in [`outswap_source`]; this file holds what they share.
+use crate::arena::address;
 use crate::clock;
 use crate::limits::PROGRESS_PAGES;
-use crate::source::{Host, Source};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
+use outswap_source::{Host, Source};
 use outswap_store::Tiers;
 use outswap_sys::os;
 
@@ -87,8 +89,11 @@ impl LiveMachine {
         }
     }
     /// The fault source.
+    ///
+    /// # Panics
+    /// Before set-up has chosen one; nothing asks before.
     pub fn source(&self) -> Source {
-        Source::of(self.source.load(Relaxed))
+        Source::of(self.source.load(Relaxed)).expect("a fault source was chosen")
     }
     fn installed(&self, pages: usize) {
         let before = self.installed.fetch_add(pages as u64, Relaxed);
@@ -101,6 +106,10 @@ impl LiveMachine {
 impl Host for LiveMachine {
     fn source_fd(&self) -> i32 {
         self.source_fd.load(Relaxed)
+    }
+
+    fn address(&self, page: PageNo) -> usize {
+        address(page)
     }
 
     fn batch_address(&self, batch: BatchNo, offset: usize) -> usize {
@@ -149,7 +158,7 @@ impl Machine for LiveMachine {
         clock::now_ns()
     }
 
-    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         self.source().take(self, first, count, present, batch, offset)
     }
 
@@ -179,7 +188,7 @@ impl Machine for LiveMachine {
     }
 
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
-        self.source().drop_pages(first, count)
+        self.source().drop_pages(self, first, count)
     }
 
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {

@@ -4,6 +4,7 @@ use crate::sabotage::Sabotage;
 use crate::sched::{self, Rng, step};
 use crate::store::SimStore;
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Pager, Policies};
 use outswap_core::store::{Page, Store};
@@ -265,18 +266,18 @@ impl Machine for SimMachine {
         self.clock.now_ns()
     }
 
-    fn take(&self, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         assert!(count <= BLOCK_PAGES && offset + count <= BLOCK_PAGES, "take: a batch has 64 frames");
-        assert!(present != 0 && present.checked_shr(count as u32).unwrap_or(0) == 0, "take: pages of the run only");
+        assert!(!present.is_empty() && present.end() <= count, "take: pages of the run only");
         self.takes.fetch_add(1, Relaxed);
-        let mut taken = 0;
+        let mut taken = Mask::EMPTY;
         for i in 0..count {
             step();
             let page = first.plus(i);
             self.assert_owned(page, "take");
             let mut m = self.lock();
             let at = page.0 as usize;
-            if present & 1 << i == 0 {
+            if !present.contains(i) {
                 assert!(m.pages[at].is_none(), "take: page {} would move along with its neighbours", page.0);
                 continue;
             }
@@ -294,7 +295,7 @@ impl Machine for SimMachine {
             m.filled[frame] = true;
             // SAFETY: the frame was empty, so nobody reads it; whoever reads it later learned of it after this.
             unsafe { self.frame_ptr(frame).copy_from_nonoverlapping(content.as_ptr(), PAGE_BYTES) };
-            taken |= 1 << i;
+            taken.insert(i);
         }
         step();
         taken

@@ -10,6 +10,7 @@
 mod call;
 pub mod nr;
 pub mod os;
+pub mod procfs;
 pub mod signal;
 pub mod uffd;
 

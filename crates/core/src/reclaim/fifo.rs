@@ -77,8 +77,7 @@ impl Reclaim for Fifo {
                     return None;
                 }
                 let left = self.queue.lock(pause).len().min(SEARCH_MAX);
-                *search =
-                    Search { left, refusals_left: REFUSALS_RESTING_MAX, passed_by: false, last_resort: true };
+                *search = Search { left, refusals_left: REFUSALS_RESTING_MAX, passed_by: false, last_resort: true };
                 continue;
             };
             let state = &self.blocks[block.0 as usize];

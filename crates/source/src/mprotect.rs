@@ -3,17 +3,13 @@
 //!
 //! Every border between resident and other pages is a border between two kernel mappings, of which a process may have 65,530
 //! by default; so the more pages may be resident, the larger the groups in which they come in.
-use super::host::{FaultSource, Host};
-use crate::arena::{address, drop_content, set_access};
-use crate::limits::GRAIN_MAX_PAGES;
-use crate::{gate, process, procfs};
+use crate::host::{FaultSource, GRAIN_MAX_PAGES, Host};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::signal::SIGSEGV;
-use outswap_sys::{Errno, Result, nr, os};
+use outswap_sys::{Errno, Result, nr, os, procfs, ret, syscall2, syscall4};
 
 /// The kernel's default for `vm.max_map_count`.
 const MAPPINGS_DEFAULT: u64 = 65_530;
@@ -23,10 +19,8 @@ static MAPPINGS_MAX: AtomicU64 = AtomicU64::new(MAPPINGS_DEFAULT);
 fn transfer_bytes(nr: usize, fd: i32, local: usize, len: usize, remote: usize) -> bool {
     let mut done = 0;
     while done < len {
-        // SAFETY: `local` is memory of ours of that length; `remote` is an offset in /proc/self/mem. The gate is used because
-        // that offset lies in the managed range.
-        let n = unsafe { gate::call(nr, fd as usize, local + done, len - done, remote + done, 0, 0) };
-        match outswap_sys::ret(n) {
+        // SAFETY: `local` is memory of ours of that length; `remote` is an offset in /proc/self/mem.
+        match ret(unsafe { syscall4(nr, fd as usize, local + done, len - done, remote + done) }) {
             Ok(0) => return false,
             Ok(n) => done += n,
             Err(Errno::EINTR) => {}
@@ -36,13 +30,9 @@ fn transfer_bytes(nr: usize, fd: i32, local: usize, len: usize, remote: usize) -
     true
 }
 
-fn restore(host: &impl Host, first: PageNo, pages: u64) {
-    let mut at = 0;
-    while at < 64 && pages >> at != 0 {
-        at += (pages >> at).trailing_zeros() as usize;
-        let run = (!(pages >> at)).trailing_zeros() as usize;
-        restore_access(host, first.plus(at), run);
-        at += run;
+fn restore(host: &impl Host, first: PageNo, pages: Mask) {
+    for (at, len) in pages.runs() {
+        restore_access(host, first.plus(at), len);
     }
 }
 
@@ -52,7 +42,7 @@ fn restore_access(host: &impl Host, first: PageNo, count: usize) -> bool {
     let mut ok = true;
     while let Some(vma) = host.next_in(page, end) {
         if vma.prot != Prot::NONE && !vma.foreign {
-            ok &= set_access(vma.first, vma.count as usize, vma.prot).is_ok();
+            ok &= host.set_access(vma.first, vma.count as usize, vma.prot).is_ok();
         }
         page = vma.end();
     }
@@ -60,38 +50,36 @@ fn restore_access(host: &impl Host, first: PageNo, count: usize) -> bool {
 }
 
 /// Takes the access from pages whose content is about to go. False where the kernel has no room for another mapping.
-fn close(first: PageNo, count: usize) -> bool {
-    set_access(first, count, Prot::NONE).is_ok()
+fn close(host: &impl Host, first: PageNo, count: usize) -> bool {
+    host.set_access(first, count, Prot::NONE).is_ok()
 }
 
-/// Opens `/proc/self/mem` at a descriptor of at least `min_fd`. A process that changed its rights is not dumpable, and may not
+/// Opens `/proc/self/mem`. A process that changed its rights is not dumpable, and may not
 /// open its own memory (`EACCES`); it is made dumpable for the time of the call. Another process of the same user could attach
 /// to it in that instant.
-fn open_mem(min_fd: i32) -> Result<i32> {
+fn open_mem() -> Result<i32> {
     const PR_GET_DUMPABLE: usize = 3;
     const PR_SET_DUMPABLE: usize = 4;
     let open = || os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0);
     // SAFETY: takes integers only.
-    let dumpable = |set: usize, value: usize| unsafe { outswap_sys::syscall2(nr::PRCTL, set, value) };
-    let low = match open() {
+    let dumpable = |set: usize, value: usize| unsafe { syscall2(nr::PRCTL, set, value) };
+    match open() {
         Err(Errno::EACCES) => {
             let before = dumpable(PR_GET_DUMPABLE, 0);
             dumpable(PR_SET_DUMPABLE, 1);
             let opened = open();
             // 2 (a core for root only) is the system's to set; to set it again is refused, and 0 gives less.
             dumpable(PR_SET_DUMPABLE, if before == 1 { 1 } else { 0 });
-            opened?
+            opened
         }
-        other => other?,
-    };
-    Ok(process::raise(low, min_fd))
+        other => other,
+    }
 }
 
 /// mprotect and SIGSEGV.
 pub struct Mprotect;
 
 impl FaultSource for Mprotect {
-    const NUMBER: u32 = source::MPROTECT;
     const ASKS_MAP: bool = true;
 
     /// Learns how many mappings a process may have (`vm.max_map_count`).
@@ -104,8 +92,8 @@ impl FaultSource for Mprotect {
         }
     }
 
-    fn open(min_fd: i32) -> Result<i32> {
-        open_mem(min_fd)
+    fn open() -> Result<i32> {
+        open_mem()
     }
 
     fn register(_fd: i32, _addr: usize, _len: usize) -> Result<()> {
@@ -137,42 +125,38 @@ impl FaultSource for Mprotect {
         writable.min(resident)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
+    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
         let fd = host.source_fd();
-        let count = 64 - present.leading_zeros() as usize;
+        let count = present.end();
         // Within one mapping, the pages between are owned and without access too; beyond it, other things may lie.
         let whole = host.find(first).is_some_and(|v| v.end() >= first.0 + count as u32);
-        if whole && set_access(first, count, Prot::NONE).is_err() {
+        if whole && host.set_access(first, count, Prot::NONE).is_err() {
             restore(host, first, present);
-            return 0;
+            return Mask::EMPTY;
         }
-        let mut taken = 0u64;
-        let mut at = 0;
-        while at < count {
-            at += (present >> at).trailing_zeros() as usize;
-            let run = (!(present >> at)).trailing_zeros() as usize;
+        let mut taken = Mask::EMPTY;
+        for (at, run) in present.runs() {
             let (page, frame) = (first.plus(at), host.batch_address(batch, offset + at));
-            let closed = whole || set_access(page, run, Prot::NONE).is_ok();
-            let copied = closed && transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, address(page));
-            if copied && drop_content(page, run) {
-                taken |= mask_of(at, run);
+            let closed = whole || host.set_access(page, run, Prot::NONE).is_ok();
+            let copied = closed && transfer_bytes(nr::PREAD64, fd, frame, run * PAGE_BYTES, host.address(page));
+            if copied && host.drop_content(page, run) {
+                taken |= Mask::range(at, run);
             }
-            at += run;
         }
-        restore(host, first, present & !taken);
+        restore(host, first, present - taken);
         taken
     }
 
     fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
         let fd = host.source_fd();
         let count = src.len() / PAGE_BYTES;
-        if !transfer_bytes(nr::PWRITE64, fd, src.as_ptr() as usize, src.len(), address(first)) {
-            let _ = drop_content(first, count);
+        if !transfer_bytes(nr::PWRITE64, fd, src.as_ptr() as usize, src.len(), host.address(first)) {
+            let _ = host.drop_content(first, count);
             return (0, Some(PutError::Gone));
         }
         if !restore_access(host, first, count) {
-            let _ = set_access(first, count, Prot::NONE);
-            let _ = drop_content(first, count);
+            let _ = host.set_access(first, count, Prot::NONE);
+            let _ = host.drop_content(first, count);
             return (0, Some(PutError::NoMemory));
         }
         (count, None)
@@ -181,16 +165,16 @@ impl FaultSource for Mprotect {
     /// The kernel fills the pages with zeros when they are touched.
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         if !restore_access(host, first, count) {
-            let _ = set_access(first, count, Prot::NONE);
+            let _ = host.set_access(first, count, Prot::NONE);
             return (0, Some(PutError::NoMemory));
         }
         (count, None)
     }
 
-    fn drop_pages(first: PageNo, count: usize) -> bool {
+    fn drop_pages(host: &impl Host, first: PageNo, count: usize) -> bool {
         // Closed first: a write in between would be kept under a page that counts as empty.
-        let closed = close(first, count);
-        assert!(drop_content(first, count), "managed pages can be dropped");
+        let closed = close(host, first, count);
+        assert!(host.drop_content(first, count), "managed pages can be dropped");
         closed
     }
 
@@ -198,12 +182,12 @@ impl FaultSource for Mprotect {
         let mut page = [0u8; PAGE_BYTES];
         let fd = host.source_fd();
         let at = page.as_mut_ptr() as usize;
-        if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, address(from)) || Self::put(host, to, &page).0 == 0 {
+        if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, host.address(from)) || Self::put(host, to, &page).0 == 0 {
             return false;
         }
         // Where there is no room for another mapping, the whole old range is closed when it is unmapped, right after this.
-        let _ = close(from, 1);
-        assert!(drop_content(from, 1), "managed pages can be dropped");
+        let _ = close(host, from, 1);
+        assert!(host.drop_content(from, 1), "managed pages can be dropped");
         true
     }
 
@@ -212,18 +196,18 @@ impl FaultSource for Mprotect {
         if prot == Prot::NONE {
             // Whoever owns a page now may have looked at the map before it changed.
             host.settle_range(first, count as u32);
-            return set_access(first, count, prot).is_ok();
+            return host.set_access(first, count, prot).is_ok();
         }
         // Reclaim must not take a page between the look at it and the change: it would be accessible, and empty.
-        host.with_resident(first, count as u32, |first, count| set_access(first, count, prot).is_ok())
+        host.with_resident(first, count as u32, |first, count| host.set_access(first, count, prot).is_ok())
     }
 
     /// A resident group between pages that are not is a mapping, and so is what lies before it: half of
     /// the mappings that a process may have are enough for that with groups of this size. The rest is the program's.
     fn grain(host: &impl Host) -> usize {
-        let Some(limit_pages) = host.limit_pages() else { return GRAIN_MAX_PAGES as usize };
+        let Some(limit_pages) = host.limit_pages() else { return GRAIN_MAX_PAGES };
         let groups_max = (MAPPINGS_MAX.load(Relaxed) / 4).max(1);
-        let pages = limit_pages.div_ceil(groups_max).clamp(1, GRAIN_MAX_PAGES);
+        let pages = limit_pages.div_ceil(groups_max).clamp(1, GRAIN_MAX_PAGES as u64);
         pages.next_power_of_two() as usize
     }
 }

@@ -4,31 +4,28 @@
 //! `mremap` with `MREMAP_DONTUNMAP` (Linux 5.7) takes them out of the program's reach in one step, access or not, to a place
 //! of the kernel's choice, where they are made readable and copied into the batch. The mapping that they leave stays as it
 //! is, registered with userfaultfd, and is not split; what arrives is registered with nothing.
-use super::host::Host;
-use crate::arena::{address, set_access};
-use crate::gate;
-use crate::limits::RETRIES;
+use crate::host::{Host, RETRIES};
 use outswap_core::machine::{BatchNo, Prot};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::{Errno, Result, nr, os, ret};
+use outswap_sys::{Errno, Result, nr, os, ret, syscall5};
 
 const MREMAP_MAYMOVE: usize = 1;
 const MREMAP_FIXED: usize = 2;
 const MREMAP_DONTUNMAP: usize = 4;
 
-/// Takes `count` resident pages, all of them, into the frames of `batch` from `offset` on. Returns the mask of those taken;
-/// the others are where they were.
-pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offset: usize) -> u64 {
-    let away = match move_away(first, count) {
+/// Takes `count` resident pages, all of them, into the frames of `batch` from `offset` on. Returns those taken, counted from
+/// `first`; the others are where they were.
+pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offset: usize) -> Mask {
+    let away = match move_away(host, first, count) {
         Ok(away) => away,
         // The pages may lie in several mappings of the kernel's.
         Err(Errno::EFAULT | Errno::EINVAL) if count > 1 => {
             let half = count / 2;
             let rest = take(host, first.plus(half), count - half, batch, offset + half);
-            return take(host, first, half, batch, offset) | rest << half;
+            return take(host, first, half, batch, offset) | rest.at(half);
         }
-        Err(_) => return 0,
+        Err(_) => return Mask::EMPTY,
     };
     // SAFETY: the mapping was made just now, and only this function knows of it.
     let readable = unsafe { os::mprotect(away, count * PAGE_BYTES, os::PROT_READ) }.is_ok();
@@ -40,13 +37,13 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, batch: BatchNo, offse
         // SAFETY: as above; what lay here is in the batch. Where this fails, the pages stay until the process ends.
         let _ = unsafe { os::munmap(away, done * PAGE_BYTES) };
     }
-    mask_of(0, done)
+    Mask::range(0, done)
 }
 
-fn move_away(first: PageNo, count: usize) -> Result<usize> {
+fn move_away(host: &impl Host, first: PageNo, count: usize) -> Result<usize> {
     let bytes = count * PAGE_BYTES;
     // SAFETY: the caller owns the pages; a touch of the program finds them missing, and waits.
-    ret(unsafe { gate::call(nr::MREMAP, address(first), bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0, 0) })
+    ret(unsafe { syscall5(nr::MREMAP, host.address(first), bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0) })
 }
 
 /// Copies pages into empty frames. Returns how many.
@@ -68,9 +65,9 @@ fn copy(host: &impl Host, to: usize, from: usize, count: usize) -> usize {
 /// Moves pages back to where they came from. They replace the mapping there, so it is registered anew; it has no hole that a
 /// touch could fill meanwhile, because every page of it is there.
 fn put_back(host: &impl Host, away: usize, first: PageNo, count: usize) -> Result<()> {
-    let (uffd, bytes, to) = (host.uffd(), count * PAGE_BYTES, address(first));
+    let (uffd, bytes, to) = (host.uffd(), count * PAGE_BYTES, host.address(first));
     // SAFETY: the caller owns the pages of the range, of which none is there now.
-    ret(unsafe { gate::call(nr::MREMAP, away, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0) })?;
+    ret(unsafe { syscall5(nr::MREMAP, away, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) })?;
     uffd.register(to, bytes, true)?;
     uffd.write_protect(to, bytes, false)?;
     // The program may change its access meanwhile, first in the map, then in the kernel: what the map says after the change
@@ -80,7 +77,7 @@ fn put_back(host: &impl Host, away: usize, first: PageNo, count: usize) -> Resul
         for page in (0..count).map(|i| first.plus(i)) {
             let prot = || host.find(page).map_or(Prot::NONE, |vma| vma.prot);
             let now = prot();
-            set_access(page, 1, now)?;
+            host.set_access(page, 1, now)?;
             same &= prot() == now;
         }
         if same {

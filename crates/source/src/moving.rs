@@ -4,24 +4,29 @@
 //! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, in about one of eighty runs of
 //! the benchmark's random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
 //! place counts as moved.
-use super::copying::{Copying, is_uffd_signal, open_uffd};
-use super::host::{FaultSource, Host};
-use crate::arena::address;
-use crate::limits::{COPY_RUN_PAGES, MOVE_RUNS, RETRIES};
-use outswap_control::source;
+use crate::host::{FaultSource, Host, RETRIES};
+use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::pins::mask_of;
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::uffd::{MOVE_FEATURES, Progress};
+use outswap_sys::uffd::{MOVE_FEATURES, Progress, Uffd};
 use outswap_sys::{Errno, Result, os};
+
+/// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
+/// costs a system call each.
+const COPY_RUN_PAGES: usize = 16;
+/// Runs of neighbours up to which pages are moved. The kernel flushes the other processors' TLBs once a run when it moves,
+/// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
+/// random reads a tenth faster (`outswap-bench touch`).
+const MOVE_RUNS: usize = 3;
 
 /// What taking asks of the kernel. Pages count from the first of the range.
 trait Kernel {
     fn move_pages(&mut self, at: usize, count: usize) -> Progress;
     /// Whether a page is in its old place.
     fn is_at_source(&mut self, at: usize) -> bool;
-    /// Takes pages by copying them; returns which.
-    fn copy(&mut self, at: usize, count: usize, present: u64) -> u64;
+    /// Takes pages by copying them; returns which. Both count from `at`.
+    fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask;
     fn pause(&mut self, tries: u32);
 }
 
@@ -36,13 +41,13 @@ impl<H: Host> Kernel for Pages<'_, H> {
     fn move_pages(&mut self, at: usize, count: usize) -> Progress {
         let dst = self.host.batch_address(self.batch, self.offset + at);
         // SAFETY: the caller of `take` owns the pages and the batch.
-        unsafe { self.host.uffd().move_pages(dst, address(self.first.plus(at)), count * PAGE_BYTES) }
+        unsafe { self.host.uffd().move_pages(dst, self.host.address(self.first.plus(at)), count * PAGE_BYTES) }
     }
     fn is_at_source(&mut self, at: usize) -> bool {
-        is_present(self.first.plus(at))
+        is_present(self.host, self.first.plus(at))
     }
-    fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
-        Copying::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
+    fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
+        userfault::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
     }
     fn pause(&mut self, tries: u32) {
         self.host.wait(tries);
@@ -50,45 +55,44 @@ impl<H: Host> Kernel for Pages<'_, H> {
 }
 
 /// Whether the kernel has a page there.
-fn is_present(page: PageNo) -> bool {
+fn is_present(host: &impl Host, page: PageNo) -> bool {
     let mut flag = [0u8; 1];
     // When in doubt it is there: then nothing counts as moved that was not.
-    os::mincore(address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
+    os::mincore(host.address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
 }
 
-fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
-    let end = 64 - present.leading_zeros() as usize;
-    let (mut taken, mut at, mut tries) = (0u64, 0, 0);
-    while at < end {
-        at += (present >> at).trailing_zeros() as usize;
+fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
+    let end = present.end();
+    let (mut taken, mut from, mut tries) = (Mask::EMPTY, 0, 0);
+    while let Some(mut at) = present.next(from) {
         let progress = kernel.move_pages(at, end - at);
         let moved = progress.done_bytes / PAGE_BYTES;
-        taken |= mask_of(at, moved) & present;
+        taken |= Mask::range(at, moved) & present;
         at += moved;
+        from = at;
         if at >= end {
             break;
         }
         match progress.error {
             None => break,
             Some(Errno::EAGAIN) if moved > 0 || tries < RETRIES => {
-                tries += 1;
+                // So often without any page between.
+                tries = if moved > 0 { 1 } else { tries + 1 };
                 kernel.pause(tries);
             }
             // The place was empty before, so what is there can only be the page itself.
             Some(Errno::EEXIST) if moved == 0 && !kernel.is_at_source(at) => {
-                taken |= 1 << at;
-                at += 1;
+                taken.insert(at);
+                from = at + 1;
+                tries = 0;
             }
             Some(error) => {
-                if present >> at == 0 {
-                    break;
-                }
-                at += (present >> at).trailing_zeros() as usize;
+                let Some(at) = present.next(at) else { break };
                 // A mapping with other access than the batch's has it for all its pages.
                 let run = if error == Errno::EINVAL { end - at } else { COPY_RUN_PAGES.min(end - at) };
-                let bits = (present & mask_of(at, run)) >> at;
-                taken |= kernel.copy(at, run, bits) << at;
-                at += run;
+                let wanted = (present & Mask::range(at, run)).from(at);
+                taken |= kernel.copy(at, run, wanted).at(at);
+                from = at + run;
             }
         }
     }
@@ -99,53 +103,49 @@ fn take_from(kernel: &mut impl Kernel, present: u64) -> u64 {
 pub struct Moving;
 
 impl FaultSource for Moving {
-    const NUMBER: u32 = source::MOVE;
-
-    fn open(min_fd: i32) -> Result<i32> {
-        open_uffd(MOVE_FEATURES, min_fd)
+    fn open() -> Result<i32> {
+        Uffd::open(MOVE_FEATURES).map(|uffd| uffd.0)
     }
 
     fn register(fd: i32, addr: usize, len: usize) -> Result<()> {
-        Copying::register(fd, addr, len)
+        Uffd(fd).register(addr, len, true)
     }
 
     fn may_be_missing(signal: i32, code: i32) -> bool {
-        is_uffd_signal(signal, code)
+        userfault::may_be_missing(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: u64, batch: BatchNo, offset: usize) -> u64 {
-        let runs = (present & !(present << 1)).count_ones();
-        if runs > MOVE_RUNS {
-            let count = 64 - present.leading_zeros() as usize;
-            return Copying::take(host, first, count, present, batch, offset);
+    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
+        if present.runs().nth(MOVE_RUNS).is_some() {
+            return userfault::take(host, first, present.end(), present, batch, offset);
         }
         take_from(&mut Pages { host, first, batch, offset }, present)
     }
 
     fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-        Copying::put(host, first, src)
+        userfault::put(host, first, src)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
-        Copying::put_zero(host, first, count)
+        userfault::put_zero(host, first, count)
     }
 
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
         for tries in 0..RETRIES {
             // SAFETY: the caller owns both pages.
-            match unsafe { host.uffd().move_pages(address(to), address(from), PAGE_BYTES) }.error {
+            match unsafe { host.uffd().move_pages(host.address(to), host.address(from), PAGE_BYTES) }.error {
                 None => return true,
                 Some(Errno::EAGAIN) => host.wait(tries),
                 // As in `take_from`: the caller found the target empty.
-                Some(Errno::EEXIST) if !is_present(from) => return true,
+                Some(Errno::EEXIST) if !is_present(host, from) => return true,
                 Some(_) => break,
             }
         }
-        Copying::transfer(host, from, to)
+        userfault::transfer(host, from, to)
     }
 
     fn protect(host: &impl Host, first: PageNo, count: usize, prot: Prot) -> bool {
-        Copying::protect(host, first, count, prot)
+        host.set_access(first, count, prot).is_ok()
     }
 }
 
@@ -155,55 +155,54 @@ mod tests {
 
     /// A kernel that moves pages one by one, as a script says.
     struct Script {
-        source: u64,
-        batch: u64,
-        shared: u64,
+        source: Mask,
+        batch: Mask,
+        shared: Mask,
         /// Pages whose first move is done but not told.
-        untold: u64,
-        copied: u64,
+        untold: Mask,
+        copied: Mask,
     }
 
     impl Kernel for Script {
         fn move_pages(&mut self, at: usize, count: usize) -> Progress {
             for i in at..at + count {
-                let bit = 1 << i;
                 let stop = |e| Progress {
                     done_bytes: (i - at) * PAGE_BYTES,
                     error: Some(if i > at { Errno::EAGAIN } else { e }),
                 };
-                if self.batch & bit != 0 {
+                if self.batch.contains(i) {
                     return stop(Errno::EEXIST);
                 }
-                if self.source & bit != 0 && self.shared & bit != 0 {
+                if self.source.contains(i) && self.shared.contains(i) {
                     return stop(Errno::EBUSY);
                 }
-                self.batch |= self.source & bit;
-                self.source &= !bit;
-                if self.untold & bit != 0 {
-                    self.untold &= !bit;
+                self.batch |= self.source & Mask::single(i);
+                self.source.remove(i);
+                if self.untold.contains(i) {
+                    self.untold.remove(i);
                     return stop(Errno::EAGAIN);
                 }
             }
             Progress { done_bytes: count * PAGE_BYTES, error: None }
         }
         fn is_at_source(&mut self, at: usize) -> bool {
-            self.source >> at & 1 != 0
+            self.source.contains(at)
         }
-        fn copy(&mut self, at: usize, count: usize, present: u64) -> u64 {
-            let bits = (present << at) & mask_of(at, count) & self.source & !self.batch;
-            self.batch |= bits;
-            self.source &= !bits;
-            self.copied |= bits;
-            bits >> at
+        fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
+            let pages = present.at(at) & Mask::range(at, count) & (self.source - self.batch);
+            self.batch |= pages;
+            self.source = self.source - pages;
+            self.copied |= pages;
+            pages.from(at)
         }
         fn pause(&mut self, _tries: u32) {}
     }
 
-    fn check(present: u64, shared: u64, untold: u64) {
-        let mut kernel = Script { source: present, batch: 0, shared, untold, copied: 0 };
+    fn check(present: Mask, shared: Mask, untold: Mask) {
+        let mut kernel = Script { source: present, batch: Mask::EMPTY, shared, untold, copied: Mask::EMPTY };
         let taken = take_from(&mut kernel, present);
-        assert_eq!(taken, present, "all pages can be taken: {present:x} {shared:x} {untold:x}");
-        assert_eq!((kernel.batch, kernel.source), (present, 0));
+        assert_eq!(taken, present, "all pages can be taken: {present:?} {shared:?} {untold:?}");
+        assert_eq!((kernel.batch, kernel.source), (present, Mask::EMPTY));
         assert_eq!(kernel.copied & shared, present & shared, "shared pages are copied");
     }
 
@@ -212,7 +211,11 @@ mod tests {
         for present in [1, 0b1001, 0b1001_0000, 0x201, u64::MAX, 1 << 63, 0xf0f0_0f0f_5555_aaaa] {
             for untold in [0, 1, 0b1000, 0b1001, 0x200, u64::MAX, 1 << 63, 0x5555_5555_5555_5555] {
                 for shared in [0, 0b1000, 1 << 63, 0xff00] {
-                    check(present, shared, untold & !shared);
+                    let [present, shared, untold] = [present, shared, untold & !shared].map(Mask::of_word);
+                    check(present, shared, untold);
+                    // The same, over the border of two words, and as much as there is.
+                    let wide = |mask: Mask| mask.at(30) | mask.at(448);
+                    check(wide(present), wide(shared), wide(untold));
                 }
             }
         }
@@ -220,8 +223,10 @@ mod tests {
 
     #[test]
     fn a_place_that_was_not_empty_takes_nothing() {
-        let mut kernel = Script { source: 0b1001, batch: 0b1000, shared: 0, untold: 0, copied: 0 };
-        assert_eq!(take_from(&mut kernel, 0b1001), 1);
-        assert_eq!(kernel.source, 0b1000, "the page stays where it is");
+        let (present, there) = (Mask::of_word(0b1001), Mask::of_word(0b1000));
+        let mut kernel =
+            Script { source: present, batch: there, shared: Mask::EMPTY, untold: Mask::EMPTY, copied: Mask::EMPTY };
+        assert_eq!(take_from(&mut kernel, present), Mask::single(0));
+        assert_eq!(kernel.source, there, "the page stays where it is");
     }
 }

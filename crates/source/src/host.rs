@@ -1,16 +1,24 @@
 //! What a fault source is, and what it asks of the process that it works for.
-use crate::arena::drop_content;
 use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::units::PageNo;
+use outswap_core::mask::Mask;
+use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
-use outswap_sys::Result;
 use outswap_sys::uffd::Uffd;
+use outswap_sys::{Result, os};
 
-/// The process that a fault source works for.
+/// Attempts while the kernel asks to try again; it does so while another thread changes the address space.
+pub const RETRIES: u32 = 100;
+/// Most pages that a source may want to come in together; a power of two.
+pub const GRAIN_MAX_PAGES: usize = 16;
+const _: () = assert!(GRAIN_MAX_PAGES.is_power_of_two());
+
+/// The process that a fault source works for: a managed one, or one that tries a source out.
 pub trait Host {
-    /// The descriptor that [`FaultSource::open`] gave.
+    /// The descriptor that [`FaultSource::open`] gave, perhaps under another number.
     fn source_fd(&self) -> i32;
+    /// Address of a page.
+    fn address(&self, page: PageNo) -> usize;
     /// Address of a batch's frame.
     fn batch_address(&self, batch: BatchNo, offset: usize) -> usize;
     /// Called while the kernel asks to try again; `tries` grows.
@@ -34,22 +42,38 @@ pub trait Host {
     fn uffd(&self) -> Uffd {
         Uffd(self.source_fd())
     }
+
+    /// Drops the content of pages that the caller owns. False where the kernel refuses, which it does for locked memory.
+    #[must_use]
+    fn drop_content(&self, first: PageNo, count: usize) -> bool {
+        // SAFETY: the caller owns the pages, whose content is to go; Rust keeps no reference into managed memory.
+        unsafe { os::madvise(self.address(first), count * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok()
+    }
+
+    /// Changes the access that the kernel grants to pages.
+    ///
+    /// # Errors
+    /// `ENOMEM` where the kernel has no room for another mapping, or has nothing mapped there.
+    fn set_access(&self, first: PageNo, count: usize, prot: Prot) -> Result<()> {
+        // SAFETY: managed memory is never accessed by Rust except through pages known to be accessible.
+        unsafe { os::mprotect(self.address(first), count * PAGE_BYTES, prot.0 as usize) }
+    }
 }
 
 /// A fault source. What is not said here is as in [`outswap_core::machine::Machine`].
+///
+/// It makes its system calls through [`outswap_sys`], which issues them from where a managed process's filter lets them pass.
 pub trait FaultSource {
-    /// Its number in the control block.
-    const NUMBER: u32;
     /// Whether the kernel cannot tell a missing page from one that the program has no access to, so that the map is asked.
     const ASKS_MAP: bool = false;
 
     /// Learns what it must know of this system, once, before anything else.
     fn learn() {}
-    /// Opens what it needs, at a descriptor of at least `min_fd`.
+    /// Opens what it needs; whoever asked may give it another number.
     ///
     /// # Errors
     /// Those of the system call that makes the descriptor: the source does not work here.
-    fn open(min_fd: i32) -> Result<i32>;
+    fn open() -> Result<i32>;
     /// Registers a range of managed or staging memory, whole pages.
     ///
     /// # Errors
@@ -67,21 +91,21 @@ pub trait FaultSource {
     }
 
     /// See [`outswap_core::machine::Machine::take`].
-    fn take(host: &impl Host, first: PageNo, count: usize, present: u64, batch: BatchNo, offset: usize) -> u64;
+    fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask;
     /// See [`outswap_core::machine::Machine::put`].
     fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);
     /// See [`outswap_core::machine::Machine::put_zero`].
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>);
     /// See [`outswap_core::machine::Machine::drop_pages`].
-    fn drop_pages(first: PageNo, count: usize) -> bool {
-        assert!(drop_content(first, count), "managed pages can be dropped");
+    fn drop_pages(host: &impl Host, first: PageNo, count: usize) -> bool {
+        assert!(host.drop_content(first, count), "managed pages can be dropped");
         true
     }
     /// See [`outswap_core::machine::Machine::transfer`].
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool;
     /// See [`outswap_core::machine::Machine::protect`].
     fn protect(host: &impl Host, first: PageNo, count: usize, prot: Prot) -> bool;
-    /// See [`outswap_core::machine::Machine::grain`].
+    /// See [`outswap_core::machine::Machine::grain`]: a power of two, at most [`GRAIN_MAX_PAGES`].
     fn grain(_host: &impl Host) -> usize {
         1
     }
