@@ -27,6 +27,44 @@ pub fn swaps() -> Vec<String> {
     text.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
+/// The number in a line `name number` of a file of counters.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|number| number.trim().parse().ok())
+}
+
+/// Pages that the whole machine has swapped in and out since it started.
+pub fn swap_pages() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let value = |name| counter(&text, name).unwrap_or(0);
+    (value("pswpin"), value("pswpout"))
+}
+
+/// What the kernel has done to the programs in the group so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Faults that had to wait for swap or for a file (the group's).
+    pub major_faults: u64,
+    /// Pages read from swap (the machine's; ours is the only swap there is, unless the user let another one run).
+    pub pages_in: u64,
+    /// Pages written to swap, likewise.
+    pub pages_out: u64,
+    /// Processes killed because the limit could not be held (the group's).
+    pub oom_kills: u64,
+}
+
+impl Counts {
+    /// What has happened since `before`.
+    pub fn since(self, before: Counts) -> Counts {
+        Counts {
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            pages_in: self.pages_in.saturating_sub(before.pages_in),
+            pages_out: self.pages_out.saturating_sub(before.pages_out),
+            oom_kills: self.oom_kills.saturating_sub(before.oom_kills),
+        }
+    }
+}
+
 /// The memory controller: where its hierarchy is mounted, and which kind it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Controller {
@@ -295,6 +333,35 @@ impl KernelSwap {
         &self.procs
     }
 
+    /// Changes the limit, when nothing runs in the group.
+    pub fn set_limit(&self, limit: Bytes) -> Result<(), String> {
+        let cgroup = self.rig.cgroup.clone().unwrap_or_default();
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|name| cgroup.join(name));
+        let file = files.iter().find(|file| file.exists()).ok_or("the memory cgroup has no limit")?;
+        // Files in memory that earlier programs left count as well. They go, but perhaps not at once.
+        let mut result = Ok(());
+        patiently(|| {
+            result = put(file, &limit.0.to_string());
+            result.is_ok().then_some(())
+        });
+        result
+    }
+
+    /// What has been counted since it was made.
+    pub fn counts(&self) -> Counts {
+        let cgroup = self.rig.cgroup.clone().unwrap_or_default();
+        let read = |name: &str| fs::read_to_string(cgroup.join(name)).unwrap_or_default();
+        let oom_kills =
+            ["memory.oom_control", "memory.events"].iter().find_map(|name| counter(&read(name), "oom_kill"));
+        let (pages_in, pages_out) = swap_pages();
+        Counts {
+            major_faults: counter(&read("memory.stat"), "pgmajfault").unwrap_or(0),
+            pages_in,
+            pages_out,
+            oom_kills: oom_kills.unwrap_or(0),
+        }
+    }
+
     /// Where it is, for people.
     pub fn describe(&self) -> String {
         let device = self.rig.zram.map(Rig::device).unwrap_or_default();
@@ -346,6 +413,23 @@ mod tests {
         assert_eq!(controller(v2, |_| true), Some(Controller::V2("/sys/fs/cgroup".into())));
         assert_eq!(controller(v2, |_| false), None);
         assert_eq!(controller("", |_| true), None);
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\npgmajfault 12\n";
+        assert_eq!(counter(text, "oom_kill"), Some(3));
+        assert_eq!(counter(text, "pgmajfault"), Some(12));
+        assert_eq!(counter(text, "oom"), None);
+        assert_eq!(counter("", "oom_kill"), None);
+    }
+
+    #[test]
+    fn what_happened_between_two_looks_is_their_difference() {
+        let before = Counts { major_faults: 5, pages_in: 100, pages_out: 200, oom_kills: 1 };
+        let after = Counts { major_faults: 9, pages_in: 150, pages_out: 260, oom_kills: 1 };
+        let between = Counts { major_faults: 4, pages_in: 50, pages_out: 60, oom_kills: 0 };
+        assert_eq!(after.since(before), between);
     }
 
     #[test]
