@@ -35,9 +35,9 @@ public class Records {
             entries.add(entry);
             byName.put(entry.name, entry);
         }
-        // Nine of ten look-ups fall on one tenth of the records; each leaves garbage.
+        // Nine of ten look-ups fall on the newest tenth of the records; each leaves garbage.
         for (int i = 0; i < 6 * count; i++) {
-            int n = below(10) > 0 ? below(count / 10) * 10 : below(count);
+            int n = below(10) > 0 ? count - 1 - below(count / 10) : below(count);
             Entry entry = byName.get(new String(entries.get(n).name));
             entry.total += entry.values[i % 24];
             entry.values[(i + 5) % 24] ^= i;

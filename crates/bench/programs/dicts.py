@@ -22,9 +22,9 @@ def record(n):
 records = {n: record(n) for n in range(count)}
 by_name = {r["name"]: r for r in records.values()}
 print(len(records), sum(r["total"] for r in records.values()))
-# Nine of ten changes fall on one tenth of the records, as orders do.
+# Nine of ten changes fall on the newest tenth of the records.
 for _ in range(2 * count):
-    n = below(count // 10) * 10 if below(10) else below(count)
+    n = count - 1 - below(count // 10) if below(10) else below(count)
     r = records[n]
     r["orders"].append(r["total"] % 100003)
     r["total"] += 17

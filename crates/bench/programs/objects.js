@@ -15,9 +15,9 @@ const entries = [];
 for (let n = 0; n < count; n++) entries.push(entry(n));
 const index = new Map(entries.map((e) => [e.key, e]));
 let sum = 0;
-// Nine of ten look-ups fall on one tenth of the entries.
+// Nine of ten look-ups fall on the newest tenth of the entries.
 for (let i = 0; i < 3 * count; i++) {
-  const n = below(10) ? below(count / 10) * 10 : below(count);
+  const n = below(10) ? count - 1 - below(count / 10) : below(count);
   const e = index.get(entries[n].key);
   sum += e.counts[i & 3] + e.owner.label.length;
   e.counts[i & 3] += 1;

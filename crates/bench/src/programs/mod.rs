@@ -204,8 +204,9 @@ fn explanations(sides: &[Side]) -> Vec<String> {
     if sides.contains(&Side::Kernel) {
         notes.push(
             "Kernel: the limit is a memory cgroup's. The zram device's memory is not charged to it, as the pool is not in \
-             --resident. Files that the program writes and the kernel's own tables for it are charged. Pages in and out are \
-             the machine's pswpin and pswpout."
+             --resident. Files that the program writes and the kernel's own tables for it are charged. The group's counters \
+             are read every 10 ms, which keeps the kernel from killing the program for counts of pages that are out of \
+             date. Pages in and out are the machine's pswpin and pswpout."
                 .to_owned(),
         );
     }

@@ -142,7 +142,9 @@ impl Runner<'_> {
             kernel.set_limit(limit).map_err(Trouble::Failed)?;
         }
         let before = kernel.map(KernelSwap::counts).unwrap_or_default();
+        let attention = kernel.map(KernelSwap::attend);
         let measured = self.measure(job, &mut command, &folder, side, None);
+        drop(attention);
         let counts = kernel.map(|kernel| kernel.counts().since(before));
         let (elapsed_ns, check) = match (measured, counts) {
             (Err(Trouble::Failed(_)), Some(Counts { oom_kills: kills @ 1.., .. })) => {
