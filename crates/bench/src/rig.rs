@@ -45,16 +45,24 @@ pub fn swap_pages() -> (u64, u64) {
     (value("pswpin"), value("pswpout"))
 }
 
+/// Pages read from and written to a block device, by the text of its `stat`.
+fn device_pages(stat: &str) -> Option<(u64, u64)> {
+    const SECTOR_BYTES: u64 = 512;
+    let fields: Vec<u64> = stat.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let pages = |sectors: u64| sectors * SECTOR_BYTES / PAGE_BYTES as u64;
+    Some((pages(*fields.get(2)?), pages(*fields.get(6)?)))
+}
+
 /// What the kernel has done to the programs in the group so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Faults that had to wait for swap or for a file (the group's).
+    /// Faults that had to wait for swap or for a file.
     pub major_faults: u64,
-    /// Pages read from swap (the machine's; ours is the only swap there is, unless the user let another one run).
+    /// Pages read from the device, which nothing else swaps to as long as nothing else is short of memory.
     pub pages_in: u64,
-    /// Pages written to swap, likewise.
+    /// Pages written to it.
     pub pages_out: u64,
-    /// Processes killed because the limit could not be held (the group's).
+    /// Processes killed because the limit could not be held.
     pub oom_kills: u64,
 }
 
@@ -358,7 +366,9 @@ impl KernelSwap {
         let read = |name: &str| fs::read_to_string(cgroup.join(name)).unwrap_or_default();
         let oom_kills =
             ["memory.oom_control", "memory.events"].iter().find_map(|name| counter(&read(name), "oom_kill"));
-        let (pages_in, pages_out) = swap_pages();
+        let device = self.rig.zram.map(|number| format!("/sys/block/zram{number}/stat"));
+        let device = device.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+        let (pages_in, pages_out) = device_pages(&device).unwrap_or((0, 0));
         Counts {
             major_faults: counter(&read("memory.stat"), "pgmajfault").unwrap_or(0),
             pages_in,
@@ -464,6 +474,14 @@ mod tests {
         assert_eq!(counter(text, "pgmajfault"), Some(12));
         assert_eq!(counter(text, "oom"), None);
         assert_eq!(counter("", "oom_kill"), None);
+    }
+
+    #[test]
+    fn pages_of_a_device_are_its_sectors() {
+        let stat =
+            "      12        0       96        3       40        1      328        5        0        4        8\n";
+        assert_eq!(device_pages(stat), Some((12, 41)));
+        assert_eq!(device_pages(""), None);
     }
 
     #[test]

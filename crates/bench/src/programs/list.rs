@@ -35,7 +35,7 @@ pub enum Program {
     Java,
     /// Redis: filled, read by redis-benchmark, changed, read back
     Redis,
-    /// GCC: one large file, with optimisation
+    /// GCC: one large file, with some optimisation and debugging information
     Gcc,
     /// Git: a history of one large text, repacked by one thread
     Git,
@@ -200,9 +200,9 @@ impl Workshop<'_> {
 
     fn gcc(&self) -> Result<Job, Unready> {
         let program = find("gcc")?;
-        let input = self.made("large.c", |to| inputs::c_file(to, self.size(600)))?;
+        let input = self.made("large.c", |to| inputs::c_file(to, self.size(450)))?;
         // When the compiler collects garbage would follow from the machine's memory.
-        let mut args = arguments(&["-O2", "-w", "--param=ggc-min-expand=100", "--param=ggc-min-heapsize=65536"]);
+        let mut args = arguments(&["-O1", "-g", "-w", "--param=ggc-min-expand=100", "--param=ggc-min-heapsize=65536"]);
         args.extend(arguments(&["-c", "-o", "large.o"]));
         args.push(input.into());
         Ok(Job { program, args, env: vec![("TMPDIR", ".".into())], ..Job::default() })

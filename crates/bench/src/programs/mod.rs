@@ -206,14 +206,14 @@ fn explanations(sides: &[Side]) -> Vec<String> {
             "Kernel: the limit is a memory cgroup's. The zram device's memory is not charged to it, as the pool is not in \
              --resident. Files that the program writes and the kernel's own tables for it are charged. The group's counters \
              are read every 10 ms, which keeps the kernel from killing the program for counts of pages that are out of \
-             date. Pages in and out are the machine's pswpin and pswpout."
+             date. Pages in and out are the device's."
                 .to_owned(),
         );
     }
     if sides.contains(&Side::Resident) {
         notes.push(
             "Outswap: --resident with compressed:lz4; --ram with compressed:lz4,file, where pool and tables count in the \
-             limit. Pages in are those read from stores, neighbours included, as in pswpin."
+             limit. Pages in are those read from stores, neighbours included, as the kernel's are."
                 .to_owned(),
         );
     }
