@@ -4,7 +4,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release
 
-.PHONY: all build setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench clean
+.PHONY: all build setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
+	bench-programs clean
 
 all: build
 
@@ -87,6 +88,12 @@ bench: build
 	$(BIN)/outswap-bench touch --markdown target/touch.md --json target/touch.json
 	$(BIN)/outswap-bench no-pressure
 	$(BIN)/outswap-bench startup
+
+# Programs that people run, in half of their memory and in 70 %. Installs the programs; takes about half an hour, on a machine
+# that does nothing else. Needs root and zram as above.
+bench-programs: build
+	@scripts/setup.sh bench
+	$(BIN)/outswap-bench programs --markdown target/programs.md --json target/programs.json --svg target/programs.svg
 
 clean:
 	$(CARGO) clean

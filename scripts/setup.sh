@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs what is missing to build (`setup.sh demo`) or also to test (`setup.sh test`) on a Debian-like machine.
+# Installs what is missing to build (`setup.sh demo`), or also to test (`setup.sh test`) or to measure programs
+# (`setup.sh bench`), on a Debian-like machine.
 set -euo pipefail
 
 missing=()
@@ -14,12 +15,19 @@ need cc gcc
 need curl curl
 need make make
 need redis-server redis-server
-if [[ ${1:-demo} == test ]]; then
+stage=${1:-demo}
+if [[ $stage == test ]]; then
     need g++ g++
     need memcached memcached
     need stress-ng stress-ng
-    need sqlite3 sqlite3
     need setpriv util-linux
+fi
+if [[ $stage == bench ]]; then
+    need git git
+    need redis-benchmark redis-tools
+fi
+if [[ $stage == test || $stage == bench ]]; then
+    need sqlite3 sqlite3
     need python3 python3
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || missing+=(python3-numpy)
     need node nodejs

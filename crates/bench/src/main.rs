@@ -12,6 +12,7 @@ mod rig;
 mod worker;
 mod overhead;
 mod touch;
+mod programs;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ struct Cli {
 enum Task {
     /// Touch a large working set: alone, under kernel swap on zram, and under Outswap
     Touch(touch::Args),
+    /// Run programs that people use in a part of their memory: under kernel swap on zram, and under Outswap
+    Programs(programs::Args),
     /// Run a program whose budget is above its need: plainly and under Outswap
     NoPressure(overhead::PressureArgs),
     /// Start a small program: plainly and under Outswap
@@ -48,6 +51,8 @@ enum Task {
     },
     #[command(hide = true)]
     MixedWorker { size: Bytes },
+    #[command(hide = true)]
+    RedisClient(programs::redis::Args),
     #[command(hide = true)]
     Guardian { disk: Bytes, limit: Bytes },
 }
@@ -81,10 +86,12 @@ fn say(line: &str) {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Touch(args) => touch::main(&args),
+        Task::Programs(args) => programs::main(&args),
         Task::NoPressure(args) => overhead::pressure_main(&args),
         Task::Startup(args) => overhead::startup_main(&args),
         Task::TouchWorker { workload, size, threads } => return worker::touch_main(workload, size, threads),
         Task::MixedWorker { size } => return worker::mixed_main(size),
+        Task::RedisClient(args) => return programs::redis::client_main(&args),
         Task::Guardian { disk, limit } => return rig::guardian_main(disk, limit),
     };
     match result {

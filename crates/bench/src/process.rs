@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::units::Bytes;
@@ -27,6 +27,44 @@ pub struct Outcome {
     pub stdout: String,
     /// From before it was started until its end was known.
     pub wall: Duration,
+}
+
+/// A program that was started, and all that stays in its process group. What still runs when this is dropped is killed.
+pub struct Running {
+    child: Child,
+    ended: bool,
+    name: String,
+    start: Instant,
+}
+
+impl Running {
+    /// Its process, and the number of its group.
+    pub fn id(&self) -> libc::pid_t {
+        self.child.id() as libc::pid_t
+    }
+
+    /// What it prints, where that was piped and has not been taken before.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Kills what runs in the group, and waits for the program itself.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if !self.ended {
+            // SAFETY: no memory is involved. The group bears the number of a child that nobody has waited for yet, so
+            // the number is still ours, and one that has ended keeps its status.
+            unsafe { libc::kill(-self.id(), libc::SIGKILL) };
+            self.ended = true;
+        }
+        self.child.wait()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = self.end();
+    }
 }
 
 fn signal_set() -> libc::sigset_t {
@@ -81,9 +119,8 @@ impl Signals {
         (got == size as isize).then_some(info.ssi_signo as libc::c_int)
     }
 
-    /// Starts `command` (in the memory cgroup whose `cgroup.procs` is given), waits for its end, and gives what it
-    /// printed. A program that runs longer than `limit` is killed.
-    pub fn run(&self, command: &mut Command, cgroup: Option<&File>, limit: Duration) -> Result<Outcome, Failure> {
+    /// Starts `command`, in a process group of its own and in the memory cgroup whose `cgroup.procs` is given.
+    pub fn start(&self, command: &mut Command, cgroup: Option<&File>) -> Result<Running, Failure> {
         if let Some(signal) = self.pending() {
             return Err(Failure::Interrupted(signal));
         }
@@ -100,24 +137,36 @@ impl Signals {
                 }
             }
         };
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.process_group(0);
         // SAFETY: see `prepare`: it allocates nothing and takes no lock.
         unsafe { command.pre_exec(prepare) };
         let start = Instant::now();
-        let mut child = command.spawn().map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
-        let ended = self.wait(&child, limit);
-        if ended.is_err() {
-            // Nothing to be done where it has just ended.
-            let _ = child.kill();
-        }
-        let status = child.wait().map_err(|error| Failure::Failed(error.to_string()))?;
-        let wall = start.elapsed();
-        ended?;
+        let child = command.spawn().map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
+        Ok(Running { child, ended: false, name, start })
+    }
+
+    /// Waits for the end of a program, and gives the time since its start. One that has not ended at `limit`, or when a
+    /// signal asks us to end, is killed.
+    pub fn finish(&self, running: &mut Running, limit: Duration) -> Result<Duration, Failure> {
+        let waited = self.wait(&running.child, limit);
+        let status = running.end().map_err(|error| Failure::Failed(error.to_string()))?;
+        let wall = running.start.elapsed();
+        waited?;
+        let name = &running.name;
         match (status.code(), status.signal()) {
-            (Some(0), _) => Ok(Outcome { stdout: drain(&mut child), wall }),
+            (Some(0), _) => Ok(wall),
             (Some(code), _) => Err(Failure::Failed(format!("{name} ended with status {code}"))),
             (_, signal) => Err(Failure::Failed(format!("{name} was ended by signal {}", signal.unwrap_or(0)))),
         }
+    }
+
+    /// Starts `command` (in the memory cgroup whose `cgroup.procs` is given), waits for its end, and gives what it
+    /// printed. A program that runs longer than `limit` is killed.
+    pub fn run(&self, command: &mut Command, cgroup: Option<&File>, limit: Duration) -> Result<Outcome, Failure> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut running = self.start(command, cgroup)?;
+        let wall = self.finish(&mut running, limit)?;
+        Ok(Outcome { stdout: drain(&mut running.child), wall })
     }
 
     /// Touches `size` bytes in a process that ends again, so that what runs next is given memory in the same state.

@@ -9,6 +9,9 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -18,6 +21,8 @@ use crate::units::{Bytes, PAGE_BYTES};
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 /// `SWAP_FLAG_PREFER` with priority 32767: nothing goes to another swap area that the user let us run beside.
 const SWAP_HIGHEST_PRIORITY: libc::c_int = 0x8000 | 0x7fff;
+/// Between two looks at a group's counters, see [`Attention`].
+const ATTENTION: Duration = Duration::from_millis(10);
 /// How long a busy device or group is waited for before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,6 +30,52 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn swaps() -> Vec<String> {
     let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
     text.lines().skip(1).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+}
+
+/// The number in a line `name number` of a file of counters.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|number| number.trim().parse().ok())
+}
+
+/// Pages that the whole machine has swapped in and out since it started.
+pub fn swap_pages() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let value = |name| counter(&text, name).unwrap_or(0);
+    (value("pswpin"), value("pswpout"))
+}
+
+/// Pages read from and written to a block device, by the text of its `stat`.
+fn device_pages(stat: &str) -> Option<(u64, u64)> {
+    const SECTOR_BYTES: u64 = 512;
+    let fields: Vec<u64> = stat.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let pages = |sectors: u64| sectors * SECTOR_BYTES / PAGE_BYTES as u64;
+    Some((pages(*fields.get(2)?), pages(*fields.get(6)?)))
+}
+
+/// What the kernel has done to the programs in the group so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Faults that had to wait for swap or for a file.
+    pub major_faults: u64,
+    /// Pages read from the device, which nothing else swaps to as long as nothing else is short of memory.
+    pub pages_in: u64,
+    /// Pages written to it.
+    pub pages_out: u64,
+    /// Processes killed because the limit could not be held.
+    pub oom_kills: u64,
+}
+
+impl Counts {
+    /// What has happened since `before`.
+    pub fn since(self, before: Counts) -> Counts {
+        Counts {
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            pages_in: self.pages_in.saturating_sub(before.pages_in),
+            pages_out: self.pages_out.saturating_sub(before.pages_out),
+            oom_kills: self.oom_kills.saturating_sub(before.oom_kills),
+        }
+    }
 }
 
 /// The memory controller: where its hierarchy is mounted, and which kind it is.
@@ -295,6 +346,52 @@ impl KernelSwap {
         &self.procs
     }
 
+    /// Changes the limit, when nothing runs in the group.
+    pub fn set_limit(&self, limit: Bytes) -> Result<(), String> {
+        let cgroup = self.rig.cgroup.clone().unwrap_or_default();
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|name| cgroup.join(name));
+        let file = files.iter().find(|file| file.exists()).ok_or("the memory cgroup has no limit")?;
+        // Files in memory that earlier programs left count as well. They go, but perhaps not at once.
+        let mut result = Ok(());
+        patiently(|| {
+            result = put(file, &limit.0.to_string());
+            result.is_ok().then_some(())
+        });
+        result
+    }
+
+    /// What has been counted since it was made.
+    pub fn counts(&self) -> Counts {
+        let cgroup = self.rig.cgroup.clone().unwrap_or_default();
+        let read = |name: &str| fs::read_to_string(cgroup.join(name)).unwrap_or_default();
+        let oom_kills =
+            ["memory.oom_control", "memory.events"].iter().find_map(|name| counter(&read(name), "oom_kill"));
+        let device = self.rig.zram.map(|number| format!("/sys/block/zram{number}/stat"));
+        let device = device.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+        let (pages_in, pages_out) = device_pages(&device).unwrap_or((0, 0));
+        Counts {
+            major_faults: counter(&read("memory.stat"), "pgmajfault").unwrap_or(0),
+            pages_in,
+            pages_out,
+            oom_kills: oom_kills.unwrap_or(0),
+        }
+    }
+
+    /// Has the kernel's counters of the group kept up to date from now on.
+    pub fn attend(&self) -> Attention {
+        let file = self.rig.cgroup.clone().unwrap_or_default().join("memory.stat");
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = ended.clone();
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Relaxed) {
+                // What it says is not wanted, only that it is added up.
+                let _ = fs::read(&file);
+                std::thread::sleep(ATTENTION);
+            }
+        });
+        Attention { ended, thread: Some(thread) }
+    }
+
     /// Where it is, for people.
     pub fn describe(&self) -> String {
         let device = self.rig.zram.map(Rig::device).unwrap_or_default();
@@ -325,6 +422,28 @@ impl Drop for KernelSwap {
     }
 }
 
+/// Looks at a group's counters again and again, for as long as this lives.
+///
+/// The kernel decides by the lengths of a group's lists whether to refill the list from which it takes pages, and reads
+/// lengths that are added up every two seconds, or when somebody reads the counters. A program that swaps hard empties
+/// that list much faster: the kernel sees pages that are long gone, finds nothing to take, and kills the program (seen
+/// with Linux 6.18 without MGLRU, from one limit of 20 MiB to one of 75 MiB; never when the counters are read this
+/// often).
+pub struct Attention {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Attention {
+    fn drop(&mut self) {
+        self.ended.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic, and if it did, there would be nothing to do.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// One line of the guardian; null where it has died.
 fn read_answer(answers: &mut impl BufRead) -> Value {
     let mut line = String::new();
@@ -346,6 +465,31 @@ mod tests {
         assert_eq!(controller(v2, |_| true), Some(Controller::V2("/sys/fs/cgroup".into())));
         assert_eq!(controller(v2, |_| false), None);
         assert_eq!(controller("", |_| true), None);
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\npgmajfault 12\n";
+        assert_eq!(counter(text, "oom_kill"), Some(3));
+        assert_eq!(counter(text, "pgmajfault"), Some(12));
+        assert_eq!(counter(text, "oom"), None);
+        assert_eq!(counter("", "oom_kill"), None);
+    }
+
+    #[test]
+    fn pages_of_a_device_are_its_sectors() {
+        let stat =
+            "      12        0       96        3       40        1      328        5        0        4        8\n";
+        assert_eq!(device_pages(stat), Some((12, 41)));
+        assert_eq!(device_pages(""), None);
+    }
+
+    #[test]
+    fn what_happened_between_two_looks_is_their_difference() {
+        let before = Counts { major_faults: 5, pages_in: 100, pages_out: 200, oom_kills: 1 };
+        let after = Counts { major_faults: 9, pages_in: 150, pages_out: 260, oom_kills: 1 };
+        let between = Counts { major_faults: 4, pages_in: 50, pages_out: 60, oom_kills: 0 };
+        assert_eq!(after.since(before), between);
     }
 
     #[test]

@@ -149,16 +149,6 @@ impl Cell {
     }
 }
 
-/// Pages that the whole machine has swapped in and out since it started.
-fn swap_pages() -> (u64, u64) {
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|number| number.parse().ok()).unwrap_or(0)
-    };
-    (value("pswpin"), value("pswpout"))
-}
-
 /// What is measured with.
 struct Bench<'a> {
     args: &'a Args,
@@ -185,9 +175,9 @@ impl Bench<'_> {
         command.arg(self.args.size.0.to_string()).arg(threads.to_string());
         let procs = self.kernel.as_ref().filter(|_| side == Side::Kernel).map(KernelSwap::procs);
         self.signals.warm_memory(&self.exe, self.args.size)?;
-        let before = swap_pages();
+        let before = rig::swap_pages();
         let outcome = self.signals.run(&mut command, procs, Duration::from_secs(self.args.timeout));
-        let after = swap_pages();
+        let after = rig::swap_pages();
         let stats = std::fs::read_to_string(&stats_file).ok().and_then(|text| serde_json::from_str(&text).ok());
         if side == Side::Outswap {
             // There is none where the run failed.

@@ -16,6 +16,14 @@ fn bench(arguments: &[&str]) -> Command {
     command
 }
 
+/// A benchmark of programs, here with a program that every machine has.
+fn programs_bench() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outswap-bench"));
+    command.args(["programs", "--only=kernel", "--quick", "--programs=sort", "--percent=50", "--runs=100000"]);
+    command.arg("--allow-other-swap").stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
 /// What is swapped out to this device; none where it is not swapped to.
 fn used_kib(device: &str) -> Option<u64> {
     let swaps = fs::read_to_string("/proc/swaps").expect("every Linux has /proc/swaps");
@@ -48,9 +56,13 @@ struct Running {
 }
 
 impl Running {
-    /// Starts one and waits until it swaps.
+    /// Starts one of the touching worker, and waits until it swaps.
     fn start() -> Running {
-        let mut child = bench(&["--allow-other-swap", "--runs=100000"]).spawn().expect("the benchmark was built");
+        Running::of(&mut bench(&["--allow-other-swap", "--runs=100000"]))
+    }
+
+    fn of(command: &mut Command) -> Running {
+        let mut child = command.spawn().expect("the benchmark was built");
         let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("standard error is text");
@@ -138,6 +150,14 @@ fn nothing_of_kernel_swap_is_left_however_the_benchmark_ends() {
         kill(running.child.id(), signal);
         running.assert_gone();
     }
+
+    // The same for programs, which have a folder as well.
+    let running = Running::of(&mut programs_bench());
+    let folder = std::env::temp_dir().join(format!("outswap-bench-programs-{}", running.child.id()));
+    assert!(folder.exists());
+    kill(running.child.id(), libc::SIGINT);
+    running.assert_gone();
+    assert!(!folder.exists());
 
     // The guardian is killed: the benchmark does its work.
     let running = Running::start();
