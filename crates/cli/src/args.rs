@@ -1,5 +1,6 @@
 //! The command line. Every flag is also an `OUTSWAP_*` variable; the flag wins, and an empty variable is none.
 use crate::limits::{self, Machine};
+use crate::mechanism::{self, Mechanisms};
 use crate::spec::{self, TierSpec};
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
@@ -65,6 +66,8 @@ pub struct RunOptions {
     pub tiers: Vec<TierSpec>,
     /// Directory of the swap file, absolute where it exists.
     pub swap_dir: PathBuf,
+    /// The policies asked for.
+    pub mechanisms: Mechanisms,
     /// The fault source asked for; the first that works where none was.
     pub fault_source: Option<Source>,
     /// The program keeps its own allocator.
@@ -96,7 +99,7 @@ const AFTER_HELP: &str = "\
 Sizes are binary: 512M, 1.5G, 25% (of the machine's memory).
 Tiers: ram[:MAX], compressed[:lz4|zstd[:LEVEL]][:MAX], file[:MAX].
 Fault sources: {SOURCES}.
-Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
+{MECHANISMS}Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
 Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
 
 /// The fault sources, each with what it is.
@@ -121,7 +124,7 @@ fn command() -> Command {
     let run = Command::new("run")
         .about("Runs a program in less memory than it needs")
         .override_usage("outswap run [OPTIONS] [--] PROGRAM [ARGS]...")
-        .after_help(AFTER_HELP.replace("{SOURCES}", &sources()))
+        .after_help(AFTER_HELP.replace("{SOURCES}", &sources()).replace("{MECHANISMS}", &mechanism::help()))
         .arg(value(
             "ram",
             "SIZE|N%|auto",
@@ -132,6 +135,7 @@ fn command() -> Command {
         .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
         .arg(value("swap-dir", "DIR", "Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
         .arg(value("fault-source", Source::CHOICE, "How faults arrive [default: auto, the best that works]"))
+        .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(value("malloc", "mimalloc|keep", "The program's allocator [default: mimalloc]"))
         .arg(switch("no-follow", "Leaves programs that the program starts alone"))
         .arg(value("stats", "FILE", "Writes statistics as JSON at exit"))
@@ -280,6 +284,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         let found = if text == "auto" { Some(None) } else { Source::named(text).map(Some) };
         found.ok_or_else(|| format!("'{text}' is not a fault source ({})", Source::CHOICE.replace('|', ", ")))
     })?;
+    let mechanisms = given.read("mechanism", mechanism::parse)?.unwrap_or_default();
     let keep_malloc = given.read("malloc", |text| match text {
         "mimalloc" => Ok(false),
         "keep" => Ok(true),
@@ -296,6 +301,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         resident_bytes: resident.unwrap_or(0),
         tiers,
         swap_dir: given.swap_dir(),
+        mechanisms,
         fault_source: fault_source.flatten(),
         keep_malloc: keep_malloc.unwrap_or(false),
         no_follow: given.switch("no-follow")?,

@@ -56,6 +56,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.gate = gate(outer).map_err(fail("getrandom"))?;
     config.ram_bytes = options.ram_bytes;
     config.resident_bytes = options.resident_bytes;
+    config.policies = options.mechanisms.0;
     config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
     config.no_follow = options.no_follow.into();
     config.keep_malloc = options.keep_malloc.into();

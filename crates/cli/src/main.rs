@@ -7,6 +7,7 @@
 mod size;
 mod limits;
 mod spec;
+mod mechanism;
 mod args;
 mod block;
 mod elf;

@@ -484,6 +484,7 @@ mod tests {
             resident_bytes: 0,
             tiers: crate::spec::parse("compressed:zstd:3:1G,file", 8 << 30).expect("fine"),
             swap_dir: "/var/tmp".into(),
+            mechanisms: crate::mechanism::Mechanisms::default(),
             fault_source: None,
             keep_malloc: false,
             no_follow: false,

@@ -28,14 +28,14 @@ pub mod tier {
     pub const ZSTD: u32 = 1;
 }
 
-/// Fault sources, as stored in [`Config::fault_source`].
+/// What has a name and is stored as a number: fault sources, policies.
 pub mod source {
     use crate::fingerprint;
 
-    /// The best that works here.
+    /// What is chosen where nobody asks for one.
     pub const AUTO: u32 = 0;
 
-    /// The number of the source of this name: the same in every build, whichever sources that knows.
+    /// The number of what has this name: the same in every build, whichever names that knows.
     pub const fn number(name: &str) -> u32 {
         fingerprint::short(fingerprint::text(fingerprint::START, name))
     }
@@ -70,6 +70,10 @@ pub struct Config {
     pub supervisor_fd: i32,
     /// A number of [`source`].
     pub fault_source: u32,
+    /// The same of policies: readahead, reclaim, orders of folios.
+    pub policies: [u32; 3],
+    /// Nothing.
+    pub pad: u32,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -101,6 +105,8 @@ impl Config {
         supervisor_pid: 0,
         supervisor_fd: -1,
         fault_source: source::AUTO,
+        policies: [source::AUTO; 3],
+        pad: 0,
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -118,7 +124,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 72 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 88 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 24);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -137,6 +143,8 @@ pub const VERSION: u32 = {
             supervisor_pid,
             supervisor_fd,
             fault_source,
+            policies,
+            pad,
             shared_file,
             gate,
             ram_bytes,

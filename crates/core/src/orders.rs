@@ -19,14 +19,19 @@ pub trait Orders: Sync {
 }
 
 macro_rules! policies {
-    ($($(#[doc = $doc:literal])+ $name:literal $type:ident)+) => {
+    ($($name:literal $type:ident $about:literal)+) => {
         /// The policies there are.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Any { $($(#[doc = $doc])+ $type),+ }
+        pub enum Any { $(#[doc = $about] $type),+ }
 
         impl Any {
             /// All, with the names that a user gives.
             pub const ALL: &[(&str, Any)] = &[$(($name, Any::$type)),+];
+
+            /// What it does, in words.
+            pub const fn about(self) -> &'static str {
+                match self { $(Any::$type => $about),+ }
+            }
         }
 
         impl Orders for Any {
@@ -47,12 +52,14 @@ macro_rules! policies {
 }
 
 policies! {
-    /// Single pages only.
-    "small" Small
-    /// What came in as a whole folio of 64 KiB goes out as one, as long as all of it is to be written.
-    "as-it-came" AsItCame
-    /// The largest folio, of any order, that what is to be written has room for, whatever it came as.
-    "largest" Largest
+    "small" Small "single pages only"
+    "as-it-came" AsItCame "what came in as a whole folio of 64 KiB goes out as one, as long as all of it is to be written"
+    "largest" Largest "the largest folio, of any order, that what is to be written has room for, whatever it came as"
+}
+
+impl Any {
+    /// What is used where nobody asks for another.
+    pub const DEFAULT: Any = Any::AsItCame;
 }
 
 /// Whether all pages of a folio are among those that are to be written.

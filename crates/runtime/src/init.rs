@@ -319,6 +319,11 @@ fn make_machine(
     Ok(machine)
 }
 
+/// The policy that has a number by its name.
+fn named<T: Copy>(all: &[(&str, T)], number: u32) -> Option<T> {
+    all.iter().find(|(name, _)| control::source::number(name) == number).map(|&(_, policy)| policy)
+}
+
 /// Opens the store, and reserves the tables over both.
 fn make_pager(
     control: &'static Control,
@@ -332,6 +337,7 @@ fn make_pager(
         .and_then(|_| os::getrandom(&mut place))
         .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
     let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
+    let [asked_readahead, asked_reclaim, asked_orders] = control.config.policies;
     let config = Config {
         pages: (arena_bytes / PAGE_BYTES) as u32,
         slots,
@@ -339,9 +345,9 @@ fn make_pager(
         pins: PINS,
         mappings: MAPPINGS,
         seed: u64::from_le_bytes(seed),
-        readahead: readahead::Kind::Streams,
-        reclaim: reclaim_policy::Kind::Fifo,
-        orders: orders::Any::AsItCame,
+        readahead: named(readahead::Kind::ALL, asked_readahead).unwrap_or(readahead::Kind::DEFAULT),
+        reclaim: named(reclaim_policy::Kind::ALL, asked_reclaim).unwrap_or(reclaim_policy::Kind::DEFAULT),
+        orders: named(orders::Any::ALL, asked_orders).unwrap_or(orders::Any::DEFAULT),
     };
     let store = make_store(control, slots, min_fd)?;
     if store.file_error().is_some() {

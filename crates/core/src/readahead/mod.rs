@@ -36,16 +36,21 @@ pub trait Readahead: Sync {
 }
 
 macro_rules! policies {
-    ($($(#[doc = $doc:literal])+ $name:literal $module:ident::$type:ident)+) => {
+    ($($name:literal $module:ident::$type:ident $about:literal)+) => {
         $(pub mod $module;)+
 
         /// The policies there are.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Kind { $($(#[doc = $doc])+ $type),+ }
+        pub enum Kind { $(#[doc = $about] $type),+ }
 
         impl Kind {
             /// All, with the names that a user gives.
             pub const ALL: &[(&str, Kind)] = &[$(($name, Kind::$type)),+];
+
+            /// What it does, in words.
+            pub const fn about(self) -> &'static str {
+                match self { $(Kind::$type => $about),+ }
+            }
         }
 
         /// One of them.
@@ -74,8 +79,11 @@ macro_rules! policies {
 }
 
 policies! {
-    /// Nothing: every fault brings its own page alone.
-    "off" off::Off
-    /// What a stream of sequential touches is about to reach.
-    "streams" streams::Streams
+    "off" off::Off "nothing: every fault brings its own page alone"
+    "streams" streams::Streams "what a stream of sequential touches is about to reach"
+}
+
+impl Kind {
+    /// What is used where nobody asks for another.
+    pub const DEFAULT: Kind = Kind::Streams;
 }

@@ -69,16 +69,21 @@ pub trait Reclaim: Sync {
 }
 
 macro_rules! policies {
-    ($($(#[doc = $doc:literal])+ $name:literal $module:ident::$type:ident)+) => {
+    ($($name:literal $module:ident::$type:ident $about:literal)+) => {
         $(pub mod $module;)+
 
         /// The policies there are.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Kind { $($(#[doc = $doc])+ $type),+ }
+        pub enum Kind { $(#[doc = $about] $type),+ }
 
         impl Kind {
             /// All, with the names that a user gives.
             pub const ALL: &[(&str, Kind)] = &[$(($name, Kind::$type)),+];
+
+            /// What it does, in words.
+            pub const fn about(self) -> &'static str {
+                match self { $(Kind::$type => $about),+ }
+            }
         }
 
         /// One of them.
@@ -122,6 +127,10 @@ macro_rules! policies {
 }
 
 policies! {
-    /// Blocks in the order in which they came in, with a second chance for pages that are touched while isolated.
-    "fifo" fifo::Fifo
+    "fifo" fifo::Fifo "blocks in the order in which they came in, with a second chance for pages that are touched while isolated"
+}
+
+impl Kind {
+    /// What is used where nobody asks for another.
+    pub const DEFAULT: Kind = Kind::Fifo;
 }

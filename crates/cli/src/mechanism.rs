@@ -1,0 +1,107 @@
+//! `--mechanism`: which policies a run uses.
+use outswap_control::source;
+use outswap_core::{orders, readahead, reclaim};
+
+/// A kind of policy, as a user sees it.
+struct Kind {
+    name: &'static str,
+    about: &'static str,
+    /// The names, each with what it is.
+    policies: fn() -> Vec<(&'static str, &'static str)>,
+    default: fn() -> &'static str,
+}
+
+/// In the order of `outswap_control::Config::policies`.
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "readahead",
+        about: "what a fault brings besides its own page",
+        policies: || readahead::Kind::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
+        default: || name_of(readahead::Kind::ALL, readahead::Kind::DEFAULT),
+    },
+    Kind {
+        name: "reclaim",
+        about: "which pages go",
+        policies: || reclaim::Kind::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
+        default: || name_of(reclaim::Kind::ALL, reclaim::Kind::DEFAULT),
+    },
+    Kind {
+        name: "folios",
+        about: "the orders that folios come and go in",
+        policies: || orders::Any::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
+        default: || name_of(orders::Any::ALL, orders::Any::DEFAULT),
+    },
+];
+
+fn name_of<T: PartialEq>(all: &'static [(&'static str, T)], wanted: T) -> &'static str {
+    all.iter().find(|(_, policy)| *policy == wanted).expect("a default is in its list").0
+}
+
+/// The policies asked for, by the numbers of their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mechanisms(pub [u32; KINDS.len()]);
+
+impl Default for Mechanisms {
+    fn default() -> Mechanisms {
+        Mechanisms([source::AUTO; KINDS.len()])
+    }
+}
+
+/// Reads `NAME=HOW,...`.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn parse(text: &str) -> Result<Mechanisms, String> {
+    let mut asked = Mechanisms::default();
+    for part in text.split(',') {
+        let (name, how) = part.split_once('=').ok_or_else(|| format!("'{part}' is not of the form NAME=HOW"))?;
+        let at = KINDS.iter().position(|kind| kind.name == name).ok_or_else(|| {
+            format!("'{name}' is no mechanism ({})", KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "))
+        })?;
+        let known: Vec<&str> = (KINDS[at].policies)().iter().map(|(name, _)| *name).collect();
+        if !known.contains(&how) {
+            return Err(format!("'{how}' is no {name} ({})", known.join(", ")));
+        }
+        asked.0[at] = source::number(how);
+    }
+    Ok(asked)
+}
+
+/// What the help says of them.
+pub fn help() -> String {
+    let line = |kind: &Kind| {
+        let of = |(name, about): &(&str, &str)| {
+            let default = if *name == (kind.default)() { ", default" } else { "" };
+            format!("    {}={name}{default}: {about}\n", kind.name)
+        };
+        let policies: String = (kind.policies)().iter().map(of).collect();
+        format!("Mechanism {}, {}:\n{policies}", kind.name, kind.about)
+    };
+    KINDS.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mechanisms_are_known_by_their_names() {
+        let asked = parse("reclaim=fifo,readahead=off").expect("both are known");
+        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO]);
+        assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
+        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios)"));
+        assert!(parse("reclaim").is_err() && parse("").is_err());
+    }
+
+    #[test]
+    fn numbers_of_policies_are_distinct() {
+        for kind in &KINDS {
+            let mut numbers: Vec<u32> = (kind.policies)().iter().map(|(name, _)| source::number(name)).collect();
+            let all = numbers.len();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len(), all);
+            assert!(!numbers.contains(&source::AUTO) && help().contains((kind.default)()));
+        }
+    }
+}
