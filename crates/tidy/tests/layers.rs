@@ -119,7 +119,7 @@ fn files_are_short() {
     let mut long = Vec::new();
     for name in crates() {
         for folder in ["src", "tests", "examples", "benches"] {
-            files(&root().join("crates").join(&name).join(folder), &mut |path| {
+            files(&root().join("crates").join(&name).join(folder), "rs", &mut |path| {
                 let short = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
                 let lines = text(path).lines().count();
                 if lines > LINES_MAX && !TABLES.contains(&short.as_str()) {
@@ -131,13 +131,14 @@ fn files_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-fn files(folder: &std::path::Path, f: &mut impl FnMut(&std::path::Path)) {
+/// The files below a folder whose names end so.
+fn files(folder: &std::path::Path, end: &str, f: &mut impl FnMut(&std::path::Path)) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries {
         let path = entry.expect("readable").path();
         if path.is_dir() {
-            files(&path, f);
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            files(&path, end, f);
+        } else if path.extension().is_some_and(|e| e == end) {
             f(&path);
         }
     }
@@ -147,11 +148,10 @@ fn files(folder: &std::path::Path, f: &mut impl FnMut(&std::path::Path)) {
 #[test]
 fn documents_name_files_that_exist() {
     let mut wrong = Vec::new();
-    let documents = std::fs::read_dir(root().join("docs")).expect("it is there").map(|e| e.expect("readable").path());
-    for path in documents.chain([root().join("README.md"), root().join("CONTRIBUTING.md")]) {
-        if path.is_dir() {
-            continue;
-        }
+    let mut documents = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    files(&root().join("docs"), "md", &mut |path| documents.push(path.to_path_buf()));
+    assert!(documents.iter().any(|path| path.ends_with("docs/features/README.md")), "folders are looked into");
+    for path in documents {
         let text = text(&path);
         // What stands between backticks and looks like a path of this repository.
         for word in text.split('`').skip(1).step_by(2).flat_map(str::split_whitespace) {
@@ -163,7 +163,7 @@ fn documents_name_files_that_exist() {
             } else if is_source {
                 let mut found = false;
                 for name in crates() {
-                    files(&root().join("crates").join(name), &mut |p| {
+                    files(&root().join("crates").join(name), "rs", &mut |p| {
                         found |= p.file_name().is_some_and(|n| n == word)
                     });
                 }
