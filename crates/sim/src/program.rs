@@ -19,14 +19,12 @@ pub(crate) struct Program<'a> {
     pub(crate) cx: Box<Context<Worker>>,
     pub(crate) writes: u64,
     pub(crate) chaos_over: bool,
-    /// Failed attempts to hold the limit that are accounted for.
-    over_limit_seen: u64,
 }
 
 impl<'a> Program<'a> {
     pub(crate) fn new(world: &'a World, me: u8, seed: u64) -> Self {
         let pager = &*world.pager;
-        Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false, over_limit_seen: 0 }
+        Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false }
     }
 
     fn tell(&self, what: &str, first: usize, count: usize) {
@@ -165,7 +163,7 @@ impl<'a> Program<'a> {
         let most = limit + 32 * (self.world.setup.threads as u64 + 1);
         let over_limit = self.pager.machine.events[Event::OverLimit as usize].load(Relaxed);
         let fits = |program: &Self| program.pager.used_pages() <= most;
-        if over_limit > self.over_limit_seen {
+        if over_limit > 0 {
             let mut left = RESTING_PAGES;
             while left > 0 && !fits(self) {
                 self.pager.make_room(1, &mut self.cx);
@@ -173,7 +171,6 @@ impl<'a> Program<'a> {
             }
         }
         assert!(fits(self), "{} pages in use with a limit of {limit}", self.pager.used_pages());
-        self.over_limit_seen = self.pager.machine.events[Event::OverLimit as usize].load(Relaxed);
     }
 
     fn expect(&self, page: u32, found: &Page) {
