@@ -403,7 +403,7 @@ fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<
 }
 
 fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static Tiers, SetupError> {
-    let mut tiers = [TierConfig { kind: TierKind::Ram, max_bytes: 0 }; control::MAX_TIERS];
+    let mut tiers = [TierConfig::new(TierKind::Ram, 0); control::MAX_TIERS];
     let mut n = 0;
     for spec in control.config.tiers.iter().filter(|t| t.kind != tier::NONE) {
         let kind = match (spec.kind, spec.algorithm) {
@@ -412,7 +412,7 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static T
             (_, tier::ZSTD) => TierKind::Compressed(Algorithm::Zstd(if spec.level == 0 { 3 } else { spec.level })),
             _ => TierKind::Compressed(Algorithm::Lz4),
         };
-        tiers[n] = TierConfig { kind, max_bytes: spec.max_bytes };
+        tiers[n] = TierConfig::new(kind, spec.max_bytes);
         n += 1;
     }
     let config = outswap_store::Config {

@@ -1,6 +1,7 @@
 //! What a store is made of, and the order of tiers that follows from it.
 use crate::compress::{Algorithm, Compressor};
-use crate::limits::{CHUNK_PAGES, MAX_TIERS};
+use crate::limits::{MAX_TIERS, MAX_UNIT_ORDER, UNIT_ORDER};
+use outswap_core::units::Order;
 use outswap_sys::Errno;
 
 /// What a tier is made of.
@@ -22,6 +23,16 @@ pub struct TierConfig {
     /// The most it may hold, 0 for no limit: memory really held for RAM, bytes of whole segments in use by the
     /// process and its forks for a file (which therefore needs [`SEGMENT_BYTES`](crate::SEGMENT_BYTES) at least).
     pub max_bytes: u64,
+    /// The order of the units that folios are cut into and compressed in, at most [`MAX_UNIT_ORDER`]. The first tier that says so
+    /// has its way. `None`: as its compressor likes it best.
+    pub unit_order: Option<Order>,
+}
+
+impl TierConfig {
+    /// A tier whose units are as its compressor likes them best.
+    pub const fn new(kind: TierKind, max_bytes: u64) -> TierConfig {
+        TierConfig { kind, max_bytes, unit_order: None }
+    }
 }
 
 /// What a store is made of.
@@ -42,7 +53,7 @@ pub struct Config<'a> {
 /// Why a store could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitError {
-    /// No tiers, too many, two files, or no slots.
+    /// No tiers, too many, two files, too large units, or no slots.
     Config,
     /// The system refused memory or randomness, or the directory's name is empty or too long.
     System(Errno),
@@ -58,10 +69,10 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    fn new(kind: TierKind) -> Tier {
+    fn new(kind: TierKind, unit_order: Option<Order>) -> Tier {
         match kind {
             TierKind::Ram => Tier::Ram,
-            TierKind::Compressed(algorithm) => Tier::Compressed(Compressor::new(algorithm)),
+            TierKind::Compressed(algorithm) => Tier::Compressed(Compressor::new(algorithm, unit_order)),
             TierKind::File => Tier::File,
         }
     }
@@ -78,33 +89,35 @@ pub(crate) struct TierOrder {
     /// The last RAM tier and the file: what spills where.
     pub last_ram: Option<usize>,
     pub file: Option<usize>,
-    /// Pages of a folio that are compressed together.
-    pub folio_unit_pages: usize,
+    /// The order of the units that a folio is cut into.
+    pub unit_order: Order,
 }
 
 impl TierOrder {
     /// The order of tiers as configured.
     ///
     /// # Errors
-    /// [`InitError::Config`]: no tiers, too many, or two files.
+    /// [`InitError::Config`]: no tiers, too many, two files, or too large units.
     pub fn new(configs: &[TierConfig]) -> Result<TierOrder, InitError> {
         let files = configs.iter().filter(|t| t.kind == TierKind::File).count();
-        if configs.is_empty() || configs.len() > MAX_TIERS || files > 1 {
+        let too_large = configs.iter().any(|t| t.unit_order > Some(MAX_UNIT_ORDER));
+        let wanted = configs.iter().find_map(|t| t.unit_order);
+        if configs.is_empty() || configs.len() > MAX_TIERS || files > 1 || too_large {
             return Err(InitError::Config);
         }
         let mut tiers = [Tier::None; MAX_TIERS];
         for (tier, config) in tiers.iter_mut().zip(configs) {
-            *tier = Tier::new(config.kind);
+            *tier = Tier::new(config.kind, wanted);
         }
         let first = tiers.iter().find_map(|tier| match tier {
-            Tier::Compressed(compressor) => Some(compressor.folio_unit_pages()),
+            Tier::Compressed(compressor) => Some(compressor.unit_order()),
             _ => None,
         });
         Ok(TierOrder {
             tiers,
             last_ram: tiers.iter().rposition(|tier| tier.is_ram()),
             file: tiers.iter().position(|&tier| tier == Tier::File),
-            folio_unit_pages: first.unwrap_or(CHUNK_PAGES),
+            unit_order: wanted.or(first).unwrap_or(UNIT_ORDER),
         })
     }
 

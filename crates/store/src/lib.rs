@@ -39,7 +39,8 @@ pub use config::{Config, InitError, TierConfig, TierKind};
 pub use fork::ForkTicket;
 pub use io::{FileIo, LiveIo, NewFile};
 pub use limits::{
-    CHUNK_BYTES, CHUNK_PAGES, DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_USERS, MAX_VOLUMES, SEGMENT_BYTES, SHARDS,
+    DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_UNIT_BYTES, MAX_UNIT_ORDER, MAX_UNIT_PAGES, MAX_USERS, MAX_VOLUMES,
+    SEGMENT_BYTES, SHARDS, UNIT_ORDER,
 };
 pub use state::Tiers;
 pub use stats::StoreStats;

@@ -79,7 +79,7 @@ impl<I: FileIo> Tiers<I> {
                 worker.packed[..header.len as usize].copy_from_slice(pool.payload(object, header));
                 (object, header)
             };
-            let id = UnitId { slot: header.slot, len: header.len, chunk: header.chunk, codec: header.codec };
+            let id = UnitId { slot: header.slot, len: header.len as u32, order: header.order, codec: header.codec };
             let Worker { packed, sealed, .. } = worker;
             let seal = self.file.seal(id, &packed[..header.len as usize], sealed).ok_or(StoreError::Full)?;
             let offset = self.append(sealed, seal, id.pages())?;

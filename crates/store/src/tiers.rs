@@ -161,7 +161,7 @@ impl<I: FileIo> Store for Tiers<I> {
             add(&self.stats.full, 1);
             return Err(StoreError::Full);
         }
-        let unit_pages = self.order.folio_unit_pages.min(pages);
+        let unit_pages = self.order.unit_order.pages().min(pages);
         for (i, unit) in content.chunks_exact(unit_pages * PAGE_BYTES).enumerate() {
             if let Err(e) = self.put_unit(first.0 + (i * unit_pages) as u32, unit, worker) {
                 (0..i * unit_pages).for_each(|j| self.free_slot(first.plus(j), false));

@@ -11,6 +11,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Bytes of the tag behind a sealed payload.
 pub(crate) const TAG_BYTES: usize = 16;
+/// The last nonce. Far more units than will ever be sealed, and what a record has room for.
+pub(crate) const MAX_NONCE: u64 = (1 << 56) - 1;
 /// Words of a key with its salt.
 const WORDS: usize = 5;
 
@@ -182,9 +184,10 @@ impl Keys {
         self.entry(key as u32).segments.fetch_sub(1, AcqRel);
     }
 
-    /// A number that no unit under the current key has.
-    pub fn next_nonce(&self) -> u64 {
-        self.nonce.fetch_add(1, Relaxed)
+    /// A number that no unit under the current key has. `None` where they have run out.
+    pub fn next_nonce(&self) -> Option<u64> {
+        let nonce = self.nonce.fetch_add(1, Relaxed);
+        (nonce <= MAX_NONCE).then_some(nonce)
     }
 
     /// Key and salt, for tests that compare them.

@@ -52,7 +52,7 @@ impl<I: FileIo> Tiers<I> {
         unit: &Unit<'_>,
         worker: &mut Worker,
     ) -> Result<(), StoreError> {
-        let insert = |packed: &[u8]| self.insert(tier, unit.first, unit.pages(), compressor.codec, packed);
+        let insert = |packed: &[u8]| self.insert(tier, unit.first, unit.order(), compressor.codec, packed);
         if insert(&worker.packed[..len]).is_ok() {
             return Ok(());
         }

@@ -43,7 +43,7 @@ impl<I: FileIo> Tiers<I> {
         let (first, pages) = (unit.first, unit.pages());
         let packed = unit.packed.and_then(|(by, len)| len.map(|len| (by.codec, len)));
         let (codec, len) = packed.unwrap_or((Codec::Raw, unit.raw.len()));
-        let id = UnitId { slot: first, len: len as u16, chunk: pages > 1, codec };
+        let id = UnitId { slot: first, len: len as u32, order: unit.order(), codec };
         let Worker { packed: buffer, sealed, .. } = worker;
         let payload = if packed.is_some() { &buffer[..len] } else { unit.raw };
         let seal = self.file.seal(id, payload, sealed).ok_or(StoreError::Full)?;
@@ -77,7 +77,7 @@ impl<I: FileIo> Tiers<I> {
         let most = want.min(id.pages() as usize - skip);
         let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
         drop(shard);
-        let read = self.file.read(&self.io, id, record.nonce, record.offset(), &mut worker.packed, &self.stats);
+        let read = self.file.read(&self.io, id, record.nonce(), record.offset(), &mut worker.packed, &self.stats);
         if read.is_err() && self.records.get(&self.records.lock(slot), slot) != record {
             // The cleaner moved the unit meanwhile.
             return Ok(None);

@@ -2,7 +2,7 @@
 use crate::record::Record;
 use crate::{Algorithm, Config, FileIo, LiveIo, NewFile, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
 use outswap_core::store::{Page, Store, StoreError};
-use outswap_core::units::{PAGE_BYTES, SlotId};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -129,7 +129,12 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub fn new(tiers: &[(TierKind, u64)], slots: u32) -> Bed {
-        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { kind, max_bytes }).collect();
+        Bed::with_units(tiers, None, slots)
+    }
+
+    /// With folios cut into units of an order.
+    pub fn with_units(tiers: &[(TierKind, u64)], unit_order: Option<Order>, slots: u32) -> Bed {
+        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { kind, max_bytes, unit_order }).collect();
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();

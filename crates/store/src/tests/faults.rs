@@ -1,8 +1,8 @@
 //! Files that fail, lie or are full, and configurations that make no sense.
 use super::bed::{Bed, LZ4, directory, fill_file, page, read, record_of};
-use crate::{Config, InitError, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
+use crate::{Config, InitError, MAX_UNIT_ORDER, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
 use outswap_core::store::{Store, StoreError};
-use outswap_core::units::{PAGE_BYTES, SlotId};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -108,10 +108,13 @@ fn file_does_not_hold_plain_text() {
 #[test]
 fn nonsense_is_refused() {
     let directory = directory();
+    let file = TierConfig::new(TierKind::File, 0);
+    let (twice, large) =
+        ([file, file], [TierConfig { unit_order: Some(Order::new(MAX_UNIT_ORDER.get() + 1)), ..file }]);
     let config = |tiers| Config { tiers, slots: 100, directory: &directory, min_fd: 0 };
-    let file = TierConfig { kind: TierKind::File, max_bytes: 0 };
     assert_eq!(Tiers::init(&config(&[])).err(), Some(InitError::Config));
-    assert_eq!(Tiers::init(&config(&[file, file])).err(), Some(InitError::Config));
+    assert_eq!(Tiers::init(&config(&twice)).err(), Some(InitError::Config));
+    assert_eq!(Tiers::init(&config(&large)).err(), Some(InitError::Config));
     let nowhere = Config { tiers: &[file], slots: 100, directory: b"", min_fd: 0 };
     assert_eq!(Tiers::init(&nowhere).err(), Some(InitError::System(Errno::ENOENT)));
     // With a directory that does not exist, the tier is full.

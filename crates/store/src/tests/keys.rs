@@ -21,7 +21,7 @@ fn shared_words() -> &'static [AtomicU64; 1000] {
 fn seal_of(store: &Tiers<FaultIo>, slot: u32) -> (u64, u64) {
     let record = record_of(store, slot);
     let secret = store.file.segments.keys.secret(store.file.segments.key_of(record.offset()));
-    (secret.iter().fold(1, |sum, &word| sum.wrapping_mul(0x100_0000_01b3) ^ word as u64), record.nonce)
+    (secret.iter().fold(1, |sum, &word| sum.wrapping_mul(0x100_0000_01b3) ^ word as u64), record.nonce())
 }
 
 #[test]

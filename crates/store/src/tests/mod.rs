@@ -3,6 +3,7 @@ mod bed;
 mod model;
 mod threads;
 mod ram;
+mod units;
 mod faults;
 mod segments;
 mod forks;

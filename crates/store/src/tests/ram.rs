@@ -1,9 +1,9 @@
 //! Tiers in RAM: limits, compaction, spilling, compressors.
 use super::bed::{Bed, LZ4, ZSTD, fill, page, read};
-use crate::{Algorithm, TierKind, Worker};
+use crate::{Algorithm, MAX_UNIT_ORDER, TierKind, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
-use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
+use outswap_core::units::{Order, PAGE_BYTES, PART_PAGES, SlotId};
 use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
@@ -34,7 +34,7 @@ fn limits_are_held_and_zero_is_a_limit() {
 
 #[test]
 fn shrink_empties_the_pool_into_the_file() {
-    // Units of one page, and chunks.
+    // Units of one page, and of four.
     for kind in [LZ4, ZSTD] {
         let mut bed = Bed::new(&[(kind, 0), (TierKind::File, 0)], 1 << 14);
         let worker = bed.worker();
@@ -43,7 +43,7 @@ fn shrink_empties_the_pool_into_the_file() {
             fill(folio as u64 * 4 + 2, &mut content);
             bed.store.put(SlotId(folio * 16), &content, worker).expect("room");
         }
-        // A chunk of which a part was freed moves with what is left.
+        // A unit of which a part was freed moves with what is left.
         bed.store.free(Unused::vouched(SlotId(1)));
         let held = bed.store.stats().pool_bytes.load(Relaxed);
         assert_eq!(bed.store.shrink(u64::MAX, worker), held);
@@ -99,8 +99,11 @@ fn compaction_wins_memory_back() {
 
 #[test]
 fn every_zstd_level_round_trips() {
-    for level in [-5, 0, 1, 3, 9, 15, 19, 22] {
-        let mut bed = Bed::new(&[(TierKind::Compressed(Algorithm::Zstd(level)), 0)], 64);
+    let units = [None, Some(Order::PAGE), Some(Order::new(3)), Some(MAX_UNIT_ORDER)];
+    for (level, unit_order) in
+        [-5, 0, 1, 3, 9, 15, 19, 22].into_iter().flat_map(|level| units.map(|unit| (level, unit)))
+    {
+        let mut bed = Bed::with_units(&[(TierKind::Compressed(Algorithm::Zstd(level)), 0)], unit_order, 64);
         let worker = bed.worker();
         let mut folio = [0u8; PAGE_BYTES * PART_PAGES];
         fill(2, &mut folio);
@@ -111,5 +114,5 @@ fn every_zstd_level_round_trips() {
         assert!(got == folio && read(&bed, worker, 16) == Ok(page(1)), "level {level}");
         assert_eq!(bed.store.stats().raw_units.load(Relaxed), 0, "level {level} compresses");
     }
-    const { assert!(Worker::BYTES <= 512 << 10) };
+    const { assert!(Worker::BYTES <= 2 << 20) };
 }

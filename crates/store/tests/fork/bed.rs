@@ -41,6 +41,11 @@ impl Bed {
     pub fn try_put(&mut self, slot: u32, seed: u32) -> Result<(), StoreError> {
         self.store.put(SlotId(slot), &page(seed), self.worker)
     }
+    /// Puts a folio, of which each page has a seed.
+    pub fn try_put_folio(&mut self, first: u32, seeds: &[u32]) -> Result<(), StoreError> {
+        let content: Vec<u8> = seeds.iter().flat_map(|&seed| page(seed)).collect();
+        self.store.put(SlotId(first), &content, self.worker)
+    }
     pub fn check(&mut self, slot: u32, seed: u32) {
         let mut out = [0; PAGE_BYTES];
         self.store.get(SlotId(slot), &mut out, self.worker).expect("a stored page");
@@ -106,5 +111,5 @@ impl Gate {
 }
 
 pub fn file(max_segments: u64) -> TierConfig {
-    TierConfig { kind: TierKind::File, max_bytes: max_segments * SEGMENT_BYTES as u64 }
+    TierConfig::new(TierKind::File, max_segments * SEGMENT_BYTES as u64)
 }
