@@ -3,15 +3,15 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use outswap_store::{Algorithm, LiveIo, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::{Algorithm, Compressed, LiveIo, Ram, TierConfig, TierKind, Tiers, Worker};
 use std::cell::RefCell;
 
 thread_local! {
     static STORES: RefCell<(Vec<&'static Tiers<LiveIo>>, &'static mut Worker)> = RefCell::new({
         let tiers = [
-            TierConfig::new(TierKind::Compressed(Algorithm::Lz4), 256 << 10),
-            TierConfig::new(TierKind::Compressed(Algorithm::Zstd(3)), 256 << 10),
-            TierConfig::new(TierKind::Ram, 512 << 10),
+            TierConfig::new(TierKind::Compressed(Compressed(Algorithm::Lz4)), 256 << 10),
+            TierConfig::new(TierKind::Compressed(Compressed(Algorithm::Zstd(3))), 256 << 10),
+            TierConfig::new(TierKind::Ram(Ram), 512 << 10),
         ];
         (common::stores(&tiers, || LiveIo), common::worker())
     });

@@ -3,7 +3,7 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use outswap_store::{Algorithm, FileIo, LiveIo, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::{Algorithm, Compressed, File, FileIo, LiveIo, TierConfig, TierKind, Tiers, Worker};
 use outswap_sys::{Errno, Result};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -46,8 +46,8 @@ impl FileIo for Wrong {
 thread_local! {
     static STORES: RefCell<(Vec<&'static Tiers<Wrong>>, &'static mut Worker)> = RefCell::new({
         let tiers = [
-            TierConfig::new(TierKind::Compressed(Algorithm::Lz4), 256 << 10),
-            TierConfig::new(TierKind::File, 4 << 20),
+            TierConfig::new(TierKind::Compressed(Compressed(Algorithm::Lz4)), 256 << 10),
+            TierConfig::new(TierKind::File(File), 4 << 20),
         ];
         (common::stores(&tiers, || Wrong), common::worker())
     });

@@ -1,9 +1,10 @@
 //! The command line. Every flag is also an `OUTSWAP_*` variable; the flag wins, and an empty variable is none.
 use crate::limits::{self, Machine};
-use crate::spec::{self, TierSpec};
+use crate::spec;
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
 use outswap_control::{MAX_TIERS, source};
+use outswap_store::TierConfig;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ pub struct RunOptions {
     /// Limit of resident pages, 0 for none.
     pub resident_bytes: u64,
     /// Tiers.
-    pub tiers: Vec<TierSpec>,
+    pub tiers: Vec<TierConfig>,
     /// Directory of the swap file, absolute where it exists.
     pub swap_dir: PathBuf,
     /// One of `source`'s numbers.
@@ -100,9 +101,11 @@ pub fn source_name(number: u32) -> Option<&'static str> {
     SOURCES.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
 }
 
-const AFTER_HELP: &str = "\
+const SIZES_HELP: &str = "\
 Sizes are binary: 512M, 1.5G, 25% (of the machine's memory).
-Tiers: ram[:MAX], compressed[:lz4|zstd[:LEVEL]][:MAX], file[:MAX].
+Tiers:
+";
+const AFTER_HELP: &str = "\
 Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
 Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
 
@@ -123,7 +126,7 @@ fn command() -> Command {
     let run = Command::new("run")
         .about("Runs a program in less memory than it needs")
         .override_usage("outswap run [OPTIONS] [--] PROGRAM [ARGS]...")
-        .after_help(AFTER_HELP)
+        .after_help(format!("{SIZES_HELP}{}{AFTER_HELP}", spec::help()))
         .arg(value(
             "ram",
             "SIZE|N%|auto",

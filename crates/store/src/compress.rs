@@ -14,7 +14,7 @@
 //! | heap-like, zstd 1 | 1.97 / 2.05 / 2.09 | 15853 / 17058 / 10105 | 5252 / 6198 / 4523 | 5484 / 19666 / 85434 |
 //!
 //! 16 KiB has most of what 64 KiB wins in ratio; a random page costs a quarter to two fifths of what it costs there.
-//! For LZ4, see [`Compressor::unit_order`].
+//! For LZ4, see [`Algorithm::unit_order`].
 use crate::limits::{MAX_SEALED_BYTES, MAX_UNIT_BYTES, UNIT_ORDER};
 use core::ffi::{c_char, c_int, c_void};
 use lz4_sys as _;
@@ -45,9 +45,18 @@ impl Codec {
 pub enum Algorithm {
     /// LZ4, its fast mode.
     Lz4,
-    /// Zstandard with a level; 0 stands for level 1, and levels whose state would take more than its share of a
+    /// Zstandard with a level; 0 stands for level 3, and levels whose state would take more than its share of a
     /// [`Worker`] are lowered to the highest that does not.
     Zstd(i32),
+}
+
+impl Algorithm {
+    /// The order of the units that a folio is best compressed in. With LZ4 each page is a unit: a folio that is read again at
+    /// random would cost two to three pages' decoding for each page wanted, which is a sixth of such a fault, for a
+    /// twentieth of space. Who asks for Zstandard asks for space.
+    pub fn unit_order(self) -> Order {
+        if self == Algorithm::Lz4 { Order::PAGE } else { UNIT_ORDER }
+    }
 }
 
 /// The longest compressed form that is kept: 7/8 of the unit. What saves less than an eighth loses a third
@@ -131,8 +140,8 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// For units of an order and below; `None`: those that it takes by itself.
-    pub fn new(algorithm: Algorithm, order: Option<Order>) -> Compressor {
+    /// For units of an order and below.
+    pub fn new(algorithm: Algorithm, order: Order) -> Compressor {
         match algorithm {
             Algorithm::Lz4 => {
                 // SAFETY: reads a constant.
@@ -142,8 +151,8 @@ impl Compressor {
                 Compressor { codec, level: 0 }
             }
             Algorithm::Zstd(level) => {
-                let mut level = if level == 0 { 1 } else { level.clamp(-50, 22) };
-                let highest = order.unwrap_or(UNIT_ORDER);
+                let mut level = if level == 0 { 3 } else { level.clamp(-50, 22) };
+                let highest = order.max(UNIT_ORDER);
                 let room = ZSTD_STATE_BYTES * highest.pages().div_ceil(UNIT_ORDER.pages());
                 let fits = |level| {
                     Order::ALL[..=highest.get()].iter().all(|order| {
@@ -162,11 +171,14 @@ impl Compressor {
         }
     }
 
-    /// The order of the units that a folio is best compressed in. With LZ4 each page is a unit: a folio that is read again at
-    /// random would cost two to three pages' decoding for each page wanted, which is a sixth of such a fault, for a
-    /// twentieth of space. Who asks for Zstandard asks for space.
-    pub fn unit_order(self) -> Order {
-        if self.codec == Codec::Lz4 { Order::PAGE } else { UNIT_ORDER }
+    /// In two numbers.
+    pub fn pack(self) -> [i32; 2] {
+        [self.codec as i32, self.level]
+    }
+
+    /// By what [`Compressor::pack`] gave.
+    pub fn unpack([codec, level]: [i32; 2]) -> Compressor {
+        Compressor { codec: Codec::from_bits(codec as u64), level }
     }
 
     /// Compresses into `worker.packed`. `None` where that saves too little.

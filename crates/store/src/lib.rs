@@ -31,16 +31,20 @@ mod spill;
 mod kinds;
 mod fork;
 mod tiers;
+mod process;
 #[cfg(test)]
 mod tests;
 
 pub use compress::{Algorithm, Worker};
-pub use config::{Config, InitError, TierConfig, TierKind};
+pub use config::InitError;
 pub use fork::ForkTicket;
 pub use io::{FileIo, LiveIo, NewFile};
+pub use kinds::{Compressed, File, KIND_NAME_BYTES, OptionError, Parameters, Ram, TierKind, Words};
 pub use limits::{
     DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_UNIT_BYTES, MAX_UNIT_ORDER, MAX_UNIT_PAGES, MAX_USERS, MAX_VOLUMES,
     SEGMENT_BYTES, SHARDS, UNIT_ORDER,
 };
+pub use process::{Asked, AskedTier, ProcessStore};
 pub use state::Tiers;
 pub use stats::StoreStats;
+pub use tiers::{Config, TierConfig};

@@ -1,7 +1,8 @@
 //! Tiers in RAM: each keeps its units in a pool. The plain one keeps single pages as they are.
 use super::unit::Unit;
+use super::{Kind, OptionError, Parameters, Words};
 use crate::compress::{Codec, Worker, decode};
-use crate::config::{InitError, TierConfig};
+use crate::config::{InitError, SetUp};
 use crate::io::FileIo;
 use crate::limits::{
     CLUSTER_ORDER, MAX_POOL_BYTES, MIN_POOL_BYTES, POOL_ADDRESS_SPACE_PARTS, POOL_SLACK_BYTES, POOL_SPAN_END_PARTS,
@@ -16,15 +17,73 @@ use crate::stats::add;
 use outswap_core::store::StoreError;
 use outswap_core::units::{Order, PAGE_BYTES};
 
+/// Pages in RAM as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ram;
+
+impl Kind for Ram {
+    const IN_POOL: bool = true;
+
+    fn parse<'a>(_: &mut Words<'a>) -> Result<Ram, OptionError<'a>> {
+        Ok(Ram)
+    }
+    fn unpack(_: Parameters) -> Option<Ram> {
+        Some(Ram)
+    }
+    fn set_up<I: FileIo>(
+        store: &mut Tiers<I>,
+        tier: usize,
+        asked: &SetUp<'_>,
+        regions: &mut Regions,
+    ) -> Result<(), InitError> {
+        store.set_up_pool(tier, asked.max_bytes, regions)
+    }
+    fn put<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        _: Parameters,
+        unit: &mut Unit<'_>,
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        let result = store.put_raw(tier, unit, worker);
+        if result.is_err() {
+            // Making room uses the worker's buffer.
+            unit.packed = None;
+        }
+        result
+    }
+    fn get<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        out: &mut [u8],
+        worker: &mut Worker,
+    ) -> Result<Option<usize>, StoreError> {
+        store.get_ram(tier, shard, record, slot, out, worker).map(Some)
+    }
+    fn free<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        wipe: bool,
+    ) {
+        store.free_ram(tier, shard, record, slot, wipe);
+    }
+}
+
 impl<I: FileIo> Tiers<I> {
     /// Maps a pool for a tier, as large as it may ever be where address space allows.
     pub(super) fn set_up_pool(
         &mut self,
         tier: usize,
-        config: &TierConfig,
+        max_bytes: u64,
         regions: &mut Regions,
     ) -> Result<(), InitError> {
-        let max = if config.max_bytes == 0 { u64::MAX } else { config.max_bytes };
+        let max = if max_bytes == 0 { u64::MAX } else { max_bytes };
         let all = self.records.slots() as u64 * PAGE_BYTES as u64;
         let ends = max.saturating_add(max / POOL_SPAN_END_PARTS);
         let want = ends.min(all + all / 16).saturating_add(POOL_SLACK_BYTES).min(MAX_POOL_BYTES);
@@ -76,16 +135,6 @@ impl<I: FileIo> Tiers<I> {
             }
         }
         Ok(())
-    }
-
-    /// Puts a unit into a plain RAM tier.
-    pub(super) fn put_ram(&self, tier: usize, unit: &mut Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
-        let result = self.put_raw(tier, unit, worker);
-        if result.is_err() {
-            // Making room uses the worker's buffer.
-            unit.packed = None;
-        }
-        result
     }
 
     /// Reads what one unit in a pool has of `out`, from `slot` on. Returns the pages read.

@@ -1,6 +1,6 @@
 //! Forks: what cannot be shared, written or opened.
-use super::bed::{Bed, LZ4, fill_file, fork_store, page, read_of, record_of, wait};
-use crate::{MAX_USERS, SEGMENT_BYTES, TierKind, Worker};
+use super::bed::{Bed, FILE, LZ4, fill_file, fork_store, page, read_of, record_of, wait};
+use crate::{MAX_USERS, SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::SlotId;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 #[test]
 fn failed_forks_leave_nothing_and_many_are_pinned() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 300);
     for _ in 0..300 {
@@ -34,7 +34,7 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
 
 #[test]
 fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
-    let mut bed = Bed::new(&[(LZ4, 1 << 20), (TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(LZ4, 1 << 20), (FILE, 0)], 1 << 14);
     let worker = bed.worker();
     let store = bed.store;
     let chunks = |slot: u32| page(slot as u64 * 4 + 3);
@@ -85,7 +85,7 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
 
 #[test]
 fn a_child_without_a_file_reads_and_refuses() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     let store = bed.store;
     fill_file(&mut bed, worker, 300);
@@ -118,7 +118,7 @@ fn a_child_without_a_file_reads_and_refuses() {
 
 #[test]
 fn without_the_directory_children_have_no_file() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 12);
     let worker = bed.worker();
     let store = bed.store;
     fill_file(&mut bed, worker, 100);

@@ -1,5 +1,5 @@
 //! Random calls against a model, over many configurations.
-use super::bed::{Bed, FaultIo, LZ4, ZSTD, fill, page, proptest_config};
+use super::bed::{Bed, FILE, FaultIo, LZ4, RAM, ZSTD, fill, page, proptest_config};
 use crate::{MAX_UNIT_ORDER, SEGMENT_BYTES, TierKind, Tiers, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store};
@@ -43,13 +43,13 @@ fn op() -> impl Strategy<Value = Op> {
 fn configs() -> impl Strategy<Value = Vec<(TierKind, u64)>> {
     prop_oneof![
         Just(vec![(LZ4, 0)]),
-        Just(vec![(TierKind::Ram, 0)]),
-        Just(vec![(LZ4, 600_000), (TierKind::File, 0)]),
-        Just(vec![(ZSTD, 600_000), (TierKind::File, 2 << 20)]),
-        Just(vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (TierKind::File, 0)]),
-        Just(vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (ZSTD, 0)]),
-        Just(vec![(TierKind::File, 3 << 20)]),
-        Just(vec![(LZ4, 50_000), (TierKind::File, 300_000)]),
+        Just(vec![(RAM, 0)]),
+        Just(vec![(LZ4, 600_000), (FILE, 0)]),
+        Just(vec![(ZSTD, 600_000), (FILE, 2 << 20)]),
+        Just(vec![(RAM, 400_000), (LZ4, 400_000), (FILE, 0)]),
+        Just(vec![(RAM, 400_000), (LZ4, 400_000), (ZSTD, 0)]),
+        Just(vec![(FILE, 3 << 20)]),
+        Just(vec![(LZ4, 50_000), (FILE, 300_000)]),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Tiers in RAM: limits, compaction, spilling, compressors.
-use super::bed::{Bed, LZ4, ZSTD, fill, page, read};
-use crate::{Algorithm, MAX_UNIT_ORDER, TierKind, Worker};
+use super::bed::{Bed, FILE, LZ4, ZSTD, fill, page, read};
+use crate::{Algorithm, Compressed, MAX_UNIT_ORDER, TierKind, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::{Order, PAGE_BYTES, PART_PAGES, SlotId};
@@ -24,7 +24,7 @@ fn limits_are_held_and_zero_is_a_limit() {
     (0..stored).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     assert_eq!(bed.store.put(SlotId(0), &page(2), worker), Ok(()));
 
-    let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(LZ4, 0), (FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.store.set_memory_limit_bytes(0);
     assert_eq!(bed.store.put(SlotId(0), &page(2), worker), Ok(()));
@@ -36,7 +36,7 @@ fn limits_are_held_and_zero_is_a_limit() {
 fn shrink_empties_the_pool_into_the_file() {
     // Units of one page, and of four.
     for kind in [LZ4, ZSTD] {
-        let mut bed = Bed::new(&[(kind, 0), (TierKind::File, 0)], 1 << 14);
+        let mut bed = Bed::new(&[(kind, 0), (FILE, 0)], 1 << 14);
         let worker = bed.worker();
         for folio in 0..64u32 {
             let mut content = [0u8; PAGE_BYTES * PART_PAGES];
@@ -61,13 +61,13 @@ fn shrink_empties_the_pool_into_the_file() {
 
 #[test]
 fn incompressible_pages_go_down_or_stay_raw() {
-    let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(LZ4, 0), (FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.store.put(SlotId(0), &page(3), worker).expect("room");
     assert!(!bed.store.is_synchronous(SlotId(0)));
     assert_eq!(bed.store.stats().raw_units.load(Relaxed), 1);
     // With the file broken, RAM is better than nothing.
-    let mut bed = Bed::new(&[(LZ4, 0), (TierKind::File, 1)], 1 << 14);
+    let mut bed = Bed::new(&[(LZ4, 0), (FILE, 1)], 1 << 14);
     let worker = bed.worker();
     bed.store.put(SlotId(0), &page(3), worker).expect("room");
     assert!(bed.store.is_synchronous(SlotId(0)));
@@ -103,7 +103,7 @@ fn every_zstd_level_round_trips() {
     for (level, unit_order) in
         [-5, 0, 1, 3, 9, 15, 19, 22].into_iter().flat_map(|level| units.map(|unit| (level, unit)))
     {
-        let mut bed = Bed::with_units(&[(TierKind::Compressed(Algorithm::Zstd(level)), 0)], unit_order, 64);
+        let mut bed = Bed::with_units(&[(TierKind::Compressed(Compressed(Algorithm::Zstd(level))), 0)], unit_order, 64);
         let worker = bed.worker();
         let mut folio = [0u8; PAGE_BYTES * PART_PAGES];
         fill(2, &mut folio);

@@ -1,5 +1,5 @@
 //! Units of each order, in folios of each order.
-use super::bed::{Bed, LZ4, ZSTD, fill, read, record_of};
+use super::bed::{Bed, FILE, LZ4, RAM, ZSTD, fill, read, record_of};
 use crate::compress::Codec;
 use crate::file::UnitId;
 use crate::record::Record;
@@ -62,7 +62,7 @@ fn round(tiers: &[(TierKind, u64)], unit_order: Order) {
         bed.store.put(SlotId(first), &folio(first as u64, order), worker).expect("room");
     }
     assert_reads(&bed, worker, &what);
-    let has_file = tiers.iter().any(|tier| tier.0 == TierKind::File);
+    let has_file = tiers.iter().any(|tier| tier.0 == FILE);
     bed.store.shrink(u64::MAX, worker);
     assert_reads(&bed, worker, &what);
     if has_file {
@@ -104,13 +104,13 @@ fn round(tiers: &[(TierKind, u64)], unit_order: Order) {
 #[test]
 fn folios_of_each_order_in_units_of_each_order_come_back() {
     for tiers in [
-        vec![(TierKind::Ram, 0)],
+        vec![(RAM, 0)],
         vec![(LZ4, 0)],
         vec![(ZSTD, 0)],
-        vec![(TierKind::File, 0)],
-        vec![(LZ4, 0), (TierKind::File, 0)],
-        vec![(ZSTD, 0), (TierKind::File, 0)],
-        vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (ZSTD, 400_000), (TierKind::File, 0)],
+        vec![(FILE, 0)],
+        vec![(LZ4, 0), (FILE, 0)],
+        vec![(ZSTD, 0), (FILE, 0)],
+        vec![(RAM, 400_000), (LZ4, 400_000), (ZSTD, 400_000), (FILE, 0)],
     ] {
         unit_orders().iter().for_each(|&order| round(&tiers, order));
     }
@@ -197,7 +197,7 @@ fn headers_that_no_unit_has_are_none() {
 
 #[test]
 fn order_and_length_are_sealed() {
-    let mut bed = Bed::with_units(&[(TierKind::File, 0)], Some(MAX_UNIT_ORDER), SLOTS);
+    let mut bed = Bed::with_units(&[(FILE, 0)], Some(MAX_UNIT_ORDER), SLOTS);
     let worker = bed.worker();
     bed.store.put(SlotId(64), &folio(3, MAX_UNIT_ORDER), worker).expect("room");
     let record = record_of(bed.store, 64);

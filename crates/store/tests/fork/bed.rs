@@ -2,10 +2,11 @@
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
-use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::ProcessStore;
+use outswap_store::{Algorithm, Compressed, Config, File, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
 use outswap_sys::{nr, os, syscall0, syscall1, syscall4};
 
-pub const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
+pub const LZ4: TierKind = TierKind::Compressed(Compressed(Algorithm::Lz4));
 
 pub fn page(seed: u32) -> Page {
     let mut page = [0; PAGE_BYTES];
@@ -111,5 +112,5 @@ impl Gate {
 }
 
 pub fn file(max_segments: u64) -> TierConfig {
-    TierConfig::new(TierKind::File, max_segments * SEGMENT_BYTES as u64)
+    TierConfig::new(TierKind::File(File), max_segments * SEGMENT_BYTES as u64)
 }

@@ -2,6 +2,7 @@
 use crate::bed::{Bed, wait};
 use outswap_core::store::Store;
 use outswap_core::units::{Order, PAGE_BYTES};
+use outswap_store::ProcessStore;
 use outswap_store::{MAX_UNIT_ORDER, TierConfig};
 use outswap_sys::os;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
