@@ -1,4 +1,5 @@
 //! Compaction: sparse spans of the pools are emptied into others.
+use crate::broken::{self, Broken};
 use crate::io::FileIo;
 use crate::record::Record;
 use crate::state::Tiers;
@@ -17,7 +18,7 @@ impl<I: FileIo> Tiers<I> {
                 let mut part = shard.pools[tier];
                 let span = pool.compact(&mut part, |header, object| {
                     for i in 0..header.order.pages() as u32 {
-                        if header.live >> i & 1 != 0 {
+                        if header.live >> i & 1 != 0 && !broken::is(Broken::CompactForgotten) {
                             self.records.put(&shard, header.slot + i, Record::ram(tier, object));
                         }
                     }

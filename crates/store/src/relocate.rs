@@ -1,4 +1,5 @@
 //! Relocation: whose a unit in a segment is, and how its slots come to have it in another place.
+use crate::broken::{self, Broken};
 use crate::file::UnitId;
 use crate::io::FileIo;
 use crate::record::Record;
@@ -44,7 +45,9 @@ impl<I: FileIo> Tiers<I> {
             // The nonce tells this unit from a later one in the same place.
             if self.is_at(record, id.slot + i, id, from) && record.nonce() == nonce {
                 let file = self.order.file.unwrap_or(0);
-                self.records.put(&shard, id.slot + i, Record::file(file, id, i as usize, to, new_nonce));
+                if !broken::is(Broken::CleanForgotten) {
+                    self.records.put(&shard, id.slot + i, Record::file(file, id, i as usize, to, new_nonce));
+                }
                 moved += 1;
             }
         }

@@ -3,6 +3,7 @@
 //! A fork ends the life of a key as one to write under, on both sides: what is written afterwards is sealed with a key
 //! drawn after the fork, which the other side never sees. A key that some segment still needs is kept for reading; the
 //! entry of one that none needs is used again.
+use crate::broken::{self, Broken};
 use crate::limits::{MAX_KEYS, SCANNED_KEYS};
 use crate::lock::SpinLock;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
@@ -106,6 +107,9 @@ impl Keys {
     /// attempt: an old key is not used again. No other call may be in progress.
     pub fn renew(&self, random: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let mut current = self.current.lock();
+        if broken::is(Broken::KeyKept) && current.cipher.is_some() {
+            return true;
+        }
         current.cipher = None;
         let Some(index) = self.unneeded() else { return false };
         let mut secret = [0u8; 4 * WORDS];
@@ -186,7 +190,7 @@ impl Keys {
 
     /// A number that no unit under the current key has. `None` where they have run out.
     pub fn next_nonce(&self) -> Option<u64> {
-        let nonce = self.nonce.fetch_add(1, Relaxed);
+        let nonce = self.nonce.fetch_add(!broken::is(Broken::NonceTwice) as u64, Relaxed);
         (nonce <= MAX_NONCE).then_some(nonce)
     }
 

@@ -1,6 +1,7 @@
 //! The file as a tier: sealed units in segments of files, and slots that point there.
 use super::unit::Unit;
 use super::{Kind, OptionError, Parameters, Words};
+use crate::broken::{self, Broken};
 use crate::compress::{Codec, Worker, decode};
 use crate::config::{InitError, SetUp};
 use crate::file::{self, Memory, UNIT_HEADER_BYTES, UnitId};
@@ -119,7 +120,7 @@ impl<I: FileIo> Tiers<I> {
     ) -> Result<Option<usize>, StoreError> {
         let want = out.len() / PAGE_BYTES;
         let id = record.unit(slot);
-        let skip = record.index();
+        let skip = if broken::is(Broken::IndexIgnored) { 0 } else { record.index() };
         let most = want.min(id.pages() as usize - skip);
         let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
         drop(shard);

@@ -115,12 +115,12 @@ pub(crate) trait Kind: Copy + PartialEq + Debug {
 }
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])+ $name:literal $module:ident::$type:ident)+) => {
+    ($($name:literal $module:ident::$type:ident = $doc:literal)+) => {
         $(mod $module; pub use $module::$type;)+
 
         /// What a tier is made of.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum TierKind { $($(#[doc = $doc])+ $type($type)),+ }
+        pub enum TierKind { $(#[doc = $doc] $type($type)),+ }
 
         /// The kinds' numbers in this process. That of no tier is 0.
         #[repr(u8)]
@@ -130,7 +130,7 @@ macro_rules! kinds {
 
         impl TierKind {
             /// All kinds: the name, how options are written behind it, and what it is.
-            pub const ALL: &[(&str, &str, &str)] = &[$(($name, <$type as Kind>::OPTIONS, concat!($($doc),+))),+];
+            pub const ALL: &[(&str, &str, &str)] = &[$(($name, <$type as Kind>::OPTIONS, $doc)),+];
 
             /// Takes a tier's options behind its kind's name. `None`: there is no such kind.
             pub fn parse<'a>(name: &str, words: &mut Words<'a>) -> Option<Result<TierKind, OptionError<'a>>> {
@@ -263,12 +263,9 @@ macro_rules! kinds {
 pub const KIND_NAME_BYTES: usize = 16;
 
 kinds! {
-    /// Pages in RAM as they are.
-    "ram" ram::Ram
-    /// Compressed pages in RAM.
-    "compressed" compressed::Compressed
-    /// An encrypted file without a name; always the last tier.
-    "file" file::File
+    "ram" ram::Ram = "pages in RAM as they are"
+    "compressed" compressed::Compressed = "compressed pages in RAM"
+    "file" file::File = "an encrypted file without a name; always the last tier"
 }
 
 impl<I: FileIo> Tiers<I> {

@@ -1,6 +1,7 @@
 //! Tiers in RAM: each keeps its units in a pool. The plain one keeps single pages as they are.
 use super::unit::Unit;
 use super::{Kind, OptionError, Parameters, Words};
+use crate::broken::{self, Broken};
 use crate::compress::{Codec, Worker, decode};
 use crate::config::{InitError, SetUp};
 use crate::io::FileIo;
@@ -126,8 +127,9 @@ impl<I: FileIo> Tiers<I> {
     pub(super) fn put_raw(&self, tier: usize, unit: &mut Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
         // Raw units are stored by page: the largest object is smaller than the largest of them, and any page
         // can then be freed alone.
+        let codec = if broken::is(Broken::RawAsCompressed) { Codec::Lz4 } else { Codec::Raw };
         for (i, page) in unit.raw.chunks_exact(PAGE_BYTES).enumerate() {
-            while self.insert(tier, unit.first + i as u32, Order::PAGE, Codec::Raw, page).is_err() {
+            while self.insert(tier, unit.first + i as u32, Order::PAGE, codec, page).is_err() {
                 if Some(tier) != self.order.last_ram || !self.make_room(worker) {
                     unit.stored_pages = i;
                     return Err(StoreError::Full);
@@ -190,7 +192,7 @@ impl<I: FileIo> Tiers<I> {
         let (pool, object) = (&self.pools[tier], record.object());
         let mut header = pool.header(object);
         header.live &= !(1 << (slot - header.slot));
-        if header.live != 0 {
+        if header.live != 0 && !broken::is(Broken::LiveIgnored) {
             pool.set_header(object, header);
             return;
         }

@@ -4,7 +4,7 @@ use crate::{MAX_USERS, SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::SlotId;
-use outswap_sys::Errno;
+use outswap_sys::{Errno, os};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 #[test]
@@ -81,6 +81,30 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
     std::thread::sleep(std::time::Duration::from_millis(150));
     (3000..3300).for_each(|slot| store.put(SlotId(slot), &chunks(slot), worker).expect("room"));
     assert!(right(worker, 1));
+}
+
+#[test]
+fn what_a_child_reads_is_not_punched() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 300);
+    let mut ends = [0i32; 2];
+    // SAFETY: `ends` lives through the call.
+    assert_eq!(unsafe { outswap_sys::syscall1(outswap_sys::nr::PIPE, ends.as_mut_ptr() as usize) }, 0);
+    let child = fork_store(&bed, || {
+        let told = os::read(ends[0], &mut [0]) == Ok(1);
+        let right = (0..300).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        !(told && right && store.stats().corruptions.load(Relaxed) == 0) as i32
+    });
+    (0..300).for_each(|slot| store.free(Unused::vouched(SlotId(slot))));
+    assert_eq!(os::write(ends[1], b"x"), Ok(1));
+    assert_eq!(wait(child), 0, "the child still needs what its parent freed");
+    // Now nobody does.
+    (0..300).for_each(|slot| store.put(SlotId(slot), &page(slot as u64 * 4 + 3), worker).expect("room"));
+    (0..300).for_each(|slot| store.free(Unused::vouched(SlotId(slot))));
+    assert!(bed.faults.punched.load(SeqCst) > 0);
+    ends.into_iter().for_each(|end| os::close(end).expect("an open end"));
 }
 
 #[test]

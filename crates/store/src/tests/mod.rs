@@ -1,5 +1,5 @@
 //! Tests of the whole store, by subject.
-mod bed;
+pub(crate) mod bed;
 mod model;
 mod threads;
 mod ram;

@@ -1,5 +1,5 @@
 //! Tiers in RAM: limits, compaction, spilling, compressors.
-use super::bed::{Bed, FILE, LZ4, ZSTD, fill, page, read};
+use super::bed::{Bed, FILE, LZ4, RAM, ZSTD, fill, page, read};
 use crate::{Algorithm, Compressed, MAX_UNIT_ORDER, TierKind, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
@@ -77,6 +77,35 @@ fn incompressible_pages_go_down_or_stay_raw() {
     let mut got = [0u8; PAGE_BYTES * PART_PAGES];
     bed.store.get(SlotId(16), &mut got, worker).expect("a stored folio");
     assert!(got == folio && read(&bed, worker, 0) == Ok(page(3)));
+}
+
+/// Whether bytes stand in the memory of a RAM tier's pool.
+fn is_in_pool(bed: &Bed, bytes: &[u8]) -> bool {
+    let (at, len) = bed.store.pools[0].memory();
+    // SAFETY: a pool's memory, which only this test uses.
+    let memory = unsafe { std::slice::from_raw_parts(at as *const u8, len) };
+    memory.windows(bytes.len()).any(|window| window == bytes)
+}
+
+#[test]
+fn what_is_wiped_is_gone_once_nothing_shares_it() {
+    const SECRET: &[u8] = b"a word that nobody else may see";
+    for (kind, pages) in [(RAM, 1), (LZ4, 1), (ZSTD, 4)] {
+        let mut bed = Bed::new(&[(kind, 8 << 20)], 64);
+        let worker = bed.worker();
+        let mut content = vec![0u8; pages as usize * PAGE_BYTES];
+        fill(3, &mut content[..PAGE_BYTES / 2]);
+        content[100..100 + SECRET.len()].copy_from_slice(SECRET);
+        bed.store.put(SlotId(0), &content, worker).expect("room");
+        bed.store.put(SlotId(32), &page(3), worker).expect("room");
+        assert!(is_in_pool(&bed, SECRET), "{kind:?}: a codec that keeps what does not repeat");
+        for slot in 0..pages {
+            assert!(is_in_pool(&bed, SECRET), "{kind:?}: the unit is still in use");
+            bed.store.wipe(Unused::vouched(SlotId(slot)));
+        }
+        assert!(!is_in_pool(&bed, SECRET), "{kind:?}");
+        assert!(read(&bed, worker, 32) == Ok(page(3)), "{kind:?}");
+    }
 }
 
 #[test]
