@@ -1,8 +1,8 @@
 //! A store under operations that the input chooses, against a plain table of what each slot holds.
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store, StoreError};
-use outswap_core::units::{FOLIO_PAGES, PAGE_BYTES, SlotId};
-use outswap_store::{FileIo, Tiers, Worker};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
+use outswap_store::{Config, FileIo, MAX_UNIT_ORDER, TierConfig, Tiers, Worker};
 use outswap_sys::os;
 
 pub const SLOTS: usize = 512;
@@ -30,6 +30,16 @@ pub fn worker() -> &'static mut Worker {
     unsafe { Worker::init(at as *mut u8) }
 }
 
+/// A store of these tiers for each order of units.
+pub fn stores<I: FileIo>(tiers: &[TierConfig], io: impl Fn() -> I) -> Vec<&'static Tiers<I>> {
+    let make = |&order: &Order| {
+        let tiers: Vec<_> = tiers.iter().map(|tier| TierConfig { unit_order: Some(order), ..*tier }).collect();
+        let config = Config { tiers: &tiers, slots: SLOTS as u32, directory: b"/tmp", min_fd: 100 };
+        Tiers::init_with(&config, io()).expect("memory for a small store")
+    };
+    Order::ALL[..=MAX_UNIT_ORDER.get()].iter().map(make).collect()
+}
+
 /// Runs the operations; at the end the store is empty again. `may_fail`: reads may fail, but never give something else.
 pub fn run<I: FileIo>(store: &'static Tiers<I>, worker: &mut Worker, data: &[u8], may_fail: impl Fn() -> bool) {
     let mut model: Vec<Option<u8>> = vec![None; SLOTS];
@@ -48,19 +58,20 @@ pub fn run<I: FileIo>(store: &'static Tiers<I>, worker: &mut Worker, data: &[u8]
             0..=2 if model[slot].is_none() => {
                 let mut page: Page = [0; PAGE_BYTES];
                 fill(seed, &mut page);
-                if store.put_page(SlotId(slot as u32), &page, worker).is_ok() {
+                if store.put(SlotId(slot as u32), &page, worker).is_ok() {
                     model[slot] = Some(seed);
                 }
             }
             3 => {
-                let first = slot / FOLIO_PAGES * FOLIO_PAGES;
-                let seeds: Vec<u8> = (0..FOLIO_PAGES as u8).map(|i| seed.wrapping_add(i)).collect();
-                if model[first..first + FOLIO_PAGES].iter().all(Option::is_none) {
-                    let mut folio = Box::new([0u8; PAGE_BYTES * FOLIO_PAGES]);
+                let order = Order::new(op[0] as usize / 8 % Order::ALL.len());
+                let first = slot / order.pages() * order.pages();
+                let seeds: Vec<u8> = (0..order.pages()).map(|i| seed.wrapping_add(i as u8)).collect();
+                if model[first..first + order.pages()].iter().all(Option::is_none) {
+                    let mut folio = vec![0u8; PAGE_BYTES * order.pages()];
                     for (page, &seed) in folio.chunks_exact_mut(PAGE_BYTES).zip(&seeds) {
                         fill(seed, page);
                     }
-                    if store.put_folio(SlotId(first as u32), &folio, worker).is_ok() {
+                    if store.put(SlotId(first as u32), &folio, worker).is_ok() {
                         seeds.iter().enumerate().for_each(|(i, &seed)| model[first + i] = Some(seed));
                     }
                 }

@@ -3,24 +3,24 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use outswap_store::{Algorithm, Config, LiveIo, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::{Algorithm, Compressed, LiveIo, Ram, TierConfig, TierKind, Tiers, Worker};
 use std::cell::RefCell;
 
 thread_local! {
-    static STORE: RefCell<(&'static Tiers<LiveIo>, &'static mut Worker)> = RefCell::new({
+    static STORES: RefCell<(Vec<&'static Tiers<LiveIo>>, &'static mut Worker)> = RefCell::new({
         let tiers = [
-            TierConfig { kind: TierKind::Compressed(Algorithm::Lz4), max_bytes: 256 << 10 },
-            TierConfig { kind: TierKind::Compressed(Algorithm::Zstd(3)), max_bytes: 256 << 10 },
-            TierConfig { kind: TierKind::Ram, max_bytes: 512 << 10 },
+            TierConfig::new(TierKind::Compressed(Compressed(Algorithm::Lz4)), 256 << 10),
+            TierConfig::new(TierKind::Compressed(Compressed(Algorithm::Zstd(3))), 256 << 10),
+            TierConfig::new(TierKind::Ram(Ram), 512 << 10),
         ];
-        let config = Config { tiers: &tiers, slots: common::SLOTS as u32, directory: b"/tmp", min_fd: 100 };
-        (Tiers::init(&config).expect("memory for a small store"), common::worker())
+        (common::stores(&tiers, || LiveIo), common::worker())
     });
 }
 
 fuzz_target!(|data: &[u8]| {
-    STORE.with(|store| {
-        let (store, worker) = &mut *store.borrow_mut();
-        common::run(store, worker, data, || false);
+    let Some((order, data)) = data.split_first() else { return };
+    STORES.with(|stores| {
+        let (stores, worker) = &mut *stores.borrow_mut();
+        common::run(stores[*order as usize % stores.len()], worker, data, || false);
     });
 });

@@ -3,7 +3,7 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use outswap_store::{Algorithm, Config, FileIo, LiveIo, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::{Algorithm, Compressed, File, FileIo, LiveIo, TierConfig, TierKind, Tiers, Worker};
 use outswap_sys::{Errno, Result};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,22 +44,22 @@ impl FileIo for Wrong {
 }
 
 thread_local! {
-    static STORE: RefCell<(&'static Tiers<Wrong>, &'static mut Worker)> = RefCell::new({
+    static STORES: RefCell<(Vec<&'static Tiers<Wrong>>, &'static mut Worker)> = RefCell::new({
         let tiers = [
-            TierConfig { kind: TierKind::Compressed(Algorithm::Lz4), max_bytes: 256 << 10 },
-            TierConfig { kind: TierKind::File, max_bytes: 4 << 20 },
+            TierConfig::new(TierKind::Compressed(Compressed(Algorithm::Lz4)), 256 << 10),
+            TierConfig::new(TierKind::File(File), 4 << 20),
         ];
-        let config = Config { tiers: &tiers, slots: common::SLOTS as u32, directory: b"/tmp", min_fd: 100 };
-        (Tiers::init_with(&config, Wrong).expect("memory for a small store"), common::worker())
+        (common::stores(&tiers, || Wrong), common::worker())
     });
 }
 
 fuzz_target!(|data: &[u8]| {
     let Some((bits, data)) = data.split_first_chunk::<8>() else { return };
-    STORE.with(|store| {
-        let (store, worker) = &mut *store.borrow_mut();
+    let Some((order, data)) = data.split_first() else { return };
+    STORES.with(|stores| {
+        let (stores, worker) = &mut *stores.borrow_mut();
         WRONG.store(u64::from_le_bytes(*bits), Relaxed);
-        common::run(store, worker, data, || u64::from_le_bytes(*bits) != 0);
+        common::run(stores[*order as usize % stores.len()], worker, data, || u64::from_le_bytes(*bits) != 0);
         WRONG.store(0, Relaxed);
     });
 });

@@ -9,14 +9,15 @@ mod spec;
 
 use libfuzzer_sys::fuzz_target;
 use outswap_control::MAX_TIERS;
+use outswap_store::TierKind;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(tiers) = spec::parse(text, 24 << 30) {
         assert!(!tiers.is_empty() && tiers.len() <= MAX_TIERS, "{text}");
         for tier in &tiers {
-            assert!(!tier.kind_name().is_empty());
-            let _ = tier.algorithm_name();
+            assert_eq!(TierKind::unpack(tier.kind.name().as_bytes(), tier.kind.pack()), Some(tier.kind), "{text}");
+            let _ = tier.kind.algorithm();
         }
     }
 });

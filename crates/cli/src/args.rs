@@ -1,11 +1,12 @@
 //! The command line. Every flag is also an `OUTSWAP_*` variable; the flag wins, and an empty variable is none.
 use crate::limits::{self, Machine};
 use crate::mechanism::{self, Mechanisms};
-use crate::spec::{self, TierSpec};
+use crate::spec;
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
 use outswap_control::MAX_TIERS;
 use outswap_source::Source;
+use outswap_store::TierConfig;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -63,7 +64,7 @@ pub struct RunOptions {
     /// Limit of resident pages, 0 for none.
     pub resident_bytes: u64,
     /// Tiers.
-    pub tiers: Vec<TierSpec>,
+    pub tiers: Vec<TierConfig>,
     /// Directory of the swap file, absolute where it exists.
     pub swap_dir: PathBuf,
     /// The policies asked for.
@@ -95,12 +96,18 @@ pub struct DoctorOptions {
     pub swap_dir: PathBuf,
 }
 
-const AFTER_HELP: &str = "\
+const SIZES_HELP: &str = "\
 Sizes are binary: 512M, 1.5G, 25% (of the machine's memory).
-Tiers: ram[:MAX], compressed[:lz4|zstd[:LEVEL]][:MAX], file[:MAX].
+Tiers:
+";
+const AFTER_HELP: &str = "\
 Fault sources: {SOURCES}.
 {MECHANISMS}Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
 Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
+
+fn after_help() -> String {
+    AFTER_HELP.replace("{SOURCES}", &sources()).replace("{MECHANISMS}", &mechanism::help())
+}
 
 /// The fault sources, each with what it is.
 fn sources() -> String {
@@ -124,7 +131,7 @@ fn command() -> Command {
     let run = Command::new("run")
         .about("Runs a program in less memory than it needs")
         .override_usage("outswap run [OPTIONS] [--] PROGRAM [ARGS]...")
-        .after_help(AFTER_HELP.replace("{SOURCES}", &sources()).replace("{MECHANISMS}", &mechanism::help()))
+        .after_help(format!("{SIZES_HELP}{}{}", spec::help(), after_help()))
         .arg(value(
             "ram",
             "SIZE|N%|auto",

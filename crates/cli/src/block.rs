@@ -62,9 +62,8 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.keep_malloc = options.keep_malloc.into();
     for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
         *to = Tier::default();
-        to.kind = from.kind;
-        to.algorithm = from.algorithm;
-        to.level = from.level;
+        put(&mut to.kind, from.kind.name().as_bytes(), "a tier's name")?;
+        to.parameters = from.kind.pack();
         to.max_bytes = from.max_bytes;
     }
     if let Some(outer) = outer {

@@ -5,7 +5,7 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, say};
-use outswap_control::{self as control, Control, PLACE_BYTES, Place, tier};
+use outswap_control::{self as control, Control, PLACE_BYTES, Place};
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -32,7 +32,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
             return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap")));
         }
         Some(why) => warn(&format!("{why}; it runs unmanaged")),
-        None if options.tiers.iter().any(|t| t.kind == tier::FILE) => {
+        None if options.tiers.iter().any(|t| t.kind.is_file()) => {
             try_swap_dir(&options.swap_dir).map_err(Failure::ours)?;
         }
         None => {}

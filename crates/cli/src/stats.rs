@@ -298,9 +298,9 @@ impl Stats {
                     .tiers
                     .iter()
                     .map(|t| TierStats {
-                        kind: t.kind_name(),
-                        algorithm: t.algorithm_name(),
-                        level: t.level,
+                        kind: t.kind.name(),
+                        algorithm: t.kind.algorithm().map(|(name, _)| name),
+                        level: t.kind.algorithm().map_or(0, |(_, level)| level),
                         max_bytes: t.max_bytes,
                     })
                     .collect(),

@@ -1,5 +1,5 @@
 //! `outswap run` as a user meets it, with programs that need no library of ours.
-use outswap_control::{Place, Stat, source, tier};
+use outswap_control::{Place, Stat, source, until_nul};
 use std::ffi::CStr;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -484,9 +484,10 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     assert_eq!(config.supervisor_pid, supervisor);
     assert_eq!((config.ram_bytes, config.resident_bytes), (64 << 20, 32 << 20));
     assert_eq!((config.fault_source, config.no_follow, config.keep_malloc), (source::number("copy"), 1, 0));
-    let tiers = config.tiers.map(|t| (t.kind, t.algorithm, t.level, t.max_bytes));
-    assert_eq!(tiers[..2], [(tier::COMPRESSED, tier::ZSTD, 3, 1 << 30), (tier::FILE, 0, 0, 0)]);
-    assert_eq!(tiers[2..], [(tier::NONE, 0, 0, 0); 2]);
+    let tiers = config.tiers.map(|t| (until_nul(&t.kind).to_vec(), t.parameters, t.max_bytes));
+    assert_eq!(tiers[0], (b"compressed".to_vec(), [1, 3], 1 << 30));
+    assert_eq!(tiers[1], (b"file".to_vec(), [0, 0], 0));
+    assert!(tiers[2..].iter().all(|tier| tier.0.is_empty()));
     assert!(config.swap_dir.starts_with(b"/var/tmp\0"));
     assert_eq!(CStr::from_bytes_until_nul(&config.preload).expect("NUL").to_str(), Ok(preload.as_str()));
 

@@ -12,21 +12,8 @@ pub const MAX_TIERS: usize = 4;
 /// Bytes of the longest value of [`ENV`], with a NUL.
 pub const PLACE_BYTES: usize = 64;
 
-/// Kinds of tier, as stored in [`Tier::kind`].
-pub mod tier {
-    /// No tier here.
-    pub const NONE: u32 = 0;
-    /// Uncompressed RAM.
-    pub const RAM: u32 = 1;
-    /// Compressed RAM.
-    pub const COMPRESSED: u32 = 2;
-    /// Encrypted, unlinked file.
-    pub const FILE: u32 = 3;
-    /// LZ4.
-    pub const LZ4: u32 = 0;
-    /// Zstandard.
-    pub const ZSTD: u32 = 1;
-}
+/// Bytes of the longest name of a kind of tier, with a NUL.
+pub const TIER_KIND_BYTES: usize = 16;
 
 /// What has a name and is stored as a number: fault sources, policies.
 pub mod source {
@@ -45,13 +32,10 @@ pub mod source {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tier {
-    /// One of [`tier`]'s kinds.
-    pub kind: u32,
-    /// Compressor (`tier::LZ4` or `tier::ZSTD`).
-    pub algorithm: u32,
-    /// Compression level (zstd), 0 for the default.
-    pub level: i32,
-    pad: u32,
+    /// The name of its kind, NUL-terminated; empty: no tier here.
+    pub kind: [u8; TIER_KIND_BYTES],
+    /// The options of that kind, as it packs them.
+    pub parameters: [i32; 2],
     /// Limit in bytes, 0 for none.
     pub max_bytes: u64,
 }
@@ -87,7 +71,7 @@ pub struct Config {
     pub no_follow: u32,
     /// 1: the program keeps its own allocator.
     pub keep_malloc: u32,
-    /// Tiers, unused ones have kind `NONE`.
+    /// Tiers, unused ones have no kind.
     pub tiers: [Tier; MAX_TIERS],
     /// Value of [`ENV`] in the run around this one, NUL-terminated; empty where there is none.
     pub outer: [u8; PLACE_BYTES],
@@ -113,7 +97,7 @@ impl Config {
         resident_bytes: 0,
         no_follow: 0,
         keep_malloc: 0,
-        tiers: [Tier { kind: tier::NONE, algorithm: 0, level: 0, pad: 0, max_bytes: 0 }; MAX_TIERS],
+        tiers: [Tier { kind: [0; TIER_KIND_BYTES], parameters: [0; 2], max_bytes: 0 }; MAX_TIERS],
         outer: [0; PLACE_BYTES],
         swap_dir: [0; 1024],
         preload: [0; 2048],
@@ -125,7 +109,7 @@ impl Config {
     }
 }
 const _: () = assert!(size_of::<Config>() == 88 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
-const _: () = assert!(size_of::<Tier>() == 24);
+const _: () = assert!(size_of::<Tier>() == 32);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
 const MEANING: u32 = 4;
@@ -134,7 +118,7 @@ const MEANING: u32 = 4;
 /// structures, about name, place and size of each of their fields, and about the statistics. A process attaches to no other.
 pub const VERSION: u32 = {
     let mut hash = number(fingerprint::START, MEANING as u64);
-    hash = layout!(hash, Tier { kind, algorithm, level, pad, max_bytes });
+    hash = layout!(hash, Tier { kind, parameters, max_bytes });
     hash = layout!(
         hash,
         Config {

@@ -23,7 +23,7 @@ mod place;
 mod block;
 
 pub use block::{Control, MAX_LEVELS};
-pub use config::{Config, ENV, MAGIC, MAX_TIERS, PLACE_BYTES, Tier, VERSION, source, tier};
+pub use config::{Config, ENV, MAGIC, MAX_TIERS, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, source};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
     CHARGE_MAX_BYTES, MAX_MESSAGES, MAX_PROCESSES, MESSAGE_BYTES, Message, Once, Process, READY, Shared, exists,

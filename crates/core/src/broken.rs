@@ -3,19 +3,36 @@
 //! They exist only where everything is compiled with `--cfg outswap_broken`; the variable `OUTSWAP_BROKEN` names the one that
 //! is wanted then. `make broken` runs, for each, the test that `tests/broken.txt` names, and fails where that test passes.
 
-macro_rules! variants {
+/// Declares what can be broken in a crate: an enum `Broken` and the function `is`, which says whether a variant is wanted. Each has
+/// a name of its own among those of all crates.
+#[macro_export]
+macro_rules! breakages {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
         /// What can be broken.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Broken { $($(#[doc = $doc])+ $variant,)+ }
-        /// The names of all variants, as `OUTSWAP_BROKEN` takes them.
-        pub const NAMES: &[&str] = &[$($name),+];
+
+        /// Whether this variant was asked for.
         #[cfg(outswap_broken)]
-        const ALL: &[Broken] = &[$(Broken::$variant),+];
+        pub fn is(variant: Broken) -> bool {
+            static WANTED: std::sync::OnceLock<Option<Broken>> = std::sync::OnceLock::new();
+            let wanted = WANTED.get_or_init(|| match std::env::var("OUTSWAP_BROKEN").ok().as_deref() {
+                $(Some($name) => Some(Broken::$variant),)+
+                // None, or another crate's: `scripts/broken.sh` knows all names.
+                _ => None,
+            });
+            *wanted == Some(variant)
+        }
+
+        /// Whether this variant was asked for: never, in what is built to be used.
+        #[cfg(not(outswap_broken))]
+        pub const fn is(_: Broken) -> bool {
+            false
+        }
     };
 }
 
-variants! {
+breakages! {
     /// A page may become anything, whoever owns it.
     ReleaseUnchecked = "release-unchecked",
     /// No stream is ever seen.
@@ -68,22 +85,4 @@ variants! {
     WriteNotAwaited = "write-not-awaited",
     /// A slot's store is not told that it is free.
     StoreKeeps = "store-keeps",
-}
-
-/// Whether this variant was asked for.
-#[cfg(outswap_broken)]
-pub fn is(variant: Broken) -> bool {
-    static WANTED: std::sync::OnceLock<Option<Broken>> = std::sync::OnceLock::new();
-    let wanted = WANTED.get_or_init(|| {
-        let name = std::env::var("OUTSWAP_BROKEN").ok().filter(|name| !name.is_empty())?;
-        let found = NAMES.iter().position(|n| *n == name);
-        Some(ALL[found.unwrap_or_else(|| panic!("OUTSWAP_BROKEN={name}: no such variant"))])
-    });
-    *wanted == Some(variant)
-}
-
-/// Whether this variant was asked for: never, in what is built to be used.
-#[cfg(not(outswap_broken))]
-pub const fn is(_: Broken) -> bool {
-    false
 }

@@ -11,8 +11,9 @@ use crate::budget::{self, Room, SHARE_START};
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
 use crate::procfs;
+use crate::store::ProcessStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use outswap_control::{self as control, Control, Counters, Once, Process, Stat, tier};
+use outswap_control::{self as control, Control, Counters, Once, Process, Stat};
 use outswap_core::store::Store;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;
@@ -187,7 +188,7 @@ fn balance(live: &Live) -> i64 {
 }
 
 fn has_file(live: &Live) -> bool {
-    live.control.config.tiers.iter().any(|t| t.kind == tier::FILE)
+    live.pager.store.has_file()
 }
 
 /// The tightest of the rooms that all runs leave, after publishing in each what this process uses. Also whether other

@@ -7,15 +7,16 @@
 //! waited for another context, or in a call of the program's, while it has one would stop a fork for ever, and with it everybody
 //! who waits for the fork.
 use crate::limits::CONTEXT_STACK_BYTES;
+use crate::store::OurStore;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::occupancy::{Occupancy, PLACES};
 use outswap_core::pager::Context;
-use outswap_store::Worker;
+use outswap_core::store::Store;
 use outswap_sys::{PAGE_BYTES, Result, os};
 
 /// Scratch memory of a thread at work in the runtime.
-pub type Cx = Context<Worker>;
+pub type Cx = Context<<OurStore as Store>::Worker>;
 
 /// Scratch memory, after the stack.
 const SCRATCH_BYTES: usize = core::mem::size_of::<Cx>().next_multiple_of(PAGE_BYTES);

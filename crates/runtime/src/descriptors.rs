@@ -1,5 +1,6 @@
 //! The runtime's descriptors, which the program neither closes nor replaces.
 use crate::live::Live;
+use crate::store::ProcessStore;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_sys::nr;
 

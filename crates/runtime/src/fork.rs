@@ -7,6 +7,7 @@ use crate::errno::EAGAIN;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
+use crate::store::ProcessStore;
 use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};

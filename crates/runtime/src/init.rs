@@ -6,18 +6,18 @@ use crate::layout::*;
 use crate::limits::{BATCH_BYTES, BATCHES, FDS, MAPPINGS, PINS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager};
+use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
     arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
-use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, tier, until_nul};
+use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::{orders, readahead, reclaim as reclaim_policy};
 use outswap_source::Source;
-use outswap_store::{Algorithm, TierConfig, TierKind, Tiers};
 use outswap_sys::{Errno, nr, os};
 
 static CONTEXTS: Contexts = Contexts::unreserved();
@@ -408,26 +408,26 @@ fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<
     Err(SetupError::NoSource(error))
 }
 
-fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static Tiers, SetupError> {
-    let mut tiers = [TierConfig { kind: TierKind::Ram, max_bytes: 0 }; control::MAX_TIERS];
-    let mut n = 0;
-    for spec in control.config.tiers.iter().filter(|t| t.kind != tier::NONE) {
-        let kind = match (spec.kind, spec.algorithm) {
-            (tier::RAM, _) => TierKind::Ram,
-            (tier::FILE, _) => TierKind::File,
-            (_, tier::ZSTD) => TierKind::Compressed(Algorithm::Zstd(if spec.level == 0 { 3 } else { spec.level })),
-            _ => TierKind::Compressed(Algorithm::Lz4),
-        };
-        tiers[n] = TierConfig { kind, max_bytes: spec.max_bytes };
-        n += 1;
-    }
-    let config = outswap_store::Config {
-        tiers: &tiers[..n],
+fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static OurStore, SetupError> {
+    let tiers = control.config.tiers.each_ref().map(|tier| AskedTier {
+        kind: until_nul(&tier.kind),
+        parameters: tier.parameters,
+        max_bytes: tier.max_bytes,
+    });
+    let count = tiers.iter().take_while(|tier| !tier.kind.is_empty()).count();
+    let asked = Asked {
+        tiers: &tiers[..count],
         slots: slots as u32,
         directory: until_nul(&control.config.swap_dir),
         min_fd: min_fd + SOURCE_FDS,
     };
-    Tiers::init(&config).map_err(|_| SetupError::NoMemory)
+    OurStore::open(&asked).map_err(|error| match error {
+        InitError::Config => SetupError::System(
+            "warning: the tiers are not known to Outswap's library; a process runs unmanaged",
+            Errno::EINVAL,
+        ),
+        InitError::System(_) => SetupError::NoMemory,
+    })
 }
 
 /// Whether the range filter is in force already: asks for something harmless with a pointer into the managed range, from

@@ -9,6 +9,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 // Numbers, tables and layout.
+mod store;
 mod limits;
 mod errno;
 pub mod layout;

@@ -2,6 +2,7 @@
 //!
 //! What the kernel defines stands where it is used; so do shares of the budget ([`crate::budget`]), times, and addresses
 //! ([`crate::layout`]).
+use crate::store::{OurStore, ProcessStore};
 use core::mem::size_of;
 use outswap_core::occupancy::PLACES;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PART_PAGES};
@@ -126,7 +127,7 @@ pub const FDS: i32 = 64;
 pub const SOURCE_FDS: i32 = 1;
 
 const _: () = {
-    assert!(SOURCE_FDS + outswap_store::DESCRIPTORS <= FDS);
+    assert!(SOURCE_FDS + <OurStore as ProcessStore>::DESCRIPTORS <= FDS);
     assert!(EXEC_BUFFER_BYTES > 6 << 20 && EXEC_BUFFER_BYTES > STRING_MAX_BYTES);
 };
 
@@ -150,7 +151,7 @@ pub const RECLAIM_STEPS: usize = 8;
 pub const SHRINK_BYTES: u64 = 1 << 20;
 
 const _: () = {
-    assert!(SLOTS <= outswap_store::MAX_SLOTS as usize && SLOTS.is_multiple_of(PART_PAGES));
+    assert!(SLOTS <= <OurStore as ProcessStore>::MAX_SLOTS as usize && SLOTS.is_multiple_of(PART_PAGES));
     assert!((BATCHES * BLOCK_PAGES) as u64 <= u32::MAX as u64, "frames have 32-bit numbers");
     assert!(GRAIN_MAX_PAGES as u64 <= MIN_RESIDENT_PAGES / 2);
     assert!(PROGRESS_PAGES <= MIN_RESIDENT_PAGES);

@@ -4,6 +4,7 @@
 use crate::arena::address;
 use crate::clock;
 use crate::limits::PROGRESS_PAGES;
+use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
@@ -12,11 +13,10 @@ use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_source::{Host, Source};
-use outswap_store::Tiers;
 use outswap_sys::os;
 
 /// The pager over this process's memory.
-pub type LivePager = Pager<LiveMachine, &'static Tiers>;
+pub type LivePager = Pager<LiveMachine, &'static OurStore>;
 
 /// What the machine tells of itself while it works. Functions, and not a trait's, so that the machine's type names nobody.
 #[derive(Clone, Copy)]

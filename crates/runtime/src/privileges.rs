@@ -4,6 +4,7 @@
 use crate::calls::{self, PR_SET_SECCOMP};
 use crate::live::Live;
 use crate::pins::CallPins;
+use crate::store::ProcessStore;
 use crate::usermem::{peek, word};
 use crate::{gate, reclaim};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! Cleaning: what lives in sparse segments of the file moves to the open one, where there is no room or much is dead.
 use crate::file::{Seal, Segment, UnitId};
 use crate::io::FileIo;
-use crate::limits::{SEGMENT_BYTES, UNIT_BYTES};
+use crate::limits::{MAX_SEALED_BYTES, SEGMENT_BYTES};
 use crate::state::Tiers;
 use crate::stats::add;
 use core::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use outswap_core::store::StoreError;
 
 impl<I: FileIo> Tiers<I> {
     /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
-    pub(crate) fn append(&self, sealed: &[u8; UNIT_BYTES], seal: Seal, pages: u32) -> Result<u64, StoreError> {
+    pub(crate) fn append(&self, sealed: &[u8; MAX_SEALED_BYTES], seal: Seal, pages: u32) -> Result<u64, StoreError> {
         let append = || self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats);
         match append() {
             Ok(offset) => {

@@ -1,6 +1,6 @@
 //! Compaction: sparse spans of the pools are emptied into others.
+use crate::broken::{self, Broken};
 use crate::io::FileIo;
-use crate::limits::CHUNK_PAGES;
 use crate::record::Record;
 use crate::state::Tiers;
 use crate::stats::add;
@@ -17,8 +17,8 @@ impl<I: FileIo> Tiers<I> {
                 let mut shard = shard.lock();
                 let mut part = shard.pools[tier];
                 let span = pool.compact(&mut part, |header, object| {
-                    for i in 0..CHUNK_PAGES as u32 {
-                        if header.live >> i & 1 != 0 {
+                    for i in 0..header.order.pages() as u32 {
+                        if header.live >> i & 1 != 0 && !broken::is(Broken::CompactForgotten) {
                             self.records.put(&shard, header.slot + i, Record::ram(tier, object));
                         }
                     }

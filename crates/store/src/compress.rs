@@ -1,7 +1,7 @@
 //! LZ4 and Zstandard without allocation, and the scratch memory of one runtime context.
 //!
 //! # The unit of compression
-//! A folio is compressed in chunks of [`CHUNK_PAGES`] pages, or page by page. Measured with
+//! A folio is compressed in units of 2^[`UNIT_ORDER`] pages, or page by page. Measured with
 //! `cargo run --release -p outswap-store --example chunks` (one run on a busy
 //! 2-core VM; chunks of 4 / 16 / 64 KiB; ns per 4 KiB page; "one" is one random page out of a
 //! chunk, decoded no further than needed with LZ4):
@@ -14,11 +14,11 @@
 //! | heap-like, zstd 1 | 1.97 / 2.05 / 2.09 | 15853 / 17058 / 10105 | 5252 / 6198 / 4523 | 5484 / 19666 / 85434 |
 //!
 //! 16 KiB has most of what 64 KiB wins in ratio; a random page costs a quarter to two fifths of what it costs there.
-//! For LZ4, see [`Compressor::folio_unit_pages`].
-use crate::limits::{CHUNK_BYTES, CHUNK_PAGES, UNIT_BYTES};
+//! For LZ4, see [`Algorithm::unit_order`].
+use crate::limits::{MAX_SEALED_BYTES, MAX_UNIT_BYTES, UNIT_ORDER};
 use core::ffi::{c_char, c_int, c_void};
 use lz4_sys as _;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{Order, PAGE_BYTES};
 
 /// How a unit is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +45,18 @@ impl Codec {
 pub enum Algorithm {
     /// LZ4, its fast mode.
     Lz4,
-    /// Zstandard with a level; 0 stands for level 1, and levels whose state would not fit in a
-    /// [`Worker`] are lowered to the highest that does.
+    /// Zstandard with a level; 0 stands for level 3, and levels whose state would take more than its share of a
+    /// [`Worker`] are lowered to the highest that does not.
     Zstd(i32),
+}
+
+impl Algorithm {
+    /// The order of the units that a folio is best compressed in. With LZ4 each page is a unit: a folio that is read again at
+    /// random would cost two to three pages' decoding for each page wanted, which is a sixth of such a fault, for a
+    /// twentieth of space. Who asks for Zstandard asks for space.
+    pub fn unit_order(self) -> Order {
+        if self == Algorithm::Lz4 { Order::PAGE } else { UNIT_ORDER }
+    }
 }
 
 /// The longest compressed form that is kept: 7/8 of the unit. What saves less than an eighth loses a third
@@ -58,7 +67,9 @@ pub(crate) const fn worthwhile(len: usize) -> usize {
 
 /// `sizeof(LZ4_stream_t)`.
 const LZ4_STATE_BYTES: usize = (1 << 14) + 32;
-const ZSTD_CCTX_BYTES: usize = 256 << 10;
+/// What Zstandard's state may take for units of [`UNIT_ORDER`] and below, and how it grows with those above.
+const ZSTD_STATE_BYTES: usize = 256 << 10;
+const ZSTD_CCTX_BYTES: usize = ZSTD_STATE_BYTES * (MAX_UNIT_BYTES / UNIT_ORDER.pages() / PAGE_BYTES);
 const ZSTD_DCTX_BYTES: usize = 144 << 10;
 
 unsafe extern "C" {
@@ -81,15 +92,15 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Scratch memory of one runtime context. All-zero memory is a valid worker; an LZ4 run touches its first
-/// 66 KiB only, the rest belongs to Zstandard.
+/// Scratch memory of one runtime context. All-zero memory is a valid worker. What Zstandard needs is touched by Zstandard only,
+/// and of each buffer as much as the units are large.
 #[repr(C, align(64))]
 pub struct Worker {
     lz4: [u8; LZ4_STATE_BYTES],
     /// Compressed bytes on their way in or out.
-    pub(crate) packed: [u8; UNIT_BYTES],
+    pub(crate) packed: [u8; MAX_SEALED_BYTES],
     /// A sealed unit on its way to the file.
-    pub(crate) sealed: [u8; UNIT_BYTES],
+    pub(crate) sealed: [u8; MAX_SEALED_BYTES],
     pub(crate) scratch: Scratch,
     zstd_c: *mut zstd_sys::ZSTD_CCtx,
     zstd_c_space: [u64; ZSTD_CCTX_BYTES / 8],
@@ -98,8 +109,8 @@ pub struct Worker {
 /// What decoding needs.
 #[repr(C, align(64))]
 pub(crate) struct Scratch {
-    /// A decoded chunk of which only a part is wanted.
-    plain: [u8; CHUNK_BYTES],
+    /// A decoded unit of which only a part is wanted.
+    plain: [u8; MAX_UNIT_BYTES],
     zstd_d: *mut zstd_sys::ZSTD_DCtx,
     zstd_d_space: [u64; ZSTD_DCTX_BYTES / 8],
 }
@@ -129,7 +140,8 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    pub fn new(algorithm: Algorithm) -> Compressor {
+    /// For units of an order and below.
+    pub fn new(algorithm: Algorithm, order: Order) -> Compressor {
         match algorithm {
             Algorithm::Lz4 => {
                 // SAFETY: reads a constant.
@@ -139,15 +151,17 @@ impl Compressor {
                 Compressor { codec, level: 0 }
             }
             Algorithm::Zstd(level) => {
-                let mut level = if level == 0 { 1 } else { level.clamp(-50, 22) };
+                let mut level = if level == 0 { 3 } else { level.clamp(-50, 22) };
+                let highest = order.max(UNIT_ORDER);
+                let room = ZSTD_STATE_BYTES * highest.pages().div_ceil(UNIT_ORDER.pages());
                 let fits = |level| {
-                    // SAFETY: arithmetic on parameters only.
-                    unsafe {
-                        let params = zstd_sys::ZSTD_getCParams(level, CHUNK_BYTES as u64, 0);
-                        let page = zstd_sys::ZSTD_getCParams(level, PAGE_BYTES as u64, 0);
-                        zstd_sys::ZSTD_estimateCCtxSize_usingCParams(params) <= ZSTD_CCTX_BYTES
-                            && zstd_sys::ZSTD_estimateCCtxSize_usingCParams(page) <= ZSTD_CCTX_BYTES
-                    }
+                    Order::ALL[..=highest.get()].iter().all(|order| {
+                        // SAFETY: arithmetic on parameters only.
+                        unsafe {
+                            let params = zstd_sys::ZSTD_getCParams(level, (order.pages() * PAGE_BYTES) as u64, 0);
+                            zstd_sys::ZSTD_estimateCCtxSize_usingCParams(params) <= room
+                        }
+                    })
                 };
                 while level > 1 && !fits(level) {
                     level -= 1;
@@ -157,11 +171,14 @@ impl Compressor {
         }
     }
 
-    /// Pages of a folio that are best compressed together. With LZ4 each page is a unit: a folio that is read again at
-    /// random would cost two to three pages' decoding for each page wanted, which is a sixth of such a fault, for a
-    /// twentieth of space. Who asks for Zstandard asks for space.
-    pub fn folio_unit_pages(self) -> usize {
-        if self.codec == Codec::Lz4 { 1 } else { CHUNK_PAGES }
+    /// In two numbers.
+    pub fn pack(self) -> [i32; 2] {
+        [self.codec as i32, self.level]
+    }
+
+    /// By what [`Compressor::pack`] gave.
+    pub fn unpack([codec, level]: [i32; 2]) -> Compressor {
+        Compressor { codec: Codec::from_bits(codec as u64), level }
     }
 
     /// Compresses into `worker.packed`. `None` where that saves too little.
@@ -217,7 +234,7 @@ pub(crate) fn decode(
     scratch: &mut Scratch,
 ) -> Result<(), ()> {
     let end = skip_bytes + out.len();
-    if end > unit_bytes || unit_bytes > CHUNK_BYTES {
+    if end > unit_bytes || unit_bytes > MAX_UNIT_BYTES {
         return Err(());
     }
     let whole = skip_bytes == 0 && end == unit_bytes;

@@ -5,7 +5,7 @@ use crate::limits::SEGMENT_BUFFERS;
 use crate::state::Tiers;
 use outswap_sys::os;
 
-/// What a fork needs to be told to both sides, see [`Tiers::fork_prepare`].
+/// What a fork needs to be told to both sides, see [`ProcessStore::fork_prepare`](crate::ProcessStore::fork_prepare).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForkTicket {
     child: ForkedUse,
@@ -21,14 +21,14 @@ impl ForkTicket {
 
 impl<I: FileIo> Tiers<I> {
     /// In the parent before a fork, while no other call is in progress anywhere in the process.
-    pub fn fork_prepare(&self) -> ForkTicket {
+    pub(crate) fn fork_prepare(&self) -> ForkTicket {
         let file = self.order.file.map(|_| self.file.fork_prepare(&self.io, &self.stats));
         let child = file.unwrap_or(ForkedUse::NONE);
         ForkTicket { child, parent_pid: os::getpid() }
     }
 
     /// In the parent after the fork; `child_pid` is what fork returned (not positive: it failed).
-    pub fn fork_parent(&self, ticket: ForkTicket, child_pid: i32) {
+    pub(crate) fn fork_parent(&self, ticket: ForkTicket, child_pid: i32) {
         if self.order.file.is_some() {
             self.file.fork_parent(&self.io, &ticket.child, child_pid);
         }
@@ -36,7 +36,7 @@ impl<I: FileIo> Tiers<I> {
 
     /// In the child, before any other use of the store and before any of the program's code runs: afterwards the child has no
     /// descriptor that can write to its parent's file.
-    pub fn fork_child(&self, ticket: ForkTicket) {
+    pub(crate) fn fork_child(&self, ticket: ForkTicket) {
         self.stats.begin_child();
         if self.order.file.is_some() {
             self.file.fork_child(&self.io, &ticket.child, ticket.parent_pid, &self.stats);
@@ -45,14 +45,14 @@ impl<I: FileIo> Tiers<I> {
     }
 
     /// Whether the process can write to a file that its children may read, see [`Tiers::give_up_writing`].
-    pub fn is_writing_shared(&self) -> bool {
+    pub(crate) fn is_writing_shared(&self) -> bool {
         self.order.file.is_some() && self.file.files().is_writing_shared()
     }
 
     /// Before the process gives up rights that its children keep: afterwards it cannot change what they read, which is then in
     /// a file that it only reads as well. What it swaps out later goes to a new file; where none can be made, the tier is full.
     /// No other call may be in progress anywhere in the process. Does nothing in a vforked child.
-    pub fn give_up_writing(&self) {
+    pub(crate) fn give_up_writing(&self) {
         if self.order.file.is_some() {
             self.file.give_up_writing(&self.io, &self.stats);
             self.adopt();
@@ -85,14 +85,14 @@ impl<I: FileIo> Tiers<I> {
 
     /// Before the process executes a program: what it shares with others is theirs as soon as it has. While it tries, a file
     /// with a limit is full. For the process itself, not for one that it vforked.
-    pub fn begin_exec(&self) {
+    pub(crate) fn begin_exec(&self) {
         if self.order.file.is_some() {
             self.file.begin_exec();
         }
     }
 
     /// After an exec that [`Tiers::begin_exec`] announced has failed.
-    pub fn exec_failed(&self) {
+    pub(crate) fn exec_failed(&self) {
         if self.order.file.is_some() {
             self.file.exec_failed();
         }

@@ -9,10 +9,11 @@
 //! put: compress ──► first tier with room ──► no room: free spans, compact, spill the oldest span to the file
 //! get: record of the slot (under the shard's lock) ──► copy out, unlock, decode
 //! ```
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, outswap_broken)), no_std)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 // The order is that of the layers: a module uses only what stands above it.
+mod broken;
 mod limits;
 mod lock;
 mod stats;
@@ -31,15 +32,20 @@ mod spill;
 mod kinds;
 mod fork;
 mod tiers;
+mod process;
 #[cfg(test)]
 mod tests;
 
 pub use compress::{Algorithm, Worker};
-pub use config::{Config, InitError, TierConfig, TierKind};
+pub use config::InitError;
 pub use fork::ForkTicket;
 pub use io::{FileIo, LiveIo, NewFile};
+pub use kinds::{Compressed, File, KIND_NAME_BYTES, OptionError, Parameters, Ram, TierKind, Words};
 pub use limits::{
-    CHUNK_BYTES, CHUNK_PAGES, DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_USERS, MAX_VOLUMES, SEGMENT_BYTES, SHARDS,
+    DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_UNIT_BYTES, MAX_UNIT_ORDER, MAX_UNIT_PAGES, MAX_USERS, MAX_VOLUMES,
+    SEGMENT_BYTES, SHARDS, UNIT_ORDER,
 };
+pub use process::{Asked, AskedTier, ProcessStore};
 pub use state::Tiers;
 pub use stats::StoreStats;
+pub use tiers::{Config, TierConfig};

@@ -1,6 +1,6 @@
 //! The limits of this crate in one place, with what ties them together checked at compile time. What belongs to one
 //! format alone (how a word is packed, what a size class holds) stands beside that format.
-use outswap_core::units::{MAX_FOLIO_PAGES, PAGE_BYTES};
+use outswap_core::units::{MAX_FOLIO_PAGES, Order, PAGE_BYTES};
 
 // ---- tiers and slots ----
 
@@ -21,22 +21,25 @@ const POOL_REGIONS: usize = 2;
 /// Of these, for the file: four of the tier, and the cleaner's buffer.
 const FILE_REGIONS: usize = 5;
 
-// Folios, and with them the chunks that they are cut into, never lie in two clusters.
-const _: () = assert!((1usize << CLUSTER_ORDER).is_multiple_of(MAX_FOLIO_PAGES) && CHUNK_PAGES.is_power_of_two());
+// Folios, and with them the units that they are cut into, never lie in two clusters.
+const _: () = assert!((1usize << CLUSTER_ORDER).is_multiple_of(MAX_FOLIO_PAGES) && MAX_UNIT_PAGES <= MAX_FOLIO_PAGES);
 const _: () = assert!(STORE_REGIONS + (MAX_TIERS - 1) * POOL_REGIONS + FILE_REGIONS <= MAX_REGIONS);
 const _: () = assert!(STORE_REGIONS + MAX_TIERS * POOL_REGIONS <= MAX_REGIONS);
 
 // ---- units ----
 
-/// Pages compressed together when a folio is stored.
-pub const CHUNK_PAGES: usize = 4;
-/// Bytes of a chunk.
-pub const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE_BYTES;
-/// Largest size of a unit with the file tier's header and tag around it.
-pub(crate) const UNIT_BYTES: usize = CHUNK_BYTES + 64;
+/// The order of the units that a folio is cut into where no tier wants another.
+pub const UNIT_ORDER: Order = Order::new(2);
+/// The highest order of a unit.
+pub const MAX_UNIT_ORDER: Order = Order::PART;
+/// Pages of a unit of that order.
+pub const MAX_UNIT_PAGES: usize = MAX_UNIT_ORDER.pages();
+/// Bytes of these.
+pub const MAX_UNIT_BYTES: usize = MAX_UNIT_PAGES * PAGE_BYTES;
+/// Most bytes of a unit with the file tier's header and tag around it.
+pub(crate) const MAX_SEALED_BYTES: usize = MAX_UNIT_BYTES + 64;
 
-// A payload's length has 15 bits in a record; which pages of an object live has four, and so many are looked through.
-const _: () = assert!(CHUNK_BYTES < 1 << 15 && CHUNK_PAGES == 4);
+const _: () = assert!(UNIT_ORDER.get() <= MAX_UNIT_ORDER.get());
 
 // ---- pools ----
 
@@ -48,6 +51,8 @@ pub(crate) const MAX_POOL_BYTES: u64 = 256 << 30;
 pub(crate) const MIN_POOL_BYTES: usize = 16 * SPAN_BYTES;
 /// Virtual size of a pool beyond what it may hold: spans of all classes and shards that are hardly begun.
 pub(crate) const POOL_SLACK_BYTES: u64 = 256 << 20;
+/// A span's end that no object fits in is address space that a pool has beyond what it may hold: at most one part in so many.
+pub(crate) const POOL_SPAN_END_PARTS: u64 = 2;
 /// A pool takes one part in so many of a limited address space: the program needs its share.
 pub(crate) const POOL_ADDRESS_SPACE_PARTS: u64 = 4;
 /// Free spans whose memory is kept for the next one that asks: saves the kernel call and its TLB shootdown.
@@ -94,9 +99,7 @@ pub(crate) const DIRECTORY_BYTES: usize = 1024;
 /// Bytes that a file can have, whatever its table.
 pub(crate) const MAX_FILE_BYTES: u64 = SEGMENT_BYTES as u64 * (1 << VOLUME_ORDER);
 
-const _: () = assert!(SEGMENT_BYTES >= UNIT_BYTES && SEGMENT_BYTES.is_multiple_of(PAGE_BYTES));
-// A record has 36 bits for an offset of 16 bytes in a file and 4 for which file it is.
-const _: () = assert!(MAX_FILE_BYTES <= 16 << 36 && MAX_VOLUMES <= 1 << 4);
+const _: () = assert!(SEGMENT_BYTES >= MAX_SEALED_BYTES && SEGMENT_BYTES.is_multiple_of(PAGE_BYTES));
 // A segment among those of all files has one number of 32 bits.
 const _: () = assert!((MAX_VOLUMES as u64) << VOLUME_ORDER <= 1 << 32);
 // Every slot can be in the file, twice, and the file can still have the slack.

@@ -1,4 +1,5 @@
 //! Relocation: whose a unit in a segment is, and how its slots come to have it in another place.
+use crate::broken::{self, Broken};
 use crate::file::UnitId;
 use crate::io::FileIo;
 use crate::record::Record;
@@ -32,7 +33,7 @@ impl<I: FileIo> Tiers<I> {
     pub(crate) fn find_unit(&self, id: UnitId, from: u64) -> Option<u64> {
         let shard = self.records.lock(id.slot);
         let mut of_unit = (0..id.pages()).map(|i| (self.records.get(&shard, id.slot + i), id.slot + i));
-        of_unit.find(|&(record, slot)| self.is_at(record, slot, id, from)).map(|(record, _)| record.nonce)
+        of_unit.find(|&(record, slot)| self.is_at(record, slot, id, from)).map(|(record, _)| record.nonce())
     }
 
     /// Makes the live slots of a unit those of its copy at `to`. Returns how many there were.
@@ -42,9 +43,11 @@ impl<I: FileIo> Tiers<I> {
         for i in 0..id.pages() {
             let record = self.records.get(&shard, id.slot + i);
             // The nonce tells this unit from a later one in the same place.
-            if self.is_at(record, id.slot + i, id, from) && record.nonce == nonce {
+            if self.is_at(record, id.slot + i, id, from) && record.nonce() == nonce {
                 let file = self.order.file.unwrap_or(0);
-                self.records.put(&shard, id.slot + i, Record::file(file, id, i as usize, to, new_nonce));
+                if !broken::is(Broken::CleanForgotten) {
+                    self.records.put(&shard, id.slot + i, Record::file(file, id, i as usize, to, new_nonce));
+                }
                 moved += 1;
             }
         }

@@ -1,4 +1,5 @@
 //! Spilling: the oldest units of the RAM tiers move to the file, so that there is room for newer ones.
+use crate::broken::{self, Broken};
 use crate::compress::Worker;
 use crate::file::{Segment, UnitId};
 use crate::io::FileIo;
@@ -79,7 +80,7 @@ impl<I: FileIo> Tiers<I> {
                 worker.packed[..header.len as usize].copy_from_slice(pool.payload(object, header));
                 (object, header)
             };
-            let id = UnitId { slot: header.slot, len: header.len, chunk: header.chunk, codec: header.codec };
+            let id = UnitId { slot: header.slot, len: header.len as u32, order: header.order, codec: header.codec };
             let Worker { packed, sealed, .. } = worker;
             let seal = self.file.seal(id, &packed[..header.len as usize], sealed).ok_or(StoreError::Full)?;
             let offset = self.append(sealed, seal, id.pages())?;
@@ -90,15 +91,17 @@ impl<I: FileIo> Tiers<I> {
                 // A draining span takes nothing new and is not compacted: a live object here is the one copied.
                 if let Some(header) = pool.still_live(object, id.slot) {
                     for i in 0..id.pages() {
-                        if header.live >> i & 1 != 0 {
+                        if header.live >> i & 1 != 0 && !broken::is(Broken::SpillForgotten) {
                             let record = Record::file(file, id, i as usize, offset, seal.nonce);
                             self.records.put(&shard, id.slot + i, record);
                             bytes += record.share_bytes();
                             moved += 1;
                         }
                     }
-                    let none = pool.remove(&mut shard.pools[tier], object);
-                    debug_assert!(none.is_none(), "a draining span is its spiller's");
+                    if !broken::is(Broken::SpilledStays) {
+                        let none = pool.remove(&mut shard.pools[tier], object);
+                        debug_assert!(none.is_none(), "a draining span is its spiller's");
+                    }
                 }
             }
             self.count_file_bytes(offset, bytes, 0);

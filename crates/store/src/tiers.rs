@@ -1,10 +1,10 @@
 //! The tiers as one store: making it, what the runtime reads and sets, and core's [`Store`].
 use crate::compress::Worker;
-use crate::config::{Config, InitError, TierOrder};
+use crate::config::{InitError, SetUp, TierOrder};
 use crate::file::FileTier;
 use crate::io::{FileIo, LiveIo};
-use crate::kinds::Unit;
-use crate::limits::{MAX_SLOTS, MAX_TIERS, SEGMENT_BYTES};
+use crate::kinds::{TierKind, Unit};
+use crate::limits::{MAX_SLOTS, MAX_TIERS, MAX_UNIT_ORDER, SEGMENT_BYTES, UNIT_ORDER};
 use crate::record;
 use crate::regions::Regions;
 use crate::state::Tiers;
@@ -14,6 +14,62 @@ use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::Errno;
+
+/// One tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierConfig {
+    /// What it is made of.
+    pub kind: TierKind,
+    /// The most it may hold, 0 for no limit: memory really held for RAM, bytes of whole segments in use by the
+    /// process and its forks for a file (which therefore needs [`SEGMENT_BYTES`](crate::SEGMENT_BYTES) at least).
+    pub max_bytes: u64,
+    /// The order of the units that folios are cut into and compressed in, at most [`MAX_UNIT_ORDER`]. The first tier that says so
+    /// has its way. `None`: as the first compressor likes it best.
+    pub unit_order: Option<Order>,
+}
+
+impl TierConfig {
+    /// A tier whose units are as its compressor likes them best.
+    pub const fn new(kind: TierKind, max_bytes: u64) -> TierConfig {
+        TierConfig { kind, max_bytes, unit_order: None }
+    }
+}
+
+/// What a store is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// Tiers from the fastest on, at most [`MAX_TIERS`].
+    pub tiers: &'a [TierConfig],
+    /// Slots, from 0 on; at most [`MAX_SLOTS`](crate::MAX_SLOTS).
+    pub slots: u32,
+    /// Directory of the file, with or without a NUL byte at its end. The file is opened by [`Tiers::init`], those of forked
+    /// children as they are forked.
+    pub directory: &'a [u8],
+    /// The store's descriptors are moved to this number or above.
+    pub min_fd: i32,
+}
+
+impl Config<'_> {
+    /// The tiers as they run.
+    ///
+    /// # Errors
+    /// Where they make no sense.
+    fn order(&self) -> Result<TierOrder, InitError> {
+        if self.slots == 0 || self.tiers.iter().any(|t| t.unit_order > Some(MAX_UNIT_ORDER)) {
+            return Err(InitError::Config);
+        }
+        let wanted = self.tiers.iter().find_map(|t| t.unit_order);
+        let liked = || self.tiers.iter().find_map(|t| t.kind.unit_order());
+        let order = wanted.or_else(liked).unwrap_or(UNIT_ORDER);
+        TierOrder::new(self.tiers.iter().map(|t| t.kind.settle(order)), order)
+    }
+
+    /// What the set-up of a tier is told.
+    fn of(&self, tier: usize) -> SetUp<'_> {
+        let max_bytes = self.tiers.get(tier).map_or(0, |t| t.max_bytes);
+        SetUp { max_bytes, directory: self.directory, min_fd: self.min_fd }
+    }
+}
 
 impl Tiers<LiveIo> {
     /// Makes a store that lives until the process ends, in memory of its own.
@@ -37,10 +93,7 @@ impl<I: FileIo> Tiers<I> {
     }
 
     fn make(config: &Config<'_>, io: I, regions: &mut Regions) -> Result<&'static Tiers<I>, InitError> {
-        let order = TierOrder::new(config.tiers)?;
-        if config.slots == 0 {
-            return Err(InitError::Config);
-        }
+        let order = config.order()?;
         let slots = config.slots.min(MAX_SLOTS);
         let at = regions.map(size_of::<Self>(), false).map_err(InitError::System)? as *mut Self;
         // SAFETY: fresh zeroed memory of the right size, page-aligned. All-zero is a valid value of every field
@@ -58,12 +111,12 @@ impl<I: FileIo> Tiers<I> {
         this.records.set(slots, table, touched);
         for tier in 0..MAX_TIERS {
             if Some(tier) != this.order.file {
-                this.set_up(tier, config, regions)?;
+                this.set_up(tier, &config.of(tier), regions)?;
             }
         }
         // Last, as it opens descriptors: nothing fails after that.
         if let Some(file) = this.order.file {
-            this.set_up(file, config, regions)?;
+            this.set_up(file, &config.of(file), regions)?;
         }
         this.regions = *regions;
         Ok(this)
@@ -88,7 +141,7 @@ impl<I: FileIo> Tiers<I> {
     // ---- what the runtime reads and sets ----
 
     /// Counters and gauges. The pool gauges are brought up to date by this call.
-    pub fn stats(&self) -> &StoreStats {
+    pub(crate) fn stats(&self) -> &StoreStats {
         self.stats.pool_bytes.store(self.budget.held_bytes.load(Relaxed), Relaxed);
         self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
         &self.stats
@@ -101,13 +154,13 @@ impl<I: FileIo> Tiers<I> {
 
     /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
-    pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         self.order.file.iter().flat_map(|_| self.file.files().descriptors())
     }
 
     /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
     /// is about to change its root directory so as to be confined to it: a descriptor of a directory would lead out.
-    pub fn leave_directory(&self) {
+    pub(crate) fn leave_directory(&self) {
         if self.order.file.is_some() {
             self.file.files().leave_directory();
         }
@@ -119,7 +172,7 @@ impl<I: FileIo> Tiers<I> {
     }
 
     /// Why this process has no file to write to, if it should have: its file tier is full then.
-    pub fn file_error(&self) -> Option<Errno> {
+    pub(crate) fn file_error(&self) -> Option<Errno> {
         self.order.file.and(self.file.files().open_error())
     }
 
@@ -161,7 +214,7 @@ impl<I: FileIo> Store for Tiers<I> {
             add(&self.stats.full, 1);
             return Err(StoreError::Full);
         }
-        let unit_pages = self.order.folio_unit_pages.min(pages);
+        let unit_pages = self.order.unit_order.pages().min(pages);
         for (i, unit) in content.chunks_exact(unit_pages * PAGE_BYTES).enumerate() {
             if let Err(e) = self.put_unit(first.0 + (i * unit_pages) as u32, unit, worker) {
                 (0..i * unit_pages).for_each(|j| self.free_slot(first.plus(j), false));

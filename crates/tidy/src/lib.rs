@@ -209,8 +209,8 @@ impl<'a> Visit<'a> for Reader<'_> {
         visit::visit_expr_method_call(self, call);
     }
     fn visit_macro(&mut self, mac: &'a syn::Macro) {
-        // A list of policies or fault sources declares its modules: `"name" module::Type`.
-        if ["policies", "sources"].iter().any(|list| mac.path.is_ident(list)) {
+        // A list of policies, fault sources or kinds of tiers declares its modules: `"name" module::Type`.
+        if ["policies", "sources", "kinds"].iter().any(|list| mac.path.is_ident(list)) {
             let mut tokens = mac.tokens.clone().into_iter().peekable();
             while let Some(token) = tokens.next() {
                 if let (TokenTree::Ident(module), Some(TokenTree::Punct(p))) = (&token, tokens.peek())

@@ -50,8 +50,10 @@ fn is_upwards(all: &BTreeMap<Vec<String>, Module>, from: &[String], to: &[String
         return None;
     }
     if common == to.len() {
-        // A policy is told what it is by the file that lists it: the trait stands there.
-        let is_listed = all[to].children.contains(&from[common]) && text(&all[to].file).contains("\npolicies! {");
+        // A policy, or a kind of tier, is told what it is by the file that lists it: the trait stands there.
+        let lists = ["\npolicies! {", "\nkinds! {"];
+        let is_listed =
+            all[to].children.contains(&from[common]) && lists.iter().any(|list| text(&all[to].file).contains(list));
         return if is_listed || to.is_empty() { None } else { tell("of which it is a part") };
     }
     let order = &all[&from[..common]].children;

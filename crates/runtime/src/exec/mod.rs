@@ -14,6 +14,7 @@ use crate::gate::{self, Part};
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::pins::{self, CallPins};
+use crate::store::ProcessStore;
 use crate::{charge, code, rlimits, stub_call, usermem};
 use buffer::Buffer;
 use environment::Wanted;

@@ -3,6 +3,7 @@
 //! A fork ends the life of a key as one to write under, on both sides: what is written afterwards is sealed with a key
 //! drawn after the fork, which the other side never sees. A key that some segment still needs is kept for reading; the
 //! entry of one that none needs is used again.
+use crate::broken::{self, Broken};
 use crate::limits::{MAX_KEYS, SCANNED_KEYS};
 use crate::lock::SpinLock;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
@@ -11,6 +12,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Bytes of the tag behind a sealed payload.
 pub(crate) const TAG_BYTES: usize = 16;
+/// The last nonce. Far more units than will ever be sealed, and what a record has room for.
+pub(crate) const MAX_NONCE: u64 = (1 << 56) - 1;
 /// Words of a key with its salt.
 const WORDS: usize = 5;
 
@@ -104,6 +107,9 @@ impl Keys {
     /// attempt: an old key is not used again. No other call may be in progress.
     pub fn renew(&self, random: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let mut current = self.current.lock();
+        if broken::is(Broken::KeyKept) && current.cipher.is_some() {
+            return true;
+        }
         current.cipher = None;
         let Some(index) = self.unneeded() else { return false };
         let mut secret = [0u8; 4 * WORDS];
@@ -182,9 +188,10 @@ impl Keys {
         self.entry(key as u32).segments.fetch_sub(1, AcqRel);
     }
 
-    /// A number that no unit under the current key has.
-    pub fn next_nonce(&self) -> u64 {
-        self.nonce.fetch_add(1, Relaxed)
+    /// A number that no unit under the current key has. `None` where they have run out.
+    pub fn next_nonce(&self) -> Option<u64> {
+        let nonce = self.nonce.fetch_add(!broken::is(Broken::NonceTwice) as u64, Relaxed);
+        (nonce <= MAX_NONCE).then_some(nonce)
     }
 
     /// Key and salt, for tests that compare them.

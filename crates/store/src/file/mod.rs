@@ -27,7 +27,7 @@ mod fork;
 mod exec;
 
 use crate::io::FileIo;
-use crate::limits::{DIRECTORY_BYTES, SEGMENT_BUFFERS, SEGMENT_BYTES, UNIT_BYTES};
+use crate::limits::{DIRECTORY_BYTES, MAX_SEALED_BYTES, SEGMENT_BUFFERS, SEGMENT_BYTES};
 use crate::stats::{StoreStats, add};
 pub(crate) use address::Segment;
 use buffers::Buffers;
@@ -37,6 +37,7 @@ use exec::Execs;
 use family::Family;
 pub(crate) use files::Files;
 pub(crate) use fork::ForkedUse;
+pub(crate) use keys::MAX_NONCE;
 use keys::{Keys, TAG_BYTES};
 use outswap_core::store::StoreError;
 use outswap_sys::{Errno, Result};
@@ -129,7 +130,7 @@ impl FileTier {
     }
 
     /// Seals `payload` into `out` as it will stand in the file. `None` where nothing can be written.
-    pub fn seal(&self, id: UnitId, payload: &[u8], out: &mut [u8; UNIT_BYTES]) -> Option<Seal> {
+    pub fn seal(&self, id: UnitId, payload: &[u8], out: &mut [u8; MAX_SEALED_BYTES]) -> Option<Seal> {
         self.files().own()?;
         self.segments.keys.seal_unit(id, payload, out)
     }
@@ -159,7 +160,7 @@ impl FileTier {
         id: UnitId,
         nonce: u64,
         offset: u64,
-        buf: &mut [u8; UNIT_BYTES],
+        buf: &mut [u8; MAX_SEALED_BYTES],
         stats: &StoreStats,
     ) -> core::result::Result<(), StoreError> {
         let stored = UNIT_HEADER_BYTES + id.len as usize + TAG_BYTES;

@@ -5,6 +5,7 @@ use super::keys::Keys;
 use super::rest::Rest;
 use super::users::Table;
 use super::volume::CLOSING;
+use crate::broken::{self, Broken};
 use crate::io::FileIo;
 use crate::limits::{
     CLEAN_FREED_SLOTS, CLEAN_MIN_SEGMENTS, CLEANER_RESERVE_MIN_SEGMENTS, MAX_KEYS, MAX_VOLUMES, REAP_NS, RETRY_NS,
@@ -307,7 +308,8 @@ impl Segments {
             return false;
         }
         // Looked at only now that nobody else can free the segment and let it begin anew.
-        if bits & SHARED != 0 && self.files.volume(segment).table.is_shared(segment.number()) {
+        let is_shared = bits & SHARED != 0 && self.files.volume(segment).table.is_shared(segment.number());
+        if is_shared && !broken::is(Broken::SharedPunched) {
             usage.bits.store(bits, Release);
             return false;
         }

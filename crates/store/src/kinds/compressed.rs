@@ -1,10 +1,120 @@
 //! Compressed RAM tiers: pools of units that one compressor has packed.
 use super::unit::Unit;
-use crate::compress::{Compressor, Worker};
+use super::{Kind, OptionError, Parameters, Words};
+use crate::compress::{Algorithm, Compressor, Worker};
+use crate::config::{InitError, SetUp};
 use crate::io::FileIo;
+use crate::lock::Guard;
+use crate::record::{Record, Shard};
+use crate::regions::Regions;
 use crate::state::Tiers;
 use crate::stats::add;
 use outswap_core::store::StoreError;
+use outswap_core::units::Order;
+
+/// Levels of zstd that are offered: the fast ones below zero, and those up to 19 that need no extra memory.
+const ZSTD_LEVELS: core::ops::RangeInclusive<i32> = -7..=19;
+
+/// Compressed pages in RAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Compressed(pub Algorithm);
+
+impl Kind for Compressed {
+    const OPTIONS: &'static str = "[:lz4|zstd[:LEVEL]]";
+    const IN_POOL: bool = true;
+
+    fn parse<'a>(words: &mut Words<'a>) -> Result<Compressed, OptionError<'a>> {
+        let Some(&word) = words.peek() else { return Ok(Compressed(Algorithm::Lz4)) };
+        match word {
+            "lz4" => {
+                words.next();
+                Ok(Compressed(Algorithm::Lz4))
+            }
+            "zstd" => {
+                words.next();
+                // A bare number is a level; a limit has a unit.
+                let Some((word, level)) = words.peek().and_then(|word| Some((*word, word.parse::<i32>().ok()?))) else {
+                    return Ok(Compressed(Algorithm::Zstd(0)));
+                };
+                words.next();
+                if level == 0 || !ZSTD_LEVELS.contains(&level) {
+                    return Err(OptionError { word, why: "is none of zstd's levels: 1 to 19, and -1 to -7 for the fast ones" });
+                }
+                Ok(Compressed(Algorithm::Zstd(level)))
+            }
+            _ if word.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                Err(OptionError { word, why: "is not a compressor (compressors are lz4 and zstd)" })
+            }
+            _ => Ok(Compressed(Algorithm::Lz4)),
+        }
+    }
+    fn pack(self) -> Parameters {
+        match self.0 {
+            Algorithm::Lz4 => [0, 0],
+            Algorithm::Zstd(level) => [1, level],
+        }
+    }
+    fn unpack(parameters: Parameters) -> Option<Compressed> {
+        match parameters {
+            [0, _] => Some(Compressed(Algorithm::Lz4)),
+            [1, level] => Some(Compressed(Algorithm::Zstd(level))),
+            _ => None,
+        }
+    }
+    fn is_same(self, other: Compressed) -> bool {
+        core::mem::discriminant(&self.0) == core::mem::discriminant(&other.0)
+    }
+    fn algorithm(self) -> Option<(&'static str, i32)> {
+        Some(match self.0 {
+            Algorithm::Lz4 => ("lz4", 0),
+            Algorithm::Zstd(level) => ("zstd", level),
+        })
+    }
+    fn unit_order(self) -> Option<Order> {
+        Some(self.0.unit_order())
+    }
+    fn settle(self, order: Order) -> Parameters {
+        Compressor::new(self.0, order).pack()
+    }
+    fn set_up<I: FileIo>(
+        store: &mut Tiers<I>,
+        tier: usize,
+        asked: &SetUp<'_>,
+        regions: &mut Regions,
+    ) -> Result<(), InitError> {
+        store.set_up_pool(tier, asked.max_bytes, regions)
+    }
+    fn put<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        parameters: Parameters,
+        unit: &mut Unit<'_>,
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        store.put_compressed(tier, Compressor::unpack(parameters), unit, worker)
+    }
+    fn get<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        out: &mut [u8],
+        worker: &mut Worker,
+    ) -> Result<Option<usize>, StoreError> {
+        store.get_ram(tier, shard, record, slot, out, worker).map(Some)
+    }
+    fn free<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        wipe: bool,
+    ) {
+        store.free_ram(tier, shard, record, slot, wipe);
+    }
+}
 
 impl<I: FileIo> Tiers<I> {
     /// Puts a unit into a compressed tier.
@@ -52,7 +162,7 @@ impl<I: FileIo> Tiers<I> {
         unit: &Unit<'_>,
         worker: &mut Worker,
     ) -> Result<(), StoreError> {
-        let insert = |packed: &[u8]| self.insert(tier, unit.first, unit.pages(), compressor.codec, packed);
+        let insert = |packed: &[u8]| self.insert(tier, unit.first, unit.order(), compressor.codec, packed);
         if insert(&worker.packed[..len]).is_ok() {
             return Ok(());
         }

@@ -1,7 +1,9 @@
 //! The file as a tier: sealed units in segments of files, and slots that point there.
 use super::unit::Unit;
+use super::{Kind, OptionError, Parameters, Words};
+use crate::broken::{self, Broken};
 use crate::compress::{Codec, Worker, decode};
-use crate::config::{Config, InitError, TierConfig};
+use crate::config::{InitError, SetUp};
 use crate::file::{self, Memory, UNIT_HEADER_BYTES, UnitId};
 use crate::io::FileIo;
 use crate::limits::{FILE_SLACK_BYTES, SEGMENT_BYTES, VOLUME_ORDER};
@@ -13,17 +15,62 @@ use crate::stats::add;
 use outswap_core::store::StoreError;
 use outswap_core::units::PAGE_BYTES;
 
+/// An encrypted file without a name. At most one tier is a file, and nothing is moved further down from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct File;
+
+impl Kind for File {
+    const IN_FILE: bool = true;
+
+    fn parse<'a>(_: &mut Words<'a>) -> Result<File, OptionError<'a>> {
+        Ok(File)
+    }
+    fn unpack(_: Parameters) -> Option<File> {
+        Some(File)
+    }
+    fn set_up<I: FileIo>(
+        store: &mut Tiers<I>,
+        _: usize,
+        asked: &SetUp<'_>,
+        regions: &mut Regions,
+    ) -> Result<(), InitError> {
+        store.set_up_file(asked, regions)
+    }
+    fn put<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        _: Parameters,
+        unit: &mut Unit<'_>,
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        store.put_file(tier, unit, worker)
+    }
+    fn get<I: FileIo>(
+        store: &Tiers<I>,
+        _: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        out: &mut [u8],
+        worker: &mut Worker,
+    ) -> Result<Option<usize>, StoreError> {
+        store.get_file(shard, record, slot, out, worker)
+    }
+    fn free<I: FileIo>(store: &Tiers<I>, _: usize, shard: Guard<'_, Shard>, record: Record, _: u32, _: bool) {
+        store.free_file(shard, record);
+    }
+}
+
 impl<I: FileIo> Tiers<I> {
     /// Maps the file's tables and opens it.
     pub(super) fn set_up_file(
         &mut self,
-        config: &Config<'_>,
-        tier: &TierConfig,
+        asked: &SetUp<'_>,
         regions: &mut Regions,
     ) -> Result<(), InitError> {
         let all = self.records.slots() as u64 * PAGE_BYTES as u64;
         // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
-        let bytes = if tier.max_bytes == 0 { 2 * all + FILE_SLACK_BYTES } else { tier.max_bytes };
+        let bytes = if asked.max_bytes == 0 { 2 * all + FILE_SLACK_BYTES } else { asked.max_bytes };
         let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << VOLUME_ORDER) as usize;
         let [family, usage, keys, buffers] = file::memory_bytes(segments);
         let mut map = |bytes, shared| regions.map(bytes, shared).map_err(InitError::System);
@@ -34,8 +81,8 @@ impl<I: FileIo> Tiers<I> {
             buffers: map(buffers, false)?,
         };
         *self.cleaning_buffer.lock() = map(SEGMENT_BYTES, false)?;
-        let (max, fd) = (tier.max_bytes, config.min_fd);
-        self.file.set(&self.io, &memory, segments as u32, max, fd, config.directory).map_err(InitError::System)
+        let (max, fd) = (asked.max_bytes, asked.min_fd);
+        self.file.set(&self.io, &memory, segments as u32, max, fd, asked.directory).map_err(InitError::System)
     }
 
     /// Seals a unit, packed where that was done, and appends it to the file.
@@ -43,7 +90,7 @@ impl<I: FileIo> Tiers<I> {
         let (first, pages) = (unit.first, unit.pages());
         let packed = unit.packed.and_then(|(by, len)| len.map(|len| (by.codec, len)));
         let (codec, len) = packed.unwrap_or((Codec::Raw, unit.raw.len()));
-        let id = UnitId { slot: first, len: len as u16, chunk: pages > 1, codec };
+        let id = UnitId { slot: first, len: len as u32, order: unit.order(), codec };
         let Worker { packed: buffer, sealed, .. } = worker;
         let payload = if packed.is_some() { &buffer[..len] } else { unit.raw };
         let seal = self.file.seal(id, payload, sealed).ok_or(StoreError::Full)?;
@@ -73,11 +120,11 @@ impl<I: FileIo> Tiers<I> {
     ) -> Result<Option<usize>, StoreError> {
         let want = out.len() / PAGE_BYTES;
         let id = record.unit(slot);
-        let skip = record.index();
+        let skip = if broken::is(Broken::IndexIgnored) { 0 } else { record.index() };
         let most = want.min(id.pages() as usize - skip);
         let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
         drop(shard);
-        let read = self.file.read(&self.io, id, record.nonce, record.offset(), &mut worker.packed, &self.stats);
+        let read = self.file.read(&self.io, id, record.nonce(), record.offset(), &mut worker.packed, &self.stats);
         if read.is_err() && self.records.get(&self.records.lock(slot), slot) != record {
             // The cleaner moved the unit meanwhile.
             return Ok(None);

@@ -1,10 +1,13 @@
 //! Tiers in RAM: each keeps its units in a pool. The plain one keeps single pages as they are.
 use super::unit::Unit;
+use super::{Kind, OptionError, Parameters, Words};
+use crate::broken::{self, Broken};
 use crate::compress::{Codec, Worker, decode};
-use crate::config::{InitError, TierConfig};
+use crate::config::{InitError, SetUp};
 use crate::io::FileIo;
 use crate::limits::{
-    CHUNK_PAGES, CLUSTER_ORDER, MAX_POOL_BYTES, MIN_POOL_BYTES, POOL_ADDRESS_SPACE_PARTS, POOL_SLACK_BYTES, SPAN_BYTES,
+    CLUSTER_ORDER, MAX_POOL_BYTES, MIN_POOL_BYTES, POOL_ADDRESS_SPACE_PARTS, POOL_SLACK_BYTES, POOL_SPAN_END_PARTS,
+    SPAN_BYTES,
 };
 use crate::lock::Guard;
 use crate::pool::{self, Header, NoRoom};
@@ -13,19 +16,78 @@ use crate::regions::{Regions, address_space_limit_bytes};
 use crate::state::Tiers;
 use crate::stats::add;
 use outswap_core::store::StoreError;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{Order, PAGE_BYTES};
+
+/// Pages in RAM as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ram;
+
+impl Kind for Ram {
+    const IN_POOL: bool = true;
+
+    fn parse<'a>(_: &mut Words<'a>) -> Result<Ram, OptionError<'a>> {
+        Ok(Ram)
+    }
+    fn unpack(_: Parameters) -> Option<Ram> {
+        Some(Ram)
+    }
+    fn set_up<I: FileIo>(
+        store: &mut Tiers<I>,
+        tier: usize,
+        asked: &SetUp<'_>,
+        regions: &mut Regions,
+    ) -> Result<(), InitError> {
+        store.set_up_pool(tier, asked.max_bytes, regions)
+    }
+    fn put<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        _: Parameters,
+        unit: &mut Unit<'_>,
+        worker: &mut Worker,
+    ) -> Result<(), StoreError> {
+        let result = store.put_raw(tier, unit, worker);
+        if result.is_err() {
+            // Making room uses the worker's buffer.
+            unit.packed = None;
+        }
+        result
+    }
+    fn get<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        out: &mut [u8],
+        worker: &mut Worker,
+    ) -> Result<Option<usize>, StoreError> {
+        store.get_ram(tier, shard, record, slot, out, worker).map(Some)
+    }
+    fn free<I: FileIo>(
+        store: &Tiers<I>,
+        tier: usize,
+        shard: Guard<'_, Shard>,
+        record: Record,
+        slot: u32,
+        wipe: bool,
+    ) {
+        store.free_ram(tier, shard, record, slot, wipe);
+    }
+}
 
 impl<I: FileIo> Tiers<I> {
     /// Maps a pool for a tier, as large as it may ever be where address space allows.
     pub(super) fn set_up_pool(
         &mut self,
         tier: usize,
-        config: &TierConfig,
+        max_bytes: u64,
         regions: &mut Regions,
     ) -> Result<(), InitError> {
-        let max = if config.max_bytes == 0 { u64::MAX } else { config.max_bytes };
+        let max = if max_bytes == 0 { u64::MAX } else { max_bytes };
         let all = self.records.slots() as u64 * PAGE_BYTES as u64;
-        let want = max.min(all + all / 16).saturating_add(POOL_SLACK_BYTES).min(MAX_POOL_BYTES);
+        let ends = max.saturating_add(max / POOL_SPAN_END_PARTS);
+        let want = ends.min(all + all / 16).saturating_add(POOL_SLACK_BYTES).min(MAX_POOL_BYTES);
         let limit_bytes = address_space_limit_bytes();
         let mut bytes = limit_bytes.map_or(want, |limit| want.min(limit / POOL_ADDRESS_SPACE_PARTS)) as usize;
         loop {
@@ -47,27 +109,27 @@ impl<I: FileIo> Tiers<I> {
         &self,
         tier: usize,
         first: u32,
-        pages: usize,
+        order: Order,
         codec: Codec,
         payload: &[u8],
     ) -> Result<(), NoRoom> {
         let mut shard = self.records.lock(first);
-        let live = (1u8 << pages) - 1;
-        let header = Header { slot: first, live, chunk: pages > 1, len: payload.len() as u16, codec };
+        let header = Header::new(first, order, codec, payload.len());
         let object = self.pools[tier].insert(&mut shard.pools[tier], header, payload, &self.budget)?;
-        for i in 0..pages as u32 {
+        for i in 0..order.pages() as u32 {
             self.records.put(&shard, first + i, Record::ram(tier, object));
         }
-        add(&self.stats.pages_out_ram, pages as u64);
+        add(&self.stats.pages_out_ram, order.pages() as u64);
         Ok(())
     }
 
     /// Stores a unit as it is, making room where this is the last RAM tier.
     pub(super) fn put_raw(&self, tier: usize, unit: &mut Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
-        // Raw chunks are stored by page: the largest object is smaller than a chunk, and any page of it
+        // Raw units are stored by page: the largest object is smaller than the largest of them, and any page
         // can then be freed alone.
+        let codec = if broken::is(Broken::RawAsCompressed) { Codec::Lz4 } else { Codec::Raw };
         for (i, page) in unit.raw.chunks_exact(PAGE_BYTES).enumerate() {
-            while self.insert(tier, unit.first + i as u32, 1, Codec::Raw, page).is_err() {
+            while self.insert(tier, unit.first + i as u32, Order::PAGE, codec, page).is_err() {
                 if Some(tier) != self.order.last_ram || !self.make_room(worker) {
                     unit.stored_pages = i;
                     return Err(StoreError::Full);
@@ -75,16 +137,6 @@ impl<I: FileIo> Tiers<I> {
             }
         }
         Ok(())
-    }
-
-    /// Puts a unit into a plain RAM tier.
-    pub(super) fn put_ram(&self, tier: usize, unit: &mut Unit<'_>, worker: &mut Worker) -> Result<(), StoreError> {
-        let result = self.put_raw(tier, unit, worker);
-        if result.is_err() {
-            // Making room uses the worker's buffer.
-            unit.packed = None;
-        }
-        result
     }
 
     /// Reads what one unit in a pool has of `out`, from `slot` on. Returns the pages read.
@@ -101,7 +153,7 @@ impl<I: FileIo> Tiers<I> {
         let pool = &self.pools[tier];
         let header = pool.header(record.object());
         let skip = (slot - header.slot) as usize;
-        let size = if header.chunk { CHUNK_PAGES } else { 1 };
+        let size = header.order.pages();
         let most = want.min(size - skip.min(size - 1));
         let run = (1..most).find(|&i| self.records.get(&shard, slot + i as u32) != record).unwrap_or(most);
         let after = slot + run as u32;
@@ -140,7 +192,7 @@ impl<I: FileIo> Tiers<I> {
         let (pool, object) = (&self.pools[tier], record.object());
         let mut header = pool.header(object);
         header.live &= !(1 << (slot - header.slot));
-        if header.live != 0 {
+        if header.live != 0 && !broken::is(Broken::LiveIgnored) {
             pool.set_header(object, header);
             return;
         }

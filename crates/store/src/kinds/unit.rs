@@ -1,6 +1,6 @@
 //! A unit on its way into the store.
 use crate::compress::Compressor;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{Order, PAGE_BYTES};
 
 /// A unit that is offered to one tier after the other, until one takes it.
 pub(crate) struct Unit<'a> {
@@ -25,5 +25,10 @@ impl<'a> Unit<'a> {
     /// Its pages.
     pub fn pages(&self) -> usize {
         self.raw.len() / PAGE_BYTES
+    }
+
+    /// Its order.
+    pub fn order(&self) -> Order {
+        Order::new(self.pages().trailing_zeros() as usize)
     }
 }

@@ -1,6 +1,7 @@
 //! Objects: where they lie, and how they come and go.
 use super::object::{CLASS_BYTES, FREE, GRAIN, HEADER_BYTES, Header, Object, PREFETCH_BYTES, class_of};
 use super::span::{Budget, NONE, NoRoom, Pool, PoolShard, SpanRef};
+use crate::broken::{self, Broken};
 use crate::limits::{SCANNED_SPANS, SPAN_BYTES};
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::units::PAGE_BYTES;
@@ -60,6 +61,9 @@ impl Pool {
 
     /// Overwrites the payload of an object that is about to be removed.
     pub fn wipe(&self, object: Object, header: Header) {
+        if broken::is(Broken::WipeLeaves) {
+            return;
+        }
         // SAFETY: as in `payload`, and the object's last slot is being freed.
         unsafe { core::ptr::write_bytes(self.at(object).add(HEADER_BYTES), 0, header.len as usize) };
     }

@@ -1,5 +1,6 @@
 //! Spans: the memory that they hold, the lists that they are on, and what becomes of free ones.
 use super::object::{CLASSES, span_objects};
+use crate::broken::{self, Broken};
 use crate::limits::{CACHED_SPANS, SPAN_BYTES};
 use crate::lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -91,6 +92,12 @@ impl Pool {
         self.max_bytes = max_bytes;
     }
 
+    /// Where the pool's memory begins, and how many bytes of it were ever given to spans.
+    #[cfg(test)]
+    pub fn memory(&self) -> (usize, usize) {
+        (self.base, self.free.lock().next as usize * SPAN_BYTES)
+    }
+
     /// Memory held.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Relaxed)
@@ -119,7 +126,8 @@ impl Pool {
         let bytes = pages * PAGE_BYTES as u64;
         let total = budget.held_bytes.fetch_add(bytes, Relaxed) + bytes;
         let own = self.held_bytes.fetch_add(bytes, Relaxed) + bytes;
-        if total > budget.limit_bytes.load(Relaxed) || own > self.max_bytes {
+        let is_over = total > budget.limit_bytes.load(Relaxed) || own > self.max_bytes;
+        if is_over && !broken::is(Broken::PoolUnlimited) {
             self.unreserve(pages, budget);
             return Err(NoRoom);
         }

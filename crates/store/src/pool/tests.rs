@@ -4,7 +4,7 @@ use super::*;
 use crate::compress::Codec;
 use crate::tests::{fill, proptest_config};
 use core::sync::atomic::AtomicU64;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{Order, PAGE_BYTES};
 use outswap_sys::os;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ proptest! {
 
     #[test]
     fn pool_keeps_objects_apart(
-        ops in prop::collection::vec((0..10u8, 1..14000usize, any::<u64>()), 1..800),
+        ops in prop::collection::vec((0..10u8, prop_oneof![1..14000usize, 1..57344usize], any::<u64>()), 1..800),
         limit_pages in 20..400u64,
     ) {
         const BYTES: usize = 16 << 20;
@@ -36,7 +36,7 @@ proptest! {
                     fill(seed | 3, &mut payload);
                     payload.truncate(len);
                     slot += 1;
-                    let header = Header { slot, live: 1, chunk: false, len: len as u16, codec: Codec::Lz4 };
+                    let header = Header::new(slot, Order::PAGE, Codec::Lz4, len);
                     if let Ok(object) = pool.insert(part, header, &payload, &budget) {
                         model.insert(slot, (object, payload));
                     }

@@ -1,15 +1,21 @@
 //! What the tests of the whole store share: contents, a file that fails on demand, stores that end with their test.
 use crate::record::Record;
-use crate::{Algorithm, Config, FileIo, LiveIo, NewFile, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
+use crate::{
+    Algorithm, Compressed, Config, File, FileIo, LiveIo, NewFile, Ram, SEGMENT_BYTES, TierConfig, TierKind, Tiers,
+    Worker,
+};
 use outswap_core::store::{Page, Store, StoreError};
-use outswap_core::units::{PAGE_BYTES, SlotId};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-pub(crate) const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
-pub(crate) const ZSTD: TierKind = TierKind::Compressed(Algorithm::Zstd(3));
+pub(crate) const LZ4: TierKind = TierKind::Compressed(Compressed(Algorithm::Lz4));
+pub(crate) const ZSTD: TierKind = TierKind::Compressed(Compressed(Algorithm::Zstd(3)));
+
+pub(crate) const RAM: TierKind = TierKind::Ram(Ram);
+pub(crate) const FILE: TierKind = TierKind::File(File);
 
 pub(crate) fn directory() -> Vec<u8> {
     std::env::temp_dir().into_os_string().into_encoded_bytes()
@@ -129,7 +135,12 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub fn new(tiers: &[(TierKind, u64)], slots: u32) -> Bed {
-        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { kind, max_bytes }).collect();
+        Bed::with_units(tiers, None, slots)
+    }
+
+    /// With folios cut into units of an order.
+    pub fn with_units(tiers: &[(TierKind, u64)], unit_order: Option<Order>, slots: u32) -> Bed {
+        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { kind, max_bytes, unit_order }).collect();
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();

@@ -1,14 +1,14 @@
 //! Files that fail, lie or are full, and configurations that make no sense.
-use super::bed::{Bed, LZ4, directory, fill_file, page, read, record_of};
-use crate::{Config, InitError, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
+use super::bed::{Bed, FILE, LZ4, directory, fill_file, page, read, record_of};
+use crate::{Config, InitError, MAX_UNIT_ORDER, SEGMENT_BYTES, TierConfig, Tiers, Worker};
 use outswap_core::store::{Store, StoreError};
-use outswap_core::units::{PAGE_BYTES, SlotId};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 #[test]
 fn full_disk_keeps_pages_and_ends() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let mut stored = 0;
@@ -31,7 +31,7 @@ fn full_disk_keeps_pages_and_ends() {
 
 #[test]
 fn full_disk_keeps_spilled_pages_in_ram() {
-    let mut bed = Bed::new(&[(LZ4, 300_000), (TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(LZ4, 300_000), (FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.write_error.store(usize::MAX, SeqCst);
     let mut held = Vec::new();
@@ -48,7 +48,7 @@ fn full_disk_keeps_spilled_pages_in_ram() {
 
 #[test]
 fn short_transfers_are_continued() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.short.store(true, SeqCst);
     fill_file(&mut bed, worker, 600);
@@ -59,7 +59,7 @@ fn short_transfers_are_continued() {
 
 #[test]
 fn read_errors_are_retried_then_reported() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 600);
     bed.faults.read_error.store(2, SeqCst);
@@ -75,7 +75,7 @@ fn read_errors_are_retried_then_reported() {
 
 #[test]
 fn changed_and_exchanged_units_are_found() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 600);
     bed.faults.flip.store(true, SeqCst);
@@ -91,7 +91,7 @@ fn changed_and_exchanged_units_are_found() {
 
 #[test]
 fn file_does_not_hold_plain_text() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     let mut text = [0u8; PAGE_BYTES];
     text.iter_mut().zip(b"the quick brown fox jumps ".iter().cycle()).for_each(|(to, &from)| *to = from);
@@ -108,10 +108,13 @@ fn file_does_not_hold_plain_text() {
 #[test]
 fn nonsense_is_refused() {
     let directory = directory();
+    let file = TierConfig::new(FILE, 0);
+    let (twice, large) =
+        ([file, file], [TierConfig { unit_order: Some(Order::new(MAX_UNIT_ORDER.get() + 1)), ..file }]);
     let config = |tiers| Config { tiers, slots: 100, directory: &directory, min_fd: 0 };
-    let file = TierConfig { kind: TierKind::File, max_bytes: 0 };
     assert_eq!(Tiers::init(&config(&[])).err(), Some(InitError::Config));
-    assert_eq!(Tiers::init(&config(&[file, file])).err(), Some(InitError::Config));
+    assert_eq!(Tiers::init(&config(&twice)).err(), Some(InitError::Config));
+    assert_eq!(Tiers::init(&config(&large)).err(), Some(InitError::Config));
     let nowhere = Config { tiers: &[file], slots: 100, directory: b"", min_fd: 0 };
     assert_eq!(Tiers::init(&nowhere).err(), Some(InitError::System(Errno::ENOENT)));
     // With a directory that does not exist, the tier is full.

@@ -1,15 +1,15 @@
 //! Forks: what cannot be shared, written or opened.
-use super::bed::{Bed, LZ4, fill_file, fork_store, page, read_of, record_of, wait};
-use crate::{MAX_USERS, SEGMENT_BYTES, TierKind, Worker};
+use super::bed::{Bed, FILE, LZ4, fill_file, fork_store, page, read_of, record_of, wait};
+use crate::{MAX_USERS, SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::SlotId;
-use outswap_sys::Errno;
+use outswap_sys::{Errno, os};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 #[test]
 fn failed_forks_leave_nothing_and_many_are_pinned() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 300);
     for _ in 0..300 {
@@ -34,7 +34,7 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
 
 #[test]
 fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
-    let mut bed = Bed::new(&[(LZ4, 1 << 20), (TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(LZ4, 1 << 20), (FILE, 0)], 1 << 14);
     let worker = bed.worker();
     let store = bed.store;
     let chunks = |slot: u32| page(slot as u64 * 4 + 3);
@@ -84,8 +84,32 @@ fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
 }
 
 #[test]
+fn what_a_child_reads_is_not_punched() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let store = bed.store;
+    fill_file(&mut bed, worker, 300);
+    let mut ends = [0i32; 2];
+    // SAFETY: `ends` lives through the call.
+    assert_eq!(unsafe { outswap_sys::syscall1(outswap_sys::nr::PIPE, ends.as_mut_ptr() as usize) }, 0);
+    let child = fork_store(&bed, || {
+        let told = os::read(ends[0], &mut [0]) == Ok(1);
+        let right = (0..300).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        !(told && right && store.stats().corruptions.load(Relaxed) == 0) as i32
+    });
+    (0..300).for_each(|slot| store.free(Unused::vouched(SlotId(slot))));
+    assert_eq!(os::write(ends[1], b"x"), Ok(1));
+    assert_eq!(wait(child), 0, "the child still needs what its parent freed");
+    // Now nobody does.
+    (0..300).for_each(|slot| store.put(SlotId(slot), &page(slot as u64 * 4 + 3), worker).expect("room"));
+    (0..300).for_each(|slot| store.free(Unused::vouched(SlotId(slot))));
+    assert!(bed.faults.punched.load(SeqCst) > 0);
+    ends.into_iter().for_each(|end| os::close(end).expect("an open end"));
+}
+
+#[test]
 fn a_child_without_a_file_reads_and_refuses() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     let store = bed.store;
     fill_file(&mut bed, worker, 300);
@@ -118,7 +142,7 @@ fn a_child_without_a_file_reads_and_refuses() {
 
 #[test]
 fn without_the_directory_children_have_no_file() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 12);
     let worker = bed.worker();
     let store = bed.store;
     fill_file(&mut bed, worker, 100);

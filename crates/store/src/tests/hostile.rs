@@ -1,6 +1,6 @@
 //! A child that writes anything to what it shares with its parent.
-use super::bed::{Bed, fill_file, page, proptest_config, read, read_of};
-use crate::{SEGMENT_BYTES, TierKind};
+use super::bed::{Bed, FILE, fill_file, page, proptest_config, read, read_of};
+use crate::SEGMENT_BYTES;
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::SlotId;
@@ -43,7 +43,7 @@ proptest! {
         max in prop_oneof![Just(0), Just(6u64), Just(40)],
         ops in prop::collection::vec(hostile(), 300..2000),
     ) {
-        let mut bed = Bed::new(&[(TierKind::File, max * SEGMENT_BYTES as u64)], 2048);
+        let mut bed = Bed::new(&[(FILE, max * SEGMENT_BYTES as u64)], 2048);
         let worker = bed.worker();
         let store = bed.store;
         let mut model = BTreeMap::new();
@@ -92,7 +92,7 @@ proptest! {
 
 #[test]
 fn a_hostile_child_at_work_changes_no_page() {
-    let mut bed = Bed::new(&[(TierKind::File, 40 * SEGMENT_BYTES as u64)], 1 << 12);
+    let mut bed = Bed::new(&[(FILE, 40 * SEGMENT_BYTES as u64)], 1 << 12);
     let worker = bed.worker();
     let store = bed.store;
     fill_file(&mut bed, worker, 200);

@@ -1,6 +1,6 @@
 //! Keys and nonces over forks.
-use super::bed::{Bed, FaultIo, fill_file, fork_store, page, read, read_of, record_of, wait};
-use crate::{TierKind, Tiers, file};
+use super::bed::{Bed, FILE, FaultIo, fill_file, fork_store, page, read, read_of, record_of, wait};
+use crate::{Tiers, file};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
@@ -21,13 +21,13 @@ fn shared_words() -> &'static [AtomicU64; 1000] {
 fn seal_of(store: &Tiers<FaultIo>, slot: u32) -> (u64, u64) {
     let record = record_of(store, slot);
     let secret = store.file.segments.keys.secret(store.file.segments.key_of(record.offset()));
-    (secret.iter().fold(1, |sum, &word| sum.wrapping_mul(0x100_0000_01b3) ^ word as u64), record.nonce)
+    (secret.iter().fold(1, |sum, &word| sum.wrapping_mul(0x100_0000_01b3) ^ word as u64), record.nonce())
 }
 
 #[test]
 fn no_key_is_used_twice_with_a_nonce_or_known_to_the_other_side_of_a_fork() {
     const PUTS: usize = 60;
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 12);
     let worker = bed.worker();
     let store = bed.store;
     let content = page(2);
@@ -74,7 +74,7 @@ fn no_key_is_used_twice_with_a_nonce_or_known_to_the_other_side_of_a_fork() {
 
 #[test]
 fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 12);
     let worker = bed.worker();
     let store = bed.store;
     (0..100).for_each(|slot| store.put(SlotId(slot), &page(2), worker).expect("room"));
@@ -102,7 +102,7 @@ fn a_child_does_not_hold_a_key_of_what_its_parent_writes_later() {
 
 #[test]
 fn without_randomness_nothing_is_written_after_a_fork() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 12);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 12);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 200);
     let written = bed.store.stats().file_written_total.load(Relaxed);
@@ -120,7 +120,7 @@ fn without_randomness_nothing_is_written_after_a_fork() {
 
 #[test]
 fn keys_are_used_again_only_when_nothing_needs_them() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     let store = bed.store;
     let fork = || store.fork_parent(store.fork_prepare(), os::getpid());

@@ -1,8 +1,9 @@
 //! Tests of the whole store, by subject.
-mod bed;
+pub(crate) mod bed;
 mod model;
 mod threads;
 mod ram;
+mod units;
 mod faults;
 mod segments;
 mod forks;

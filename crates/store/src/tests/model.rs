@@ -1,9 +1,9 @@
 //! Random calls against a model, over many configurations.
-use super::bed::{Bed, FaultIo, LZ4, ZSTD, fill, page, proptest_config};
-use crate::{SEGMENT_BYTES, TierKind, Tiers, Worker};
+use super::bed::{Bed, FILE, FaultIo, LZ4, RAM, ZSTD, fill, page, proptest_config};
+use crate::{MAX_UNIT_ORDER, SEGMENT_BYTES, TierKind, Tiers, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store};
-use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
+use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Debug)]
 enum Op {
     PutPage(u32, u64),
-    PutFolio(u32, u64),
+    PutFolio(u32, Order, u64),
     Get(u32, usize),
     Free(u32),
     FreeRange(u32, u32),
@@ -21,12 +21,18 @@ enum Op {
 
 const MODEL_SLOTS: u32 = 4096;
 
+/// That of what comes in at one time, mostly.
+fn order() -> impl Strategy<Value = Order> {
+    prop_oneof![3 => Just(Order::PART), 1 => (0..=Order::MAX.get()).prop_map(Order::new)]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let slot = 0..MODEL_SLOTS;
     prop_oneof![
         4 => (slot.clone(), any::<u64>()).prop_map(|(s, c)| Op::PutPage(s, c)),
-        12 => (slot.clone(), any::<u64>()).prop_map(|(s, c)| Op::PutFolio(s & !15, c)),
-        6 => (slot.clone(), 1..40usize).prop_map(|(s, n)| Op::Get(s, n)),
+        12 => (slot.clone(), order(), any::<u64>())
+            .prop_map(|(s, order, c)| Op::PutFolio(s / order.pages() as u32 * order.pages() as u32, order, c)),
+        6 => (slot.clone(), prop_oneof![1..40usize, Just(512)]).prop_map(|(s, n)| Op::Get(s, n)),
         4 => slot.clone().prop_map(Op::Free),
         2 => (slot, 1..64u32).prop_map(|(s, n)| Op::FreeRange(s, n)),
         1 => (0..2_000_000u64).prop_map(Op::Shrink),
@@ -37,13 +43,21 @@ fn op() -> impl Strategy<Value = Op> {
 fn configs() -> impl Strategy<Value = Vec<(TierKind, u64)>> {
     prop_oneof![
         Just(vec![(LZ4, 0)]),
-        Just(vec![(TierKind::Ram, 0)]),
-        Just(vec![(LZ4, 600_000), (TierKind::File, 0)]),
-        Just(vec![(ZSTD, 600_000), (TierKind::File, 2 << 20)]),
-        Just(vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (TierKind::File, 0)]),
-        Just(vec![(TierKind::Ram, 400_000), (LZ4, 400_000), (ZSTD, 0)]),
-        Just(vec![(TierKind::File, 3 << 20)]),
-        Just(vec![(LZ4, 50_000), (TierKind::File, 300_000)]),
+        Just(vec![(RAM, 0)]),
+        Just(vec![(LZ4, 600_000), (FILE, 0)]),
+        Just(vec![(ZSTD, 600_000), (FILE, 2 << 20)]),
+        Just(vec![(RAM, 400_000), (LZ4, 400_000), (FILE, 0)]),
+        Just(vec![(RAM, 400_000), (LZ4, 400_000), (ZSTD, 0)]),
+        Just(vec![(FILE, 3 << 20)]),
+        Just(vec![(LZ4, 50_000), (FILE, 300_000)]),
+    ]
+}
+
+/// The units that folios are cut into.
+fn unit_orders() -> impl Strategy<Value = Option<Order>> {
+    prop_oneof![
+        1 => Just(None),
+        4 => (0..=MAX_UNIT_ORDER.get()).prop_map(|order| Some(Order::new(order))),
     ]
 }
 
@@ -59,8 +73,12 @@ proptest! {
     #![proptest_config(proptest_config())]
 
     #[test]
-    fn tiers_hold_what_was_put(tiers in configs(), ops in prop::collection::vec(op(), 1..600)) {
-        let mut bed = Bed::new(&tiers, MODEL_SLOTS);
+    fn tiers_hold_what_was_put(
+        tiers in configs(),
+        unit_order in unit_orders(),
+        ops in prop::collection::vec(op(), 1..600),
+    ) {
+        let mut bed = Bed::with_units(&tiers, unit_order, MODEL_SLOTS);
         let worker = bed.worker();
         let store = bed.store;
         let mut model: BTreeMap<u32, Page> = BTreeMap::new();
@@ -75,11 +93,11 @@ proptest! {
                         model.insert(slot, content);
                     }
                 }
-                Op::PutFolio(first, seed) => {
-                    if model.range(first..first + 16).next().is_some() {
+                Op::PutFolio(first, order, seed) => {
+                    if model.range(first..first + order.pages() as u32).next().is_some() {
                         continue;
                     }
-                    let mut folio = [0; PAGE_BYTES * PART_PAGES];
+                    let mut folio = vec![0; PAGE_BYTES * order.pages()];
                     for (i, page) in folio.chunks_exact_mut(PAGE_BYTES).enumerate() {
                         fill(if seed & 64 == 0 { seed } else { seed ^ i as u64 }, page);
                     }

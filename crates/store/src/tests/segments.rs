@@ -1,6 +1,6 @@
 //! The life of segments: punched, cleaned, used again.
-use super::bed::{Bed, fill_file, page, read};
-use crate::{SEGMENT_BYTES, TierKind, Worker};
+use super::bed::{Bed, FILE, fill_file, page, read};
+use crate::{SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::SlotId;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 #[test]
 fn dead_segments_are_punched_and_used_again() {
     let max = 4 * SEGMENT_BYTES as u64;
-    let mut bed = Bed::new(&[(TierKind::File, max)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, max)], 1 << 14);
     let worker = bed.worker();
     for round in 0..20u64 {
         for slot in 0..150 {
@@ -31,7 +31,7 @@ fn dead_segments_are_punched_and_used_again() {
 #[test]
 fn sparse_segments_are_cleaned() {
     let max = 8 * SEGMENT_BYTES as u64;
-    let mut bed = Bed::new(&[(TierKind::File, max)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, max)], 1 << 14);
     let worker = bed.worker();
     let content = |slot: u32| page(slot as u64 * 4 + 3);
     let mut slot = 0;
@@ -54,7 +54,7 @@ fn sparse_segments_are_cleaned() {
 #[test]
 fn a_store_that_cannot_write_does_not_read_either() {
     // Refusals by a broken file, and by a full one: neither may make the cleaner read the file over and over.
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     fill_file(&mut bed, worker, 2000);
     (0..2000).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
@@ -68,7 +68,7 @@ fn a_store_that_cannot_write_does_not_read_either() {
     let (full, read) = refuse(&bed, worker, 5000);
     assert!(full > 4000 && read * 20 < full, "{read} segments were read for {full} refusals");
 
-    let mut bed = Bed::new(&[(TierKind::File, 8 * SEGMENT_BYTES as u64)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 8 * SEGMENT_BYTES as u64)], 1 << 14);
     let worker = bed.worker();
     let mut filled = 0;
     while bed.store.put(SlotId(filled), &page(filled as u64 * 4 + 3), worker).is_ok() {
@@ -82,7 +82,7 @@ fn a_store_that_cannot_write_does_not_read_either() {
 
 #[test]
 fn cleaning_reads_in_proportion_to_what_is_written() {
-    let mut bed = Bed::new(&[(TierKind::File, 24 * SEGMENT_BYTES as u64)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 24 * SEGMENT_BYTES as u64)], 1 << 14);
     let worker = bed.worker();
     let mut state = 1u64;
     let mut held = std::collections::BTreeMap::new();
@@ -103,7 +103,7 @@ fn cleaning_reads_in_proportion_to_what_is_written() {
 
 #[test]
 fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.size_limit.store(4 * SEGMENT_BYTES as u64 + 1000, SeqCst);
     for round in 0..3u64 {
@@ -119,7 +119,7 @@ fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
 
 #[test]
 fn a_full_disk_is_cleaned() {
-    let mut bed = Bed::new(&[(TierKind::File, 0)], 1 << 14);
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.disk.store(16, SeqCst);
     let content = |slot: u32| page(slot as u64 * 4 + 3);

@@ -1,6 +1,6 @@
 //! Many threads at once.
-use super::bed::{Bed, LZ4, ZSTD, fill};
-use crate::TierKind;
+use super::bed::{Bed, FILE, LZ4, ZSTD, fill};
+use crate::MAX_UNIT_ORDER;
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
@@ -10,9 +10,13 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 #[test]
 fn threads_see_their_own_pages() {
-    for tiers in [vec![(LZ4, 0)], vec![(LZ4, 3 << 20), (TierKind::File, 0)], vec![(ZSTD, 1 << 20), (TierKind::File, 0)]]
-    {
-        let mut bed = Bed::new(&tiers, 1 << 15);
+    for (tiers, unit_order) in [
+        (vec![(LZ4, 0)], None),
+        (vec![(LZ4, 3 << 20), (FILE, 0)], None),
+        (vec![(LZ4, 3 << 20), (FILE, 0)], Some(MAX_UNIT_ORDER)),
+        (vec![(ZSTD, 1 << 20), (FILE, 0)], None),
+    ] {
+        let mut bed = Bed::with_units(&tiers, unit_order, 1 << 15);
         let workers: Vec<_> = (0..4).map(|_| bed.worker()).collect();
         let shrinker = bed.worker();
         let store = bed.store;

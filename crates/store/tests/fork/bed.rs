@@ -2,10 +2,11 @@
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
-use outswap_store::{Algorithm, Config, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::ProcessStore;
+use outswap_store::{Algorithm, Compressed, Config, File, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
 use outswap_sys::{nr, os, syscall0, syscall1, syscall4};
 
-pub const LZ4: TierKind = TierKind::Compressed(Algorithm::Lz4);
+pub const LZ4: TierKind = TierKind::Compressed(Compressed(Algorithm::Lz4));
 
 pub fn page(seed: u32) -> Page {
     let mut page = [0; PAGE_BYTES];
@@ -40,6 +41,11 @@ impl Bed {
     }
     pub fn try_put(&mut self, slot: u32, seed: u32) -> Result<(), StoreError> {
         self.store.put(SlotId(slot), &page(seed), self.worker)
+    }
+    /// Puts a folio, of which each page has a seed.
+    pub fn try_put_folio(&mut self, first: u32, seeds: &[u32]) -> Result<(), StoreError> {
+        let content: Vec<u8> = seeds.iter().flat_map(|&seed| page(seed)).collect();
+        self.store.put(SlotId(first), &content, self.worker)
     }
     pub fn check(&mut self, slot: u32, seed: u32) {
         let mut out = [0; PAGE_BYTES];
@@ -106,5 +112,5 @@ impl Gate {
 }
 
 pub fn file(max_segments: u64) -> TierConfig {
-    TierConfig { kind: TierKind::File, max_bytes: max_segments * SEGMENT_BYTES as u64 }
+    TierConfig::new(TierKind::File(File), max_segments * SEGMENT_BYTES as u64)
 }

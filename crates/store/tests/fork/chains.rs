@@ -1,6 +1,7 @@
 //! Long chains of forks.
 use crate::bed::{Bed, file, wait};
 use outswap_store::MAX_VOLUMES;
+use outswap_store::ProcessStore;
 use outswap_sys::Errno;
 
 /// A chain of forks in which each process writes: beyond the most files, there is none to write to, and all is read right.

@@ -1,6 +1,7 @@
 //! Descriptors and rights: what a process can write to, and under which numbers.
 use crate::bed::{Bed, Gate, file, wait};
 use outswap_core::store::{Store, StoreError};
+use outswap_store::ProcessStore;
 use outswap_store::{Config, DESCRIPTORS, SEGMENT_BYTES, Tiers};
 use outswap_sys::{Errno, nr, os, syscall2};
 use std::sync::atomic::Ordering::Relaxed;

@@ -13,7 +13,7 @@ use descriptors::{
     a_file_needs_no_descriptor_or_path_at_the_fork, ancestors_files_are_only_read,
     another_file_under_our_number_is_left_alone, numbers_are_in_the_guarded_range, what_children_read_is_given_up,
 };
-use outswap_store::TierConfig;
+use outswap_store::{MAX_UNIT_ORDER, TierConfig};
 use outswap_sys::os;
 use processes::{a_namespace_does_not_forget_who_is_outside, who_executes_shares_nothing};
 use random::random_families;
@@ -24,9 +24,9 @@ use sharing::{
 };
 
 fn main() {
-    let lz4 = |max_bytes| TierConfig { kind: LZ4, max_bytes };
+    let lz4 = |max_bytes| TierConfig::new(LZ4, max_bytes);
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 23] = [
+    let scenarios: [Scenario; 24] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -48,6 +48,10 @@ fn main() {
         ("random families over a file", &|| random_families(&[file(0)], 0..4)),
         ("random families over a small file", &|| random_families(&[file(30)], 4..8)),
         ("random families over two tiers", &|| random_families(&[lz4(500_000), file(0)], 8..12)),
+        ("random families over large units", &|| {
+            let large = |config| TierConfig { unit_order: Some(MAX_UNIT_ORDER), ..config };
+            random_families(&[large(lz4(1 << 20)), large(file(100))], 12..16);
+        }),
         ("a limit of file size kills nobody", &a_limit_of_file_size_kills_nobody),
         ("little address space is enough", &little_address_space_is_enough),
     ];

@@ -1,6 +1,7 @@
 //! Processes that execute a program, or live in a pid namespace of their own.
 use crate::bed::{Bed, Gate, file, wait};
 use outswap_core::store::Store;
+use outswap_store::ProcessStore;
 use outswap_store::SEGMENT_BYTES;
 use outswap_sys::{nr, os, syscall5};
 use std::sync::atomic::Ordering::Relaxed;

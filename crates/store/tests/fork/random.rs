@@ -1,8 +1,9 @@
 //! Random families of processes.
 use crate::bed::{Bed, wait};
 use outswap_core::store::Store;
-use outswap_core::units::PAGE_BYTES;
-use outswap_store::TierConfig;
+use outswap_core::units::{Order, PAGE_BYTES};
+use outswap_store::ProcessStore;
+use outswap_store::{MAX_UNIT_ORDER, TierConfig};
 use outswap_sys::os;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -23,6 +24,16 @@ pub fn random_families(tiers: &[TierConfig], seeds: std::ops::Range<u64>) {
             let slots = first..(first + count).min(SLOTS);
             match next(state) % 16 {
                 0..7 => {
+                    let order = Order::new(next(state) as usize % (MAX_UNIT_ORDER.get() + 2));
+                    let folio = first as usize / order.pages() * order.pages();
+                    if let Some(seeds) = model.get_mut(folio..folio + order.pages())
+                        && seeds.iter().all(|&seed| seed == 0)
+                    {
+                        seeds.iter_mut().for_each(|seed| *seed = next(state) | 1);
+                        if bed.try_put_folio(folio as u32, seeds).is_err() {
+                            seeds.fill(0);
+                        }
+                    }
                     for slot in slots.filter(|&slot| model[slot as usize] == 0).collect::<Vec<_>>() {
                         let seed = next(state) | 1;
                         if bed.try_put(slot, seed).is_ok() {

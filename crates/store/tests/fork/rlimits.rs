@@ -51,7 +51,7 @@ pub fn little_address_space_is_enough() {
     // SAFETY: `limit` has the layout of `struct rlimit`. 9 = RLIMIT_AS.
     let got = unsafe { syscall4(nr::PRLIMIT64, 0, 9, limit.as_ptr() as usize, 0) };
     assert_eq!(got, 0);
-    let mut bed = Bed::new(&[TierConfig { kind: LZ4, max_bytes: 0 }, file(400)]);
+    let mut bed = Bed::new(&[TierConfig::new(LZ4, 0), file(400)]);
     (0..20_000).for_each(|slot| bed.put(slot, slot));
     (0..20_000).for_each(|slot| bed.check(slot, slot));
 }

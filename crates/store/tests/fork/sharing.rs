@@ -1,6 +1,7 @@
 //! What parent and child have in common stays as it was, is counted, and is given back.
 use crate::bed::{Bed, Gate, file, wait};
 use outswap_core::store::{Store, StoreError};
+use outswap_store::ProcessStore;
 use outswap_store::{MAX_USERS, SEGMENT_BYTES, TierConfig};
 use outswap_sys::os;
 use std::sync::atomic::Ordering::Relaxed;

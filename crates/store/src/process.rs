@@ -1,0 +1,140 @@
+//! What a process asks of its store beyond what the pager does: to be made, to fork, to be looked at.
+use crate::config::InitError;
+use crate::fork::ForkTicket;
+use crate::io::LiveIo;
+use crate::kinds::{Parameters, TierKind};
+use crate::limits::{DESCRIPTORS, MAX_SLOTS, MAX_TIERS};
+use crate::state::Tiers;
+use crate::stats::StoreStats;
+use crate::tiers::{Config, TierConfig};
+use outswap_core::store::Store;
+use outswap_sys::Errno;
+
+/// A tier as the control block has it.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedTier<'a> {
+    /// The name of its kind; empty where there is no tier.
+    pub kind: &'a [u8],
+    /// The kind's options.
+    pub parameters: Parameters,
+    /// The most it may hold, 0 for no limit.
+    pub max_bytes: u64,
+}
+
+/// What a process's store is to be made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Tiers from the fastest on, at most [`MAX_TIERS`].
+    pub tiers: &'a [AskedTier<'a>],
+    /// Slots, from 0 on.
+    pub slots: u32,
+    /// Directory of files.
+    pub directory: &'a [u8],
+    /// The store's descriptors have this number or one above.
+    pub min_fd: i32,
+}
+
+/// The store of a process. The budget uses what core's [`Store`] has: bytes held, a limit of them, and shrinking.
+pub trait ProcessStore: Store + Sized + 'static {
+    /// What a fork needs to be told to both sides.
+    type Ticket: Copy;
+    /// Numbers from `min_fd` on that the store's descriptors have.
+    const DESCRIPTORS: i32;
+    /// The most slots it can have.
+    const MAX_SLOTS: u32;
+
+    /// Makes the store, which lives until the process ends.
+    ///
+    /// # Errors
+    /// Where that is not to be had.
+    fn open(asked: &Asked<'_>) -> Result<&'static Self, InitError>;
+
+    // ---- what it tells ----
+
+    /// Counters and gauges, up to date.
+    fn stats(&self) -> &StoreStats;
+    /// Whether pages may lie where reading takes long.
+    fn has_file(&self) -> bool;
+    /// All descriptors that it has open now. Takes no lock.
+    fn descriptors(&self) -> impl Iterator<Item = i32> + '_;
+    /// Why this process has no file to write to, if it should have.
+    fn file_error(&self) -> Option<Errno>;
+
+    // ---- rights that the process gives up ----
+
+    /// Closes the directory in which forked children would get their files.
+    fn leave_directory(&self);
+    /// Whether the process can write to what its children read.
+    fn is_writing_shared(&self) -> bool;
+    /// Afterwards it cannot. No other call may be in progress anywhere in the process.
+    fn give_up_writing(&self);
+
+    // ---- fork, exec and exit ----
+
+    /// In the parent before a fork, while no other call is in progress anywhere in the process.
+    fn fork_prepare(&self) -> Self::Ticket;
+    /// In the parent after the fork; `child_pid` is what fork returned (not positive: it failed).
+    fn fork_parent(&self, ticket: Self::Ticket, child_pid: i32);
+    /// In the child, before any other use of the store and before any of the program's code runs.
+    fn fork_child(&self, ticket: Self::Ticket);
+    /// Before the process executes a program.
+    fn begin_exec(&self);
+    /// After that has failed.
+    fn exec_failed(&self);
+}
+
+impl ProcessStore for Tiers<LiveIo> {
+    type Ticket = ForkTicket;
+    const DESCRIPTORS: i32 = DESCRIPTORS;
+    const MAX_SLOTS: u32 = MAX_SLOTS;
+
+    fn open(asked: &Asked<'_>) -> Result<&'static Self, InitError> {
+        let read = |tier: &AskedTier<'_>| {
+            let kind = TierKind::unpack(tier.kind, tier.parameters).ok_or(InitError::Config)?;
+            Ok(TierConfig::new(kind, tier.max_bytes))
+        };
+        let first = asked.tiers.first().ok_or(InitError::Config)?;
+        let mut tiers = [read(first)?; MAX_TIERS];
+        let tiers = tiers.get_mut(..asked.tiers.len()).ok_or(InitError::Config)?;
+        for (to, from) in tiers.iter_mut().zip(asked.tiers) {
+            *to = read(from)?;
+        }
+        Tiers::init(&Config { tiers, slots: asked.slots, directory: asked.directory, min_fd: asked.min_fd })
+    }
+    fn stats(&self) -> &StoreStats {
+        Tiers::stats(self)
+    }
+    fn has_file(&self) -> bool {
+        self.order.file.is_some()
+    }
+    fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+        Tiers::descriptors(self)
+    }
+    fn file_error(&self) -> Option<Errno> {
+        Tiers::file_error(self)
+    }
+    fn leave_directory(&self) {
+        Tiers::leave_directory(self);
+    }
+    fn is_writing_shared(&self) -> bool {
+        Tiers::is_writing_shared(self)
+    }
+    fn give_up_writing(&self) {
+        Tiers::give_up_writing(self);
+    }
+    fn fork_prepare(&self) -> ForkTicket {
+        Tiers::fork_prepare(self)
+    }
+    fn fork_parent(&self, ticket: ForkTicket, child_pid: i32) {
+        Tiers::fork_parent(self, ticket, child_pid);
+    }
+    fn fork_child(&self, ticket: ForkTicket) {
+        Tiers::fork_child(self, ticket);
+    }
+    fn begin_exec(&self) {
+        Tiers::begin_exec(self);
+    }
+    fn exec_failed(&self) {
+        Tiers::exec_failed(self);
+    }
+}
