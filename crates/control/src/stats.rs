@@ -88,6 +88,10 @@ stats! {
     FolioFallbacks = "folio_fallbacks",
     /// Folios swapped in whole.
     FoliosIn = "folios_in",
+    /// Looks at what the program has used.
+    Looks = "looks",
+    /// Nanoseconds that they took.
+    LookNs = "look_ns",
     /// Reclaim done by a thread of the program.
     DirectReclaims = "direct_reclaims",
     /// Reclaim done in the background.

@@ -79,6 +79,8 @@ breakages! {
     NeverAlone = "never-alone",
     /// Regions are not marked.
     NoRegions = "no-regions",
+    /// What the program uses is looked at in vain.
+    LooksIgnored = "looks-ignored",
     /// A folio that was refused is not tried in smaller ones.
     NoLadder = "no-ladder",
     /// What a store will have stored later counts as stored.

@@ -44,7 +44,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// policy where it still has resident pages.
     pub(crate) fn isolate(&self, block: BlockNo, mut by: Wanted<'_>, cx: &mut Context<S::Worker>) -> Isolated {
         let Some(batch) = self.frames.take_free(block, self.pause()) else {
-            self.add_block(block);
+            self.policy().back(block, &self.pause());
             return Isolated::NoBatch;
         };
         let Chosen { wanted, blocked, mut left } = self.choose(block, &by);
@@ -62,7 +62,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             from = barrier;
         }
         if left {
-            self.add_block(block);
+            self.policy().back(block, &self.pause());
         }
         let nothing = taken_all.is_empty();
         let asked = if nothing && refused { Asked::Refused } else { Asked::Gave };
@@ -76,6 +76,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             return Isolated::Nothing;
         }
+        self.looks.taken(taken_all.count() as u64);
         self.machine.count(Event::PagesTaken, taken_all.count() as u64);
         Isolated::Batch(batch)
     }

@@ -32,6 +32,7 @@ pub mod vma;
 pub mod pins;
 pub mod frames;
 pub mod writeback;
+pub mod looks;
 
 // Policies.
 pub mod orders;
@@ -41,6 +42,7 @@ pub mod reclaim;
 // The pager, and what it does.
 pub mod pager;
 pub mod mm;
+pub mod aging;
 pub mod isolate;
 pub mod pageout;
 pub mod room;

@@ -54,6 +54,9 @@ pub enum Event {
     StoreErrors,
     Corruptions,
     DirectReclaims,
+    Looks,
+    /// Nanoseconds.
+    LookNs,
     OverLimit,
 }
 /// How many kinds of [`Event`] there are.

@@ -6,6 +6,7 @@
 use crate::broken::{self, Broken};
 use crate::frames::Frames;
 use crate::lock::{Guard, SpinLock};
+use crate::looks::Looks;
 use crate::machine::Machine;
 use crate::orders::{self, Orders};
 use crate::page::{Pages, State, Word};
@@ -126,6 +127,7 @@ pub struct Pager<M, S, P = Standard> {
     /// Pages that are still to come in before room is made again.
     pub(crate) rest: AtomicU32,
     pub(crate) seed: u64,
+    pub(crate) looks: Looks,
 }
 
 impl<M: Machine, S: Store> Pager<M, S> {
@@ -163,6 +165,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             limit: AtomicU64::new(u64::MAX >> 1),
             rest: AtomicU32::new(0),
             seed: config.seed,
+            looks: Looks::default(),
         })
     }
 

@@ -2,7 +2,7 @@
 use crate::gate;
 use crate::layout::{ARENA, ARENA_SIZES};
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_sys::{nr, os};
+use outswap_sys::{Result, nr, os};
 
 /// Address of a page.
 pub fn address(page: PageNo) -> usize {
@@ -43,4 +43,12 @@ pub fn remap(first: PageNo, count: u32) {
     // SAFETY: the range is managed address space whose mapping the program gave up.
     let at = unsafe { gate::call(nr::MMAP, address(first), len, os::PROT_NONE, flags, usize::MAX, 0) };
     assert!(at == address(first) as isize, "managed address space can be mapped again");
+}
+/// Makes pages a mapping of the kernel's of their own, by advice that does nothing else for anonymous memory.
+///
+/// # Errors
+/// `ENOMEM` where the kernel has no room for another mapping.
+pub fn keep_apart(first: PageNo, count: usize) -> Result<()> {
+    // SAFETY: no content changes.
+    unsafe { os::madvise(address(first), count * PAGE_BYTES, os::MADV_RANDOM) }
 }

@@ -61,6 +61,7 @@ mod parts;
 mod transfer;
 
 // Threads, processes, signals.
+mod accessed;
 mod reclaim;
 mod clone;
 mod fork;

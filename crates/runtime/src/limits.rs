@@ -43,6 +43,8 @@ pub const PINNED_MIN_BYTES: usize = 4 << 20;
 pub const SHORT_BYTES: usize = 64 << 10;
 /// Bytes made resident behind a pointer argument of a call that has no row.
 pub const DEFAULT_BYTES: u32 = 64 * 1024;
+/// Blocks that are made mappings of the kernel's of their own, of which a process has 65,530 by default.
+pub const SPLITS: u32 = 8192;
 /// Longest string that any call takes (an argument of exec).
 pub const STRING_MAX_BYTES: usize = 128 * 1024;
 /// The longest socket address.

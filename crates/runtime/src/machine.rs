@@ -225,6 +225,8 @@ impl Machine for LiveMachine {
                 Event::StoreFull => Stat::StoreFull,
                 Event::StoreErrors => Stat::StoreErrors,
                 Event::Corruptions => Stat::Corruptions,
+                Event::Looks => Stat::Looks,
+                Event::LookNs => Stat::LookNs,
                 Event::DirectReclaims => Stat::DirectReclaims,
                 Event::OverLimit => Stat::OverBudget,
             },

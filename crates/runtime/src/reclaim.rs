@@ -7,7 +7,7 @@ use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::{charge, desk, pins, procfs, sharers, threads};
+use crate::{accessed, charge, desk, pins, procfs, sharers, threads};
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
@@ -171,6 +171,8 @@ extern "C" fn main() -> ! {
         let (low, high) = watermarks(live.pager.limit_pages());
         if free_pages(live) >= low || idle > 3 {
             idle = 0;
+            // Now nobody waits for this thread.
+            accessed::look_if_due(live);
             ASLEEP.store(1, SeqCst);
             if desk::is_asked() || QUIT.load(SeqCst) {
                 ASLEEP.store(0, SeqCst);

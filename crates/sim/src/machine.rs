@@ -8,7 +8,7 @@ use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Pager, Policies};
 use outswap_core::store::{Page, Store};
-use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Mutex, OnceLock};
@@ -57,6 +57,8 @@ struct Mapping {
     foreign: Vec<bool>,
     /// Pages that can never be taken.
     stubborn: Vec<bool>,
+    /// Pages that the program has used since they were last asked for.
+    accessed: Vec<bool>,
     /// Pages at which one of the machine's own mappings starts.
     borders: Vec<bool>,
 }
@@ -109,6 +111,7 @@ impl SimMachine {
                 filled: vec![false; frame_count],
                 foreign: vec![false; pages],
                 stubborn: vec![false; pages],
+                accessed: vec![false; pages],
                 borders: (0..pages).map(|_| borders.once_in(chaos.border_in)).collect(),
             }),
             frames: AtomicPtr::new(frames),
@@ -169,8 +172,17 @@ impl SimMachine {
                 return Access::Done;
             }
         }
+        m.accessed[i] = true;
         f(m.pages[i].as_mut().expect("looked at above"));
         Access::Done
+    }
+
+    /// How many pages of a block the program has used since the last time that this was asked.
+    pub fn accessed_pages(&self, block: BlockNo) -> u64 {
+        let first = block.first_page().0 as usize;
+        let mut m = self.lock();
+        let used = m.accessed[first..first + BLOCK_PAGES].iter_mut().map(core::mem::take);
+        used.filter(|used| *used).count() as u64
     }
 
     /// Whether a page is in the program's reach.

@@ -1,11 +1,14 @@
 //! Runs the program of a seed: its threads, its forks, and the checks of what they leave.
+use crate::machine::SimMachine;
 use crate::program::Program;
 use crate::sched::{self, Rng, guarded, step};
 use crate::world::{FOREIGN, NOBODY, Options, Outcome, World, context};
 use outswap_core::machine::Prot;
 use outswap_core::page::State;
+use outswap_core::pager::{Pager, Policies};
 use outswap_core::room::Step;
-use outswap_core::units::PageNo;
+use outswap_core::store::Store;
+use outswap_core::units::{BLOCK_PAGES, BlockNo, PageNo};
 use std::sync::atomic::Ordering::*;
 
 /// Runs one seed to its end. The error says what was wrong.
@@ -58,6 +61,9 @@ impl World {
         let mut cx = context();
         let slack = rng.below(20) as u64;
         while self.model.programs_left.load(SeqCst) > 0 {
+            if self.pager.look_is_due() {
+                look(&self.pager, self.setup.pages);
+            }
             if self.pager.used_pages() + slack > self.pager.limit_pages() {
                 match self.pager.reclaim(&mut cx) {
                     Step::Freed(_) | Step::Isolated => step(),
@@ -184,4 +190,14 @@ impl World {
         assert_eq!((pager.store.used_slots(), pager.machine.mapped_pages()), (0, 0), "nothing is left");
         assert_eq!((pager.isolated_pages(), pager.machine.filled_frames()), (0, 0), "no frame is left");
     }
+}
+
+/// Looks at what the program has used, and tells the pager.
+pub fn look<S: Store, P: Policies>(pager: &Pager<SimMachine, S, P>, pages: usize) {
+    let begun_ns = pager.begin_look();
+    for block in (0..(pages / BLOCK_PAGES) as u32).map(BlockNo) {
+        pager.looked(block, 1, pager.machine.accessed_pages(block));
+        step();
+    }
+    pager.end_look(begun_ns);
 }

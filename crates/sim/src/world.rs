@@ -188,7 +188,7 @@ impl World {
             seed: rng.draw(),
             orders: orders::Any::ALL[rng.below(orders::Any::ALL.len())].1,
             readahead: readahead::Kind::Streams,
-            reclaim: reclaim::Kind::Fifo,
+            reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,
         };
         let machine = SimMachine::new(rng.draw(), pages, batches, setup.grain, setup.chaos, options.sabotage);
         let store = SimStore::new(rng.draw(), slots, setup.trouble, options.sabotage);

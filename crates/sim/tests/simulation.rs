@@ -13,6 +13,7 @@ use outswap_core::slots::CLUSTER_SLOTS;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
 use outswap_core::{orders, readahead, reclaim};
 use outswap_sim::machine::{Access, Chaos, SimMachine, SimPager};
+use outswap_sim::run::look;
 use outswap_sim::run::run_seed;
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::slow::Slow;
@@ -354,6 +355,7 @@ fn count(machine: &SimMachine, event: Event) -> u64 {
 type SlowPager = Pager<SimMachine, Slow<SimStore>>;
 
 const DELAY_NS: u64 = 10;
+const PAUSE_NS: u64 = 100;
 
 fn slow_pager(arena: &Arena, pages: u32, limit_pages: u64) -> Box<SlowPager> {
     let machine = SimMachine::new(1, pages as usize, 8, 1, Chaos::default(), Sabotage::None);
@@ -584,4 +586,39 @@ fn a_folio_that_has_no_room_goes_in_smaller_ones() {
         assert_eq!(found, Access::Done);
     }
     pager.check();
+}
+
+/// Faults on blocks that are used all the time, while others are read once.
+fn faults_on_what_is_used(reclaim: reclaim::Kind) -> u64 {
+    const BLOCKS: usize = 40;
+    const USED: u32 = 4;
+    let arena = Arena::default();
+    let pages = BLOCKS * BLOCK_PAGES;
+    let machine = SimMachine::new(1, pages, 8, 1, Chaos::default(), Sabotage::None);
+    let store = SimStore::new(1, 2 * pages, Trouble::default(), Sabotage::None);
+    let config = Config { reclaim, ..config(pages, 8, orders::Any::Small) };
+    let pager: Box<SimPager> = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    assert!(pager.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
+    pager.set_limit_pages(12 * BLOCK_PAGES as u64);
+    let mut cx = context();
+    let mut faults = 0;
+    for once in 0..3 * pages as u32 {
+        touch(&pager, USED * BLOCK_PAGES as u32 + once % (pages as u32 - USED * BLOCK_PAGES as u32), &mut cx);
+        faults += touch(&pager, once * 37 % (USED * BLOCK_PAGES as u32), &mut cx) as u64;
+        pager.machine.clock.pass_ns(PAUSE_NS);
+        if pager.look_is_due() {
+            look(&pager, pages);
+        }
+    }
+    pager.check();
+    faults
+}
+
+#[test]
+fn what_the_program_uses_stays() {
+    let (fifo, accessed) =
+        (faults_on_what_is_used(reclaim::Kind::Fifo), faults_on_what_is_used(reclaim::Kind::Accessed));
+    // Each of the 256 pages in use is touched for the first time once.
+    assert!(accessed <= 2 * 256 && fifo > 4 * accessed, "{accessed} faults where accesses are known, {fifo} where not");
 }

@@ -39,6 +39,8 @@ pub const MAP_FIXED_NOREPLACE: usize = 0x100000;
 
 /// `MADV_DONTNEED`.
 pub const MADV_DONTNEED: usize = 4;
+/// `MADV_RANDOM`.
+pub const MADV_RANDOM: usize = 1;
 /// `MADV_WILLNEED`.
 pub const MADV_WILLNEED: usize = 3;
 /// `MADV_FREE`.
@@ -115,6 +117,8 @@ pub fn open(path: &[u8], flags: usize, mode: usize) -> Result<i32> {
 }
 /// `O_RDONLY`.
 pub const O_RDONLY: usize = 0;
+/// Open to write.
+pub const O_WRONLY: usize = 1;
 /// `O_RDWR`.
 pub const O_RDWR: usize = 2;
 /// `O_CLOEXEC`.

@@ -2,45 +2,24 @@
 //!
 //! Blocks go in the order in which their first pages came in. A page that is touched while it is isolated counts as referenced:
 //! as many passes as it has references take it by. A block that the machine has refused rests, longer each time.
+use super::rest::Rest;
 use super::{Asked, Reclaim, Search, Verdict};
 use crate::broken::{self, Broken};
 use crate::lock::SpinLock;
 use crate::page::{REFERENCED_MAX, Word};
 use crate::ring::Ring;
 use crate::sync::{AtomicU32, Ordering::*};
-use crate::table::{Reserve, Table, Zeroed};
+use crate::table::{Reserve, Table};
 use crate::units::{BLOCK_PAGES, BlockNo};
 
 /// The share of the limit that may be isolated before the oldest pages are written out: 1/8, enough that a page in use is
 /// touched again before it goes, small against what it costs in resident pages.
 const ISOLATED_SHARE: usize = 8;
-/// Blocks that one search looks at.
-const SEARCH_MAX: usize = 4096;
-/// Blocks that the machine may refuse in one search: among those that do not rest, and, where nothing else is left, among those
-/// that do.
-const REFUSALS_MAX: u32 = 32;
-const REFUSALS_RESTING_MAX: u32 = 4;
-/// Visits that pass a block by after the machine refused all that was wanted of it: at first, and at most. Each refusal on end
-/// makes them four times as many.
-const REST_VISITS: u32 = 8;
-const REST_VISITS_MAX: u32 = 512;
-/// The visits left in [`Block::rest`].
-const LEFT: u32 = 0xffff;
-const _: () = assert!(REST_VISITS_MAX <= LEFT);
-
-#[repr(C)]
-struct Block {
-    /// 1 while the block waits in the queue.
-    queued: AtomicU32,
-    /// Visits that still pass the block by (low half), and how many they were at first.
-    rest: AtomicU32,
-}
-// SAFETY: atomics of zero are valid.
-unsafe impl Zeroed for Block {}
-
 /// The policy.
 pub struct Fifo {
-    blocks: Table<Block>,
+    /// 1 while the block waits in the queue.
+    queued: Table<AtomicU32>,
+    rest: Rest,
     queue: SpinLock<Ring>,
 }
 
@@ -48,67 +27,34 @@ impl Fifo {
     /// Reserves a queue of all blocks. `None` where there is no memory.
     pub fn new(from: &impl Reserve, pages: usize) -> Option<Fifo> {
         let blocks = pages / BLOCK_PAGES;
-        Some(Fifo { blocks: Table::new(from, blocks)?, queue: SpinLock::new(Ring::new(from, blocks)?) })
+        let queue = SpinLock::new(Ring::new(from, blocks)?);
+        Some(Fifo { queued: Table::new(from, blocks)?, rest: Rest::new(from, pages)?, queue })
     }
 }
 
 impl Reclaim for Fifo {
     fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
-        let queued = &self.blocks[block.0 as usize].queued;
+        let queued = &self.queued[block.0 as usize];
         if queued.load(SeqCst) == 0 && queued.swap(1, SeqCst) == 0 {
             self.queue.lock(pause).push(block.0);
         }
     }
 
     fn search(&self, pause: &impl Fn(u32)) -> Search {
-        let left = self.queue.lock(pause).len().min(SEARCH_MAX);
-        Search { left, refusals_left: REFUSALS_MAX, passed_by: false, last_resort: false }
+        Rest::search(self.queue.lock(pause).len())
     }
 
     fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
-        loop {
-            if search.refusals_left == 0 {
-                return None;
-            }
-            let block = if search.left > 0 { self.queue.lock(pause).pop() } else { None };
-            let Some(block) = block.map(BlockNo) else {
-                // Blocks that were refused lately are asked again only where no other has anything.
-                if search.last_resort || !search.passed_by {
-                    return None;
-                }
-                let left = self.queue.lock(pause).len().min(SEARCH_MAX);
-                *search = Search { left, refusals_left: REFUSALS_RESTING_MAX, passed_by: false, last_resort: true };
-                continue;
-            };
-            let state = &self.blocks[block.0 as usize];
-            state.queued.store(0, SeqCst);
-            search.left -= 1;
-            let rest = state.rest.load(Relaxed);
-            if rest & LEFT == 0 || search.last_resort || broken::is(Broken::NoRest) {
-                return Some(block);
-            }
-            state.rest.store(rest - 1, Relaxed);
-            search.passed_by = true;
-            self.add(block, pause);
-        }
+        let pop = || {
+            let block = BlockNo(self.queue.lock(pause).pop()?);
+            self.queued[block.0 as usize].store(0, SeqCst);
+            Some(block)
+        };
+        self.rest.next(search, pop, |block| self.add(block, pause), || self.queue.lock(pause).len())
     }
 
     fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
-        if asked == Asked::Refused
-            && let Some(search) = search
-        {
-            search.refusals_left = search.refusals_left.saturating_sub(1);
-        }
-        let rest = &self.blocks[block.0 as usize].rest;
-        let before = rest.load(Relaxed) >> 16;
-        let visits = match asked {
-            Asked::Refused if before == 0 => REST_VISITS,
-            Asked::Refused => (before * 4).min(REST_VISITS_MAX),
-            Asked::Gave => 0,
-        };
-        if visits != before || asked == Asked::Refused {
-            rest.store(visits << 16 | visits, Relaxed);
-        }
+        self.rest.asked(block, asked, search);
     }
 
     fn judge(&self, word: Word) -> Verdict {
@@ -127,14 +73,15 @@ impl Reclaim for Fifo {
     }
 
     fn block_bytes(&self) -> usize {
-        // A block, and its place in the queue.
-        size_of::<Block>() + size_of::<u32>()
+        // Whether it is queued, its rest, and its place in the queue.
+        3 * size_of::<u32>()
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::reclaim::rest::REST_VISITS;
     use crate::table::tests::Leak;
     use crate::units::Order;
 
@@ -174,7 +121,7 @@ mod tests {
         fifo.asked(BlockNo(0), Asked::Refused, None);
         fifo.add(BlockNo(0), &|_| ());
         assert_eq!(all(&fifo), [0], "there is nothing else");
-        assert_eq!(fifo.blocks[0].rest.load(Relaxed) & LEFT, REST_VISITS * 4 - 1);
+        assert_eq!(fifo.rest.visits_left(BlockNo(0)), REST_VISITS * 4 - 1);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! A policy is a file of this folder and a line of the list at the end of this one. It chooses blocks, and of a block's pages
 //! those that go; that locked pages and those in use by calls stay is not its business.
+mod rest;
+
 use crate::page::Word;
 use crate::table::Reserve;
 use crate::units::BlockNo;
@@ -51,6 +53,22 @@ pub trait Reclaim: Sync {
     /// The next block to take pages from; `None` ends the search. The policy has forgotten the block then: where pages stay, it
     /// is added again.
     fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo>;
+
+    /// A block that the policy gave has resident pages left.
+    fn back(&self, block: BlockNo, pause: &impl Fn(u32)) {
+        self.add(block, pause);
+    }
+
+    /// Of a block's resident pages the program has used `accessed` of 256 since the last look. Told of all such blocks now and
+    /// then, where the machine can tell.
+    fn looked(&self, block: BlockNo, accessed: u32, pause: &impl Fn(u32)) {
+        let _ = (block, accessed, pause);
+    }
+
+    /// Whether it pays to look.
+    fn wants_looks(&self) -> bool {
+        false
+    }
 
     /// What the machine did when it was asked for pages of a block, which `search` has found, or which the program named.
     fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>);
@@ -107,6 +125,15 @@ macro_rules! policies {
             fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
                 match self { $(Any::$type(policy) => policy.next(search, pause)),+ }
             }
+            fn back(&self, block: BlockNo, pause: &impl Fn(u32)) {
+                match self { $(Any::$type(policy) => policy.back(block, pause)),+ }
+            }
+            fn looked(&self, block: BlockNo, accessed: u32, pause: &impl Fn(u32)) {
+                match self { $(Any::$type(policy) => policy.looked(block, accessed, pause)),+ }
+            }
+            fn wants_looks(&self) -> bool {
+                match self { $(Any::$type(policy) => policy.wants_looks()),+ }
+            }
             fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
                 match self { $(Any::$type(policy) => policy.asked(block, asked, search)),+ }
             }
@@ -128,6 +155,7 @@ macro_rules! policies {
 
 policies! {
     "fifo" fifo::Fifo "blocks in the order in which they came in, with a second chance for pages that are touched while isolated"
+    "accessed" accessed::Accessed "blocks of which the program uses the least, as far as the kernel tells"
 }
 
 impl Kind {

@@ -38,7 +38,10 @@ impl Kind for Compressed {
                 };
                 words.next();
                 if level == 0 || !ZSTD_LEVELS.contains(&level) {
-                    return Err(OptionError { word, why: "is none of zstd's levels: 1 to 19, and -1 to -7 for the fast ones" });
+                    return Err(OptionError {
+                        word,
+                        why: "is none of zstd's levels: 1 to 19, and -1 to -7 for the fast ones",
+                    });
                 }
                 Ok(Compressed(Algorithm::Zstd(level)))
             }
@@ -104,14 +107,7 @@ impl Kind for Compressed {
     ) -> Result<Option<usize>, StoreError> {
         store.get_ram(tier, shard, record, slot, out, worker).map(Some)
     }
-    fn free<I: FileIo>(
-        store: &Tiers<I>,
-        tier: usize,
-        shard: Guard<'_, Shard>,
-        record: Record,
-        slot: u32,
-        wipe: bool,
-    ) {
+    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
         store.free_ram(tier, shard, record, slot, wipe);
     }
 }

@@ -63,11 +63,7 @@ impl Kind for File {
 
 impl<I: FileIo> Tiers<I> {
     /// Maps the file's tables and opens it.
-    pub(super) fn set_up_file(
-        &mut self,
-        asked: &SetUp<'_>,
-        regions: &mut Regions,
-    ) -> Result<(), InitError> {
+    pub(super) fn set_up_file(&mut self, asked: &SetUp<'_>, regions: &mut Regions) -> Result<(), InitError> {
         let all = self.records.slots() as u64 * PAGE_BYTES as u64;
         // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
         let bytes = if asked.max_bytes == 0 { 2 * all + FILE_SLACK_BYTES } else { asked.max_bytes };

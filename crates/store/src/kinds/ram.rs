@@ -64,26 +64,14 @@ impl Kind for Ram {
     ) -> Result<Option<usize>, StoreError> {
         store.get_ram(tier, shard, record, slot, out, worker).map(Some)
     }
-    fn free<I: FileIo>(
-        store: &Tiers<I>,
-        tier: usize,
-        shard: Guard<'_, Shard>,
-        record: Record,
-        slot: u32,
-        wipe: bool,
-    ) {
+    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
         store.free_ram(tier, shard, record, slot, wipe);
     }
 }
 
 impl<I: FileIo> Tiers<I> {
     /// Maps a pool for a tier, as large as it may ever be where address space allows.
-    pub(super) fn set_up_pool(
-        &mut self,
-        tier: usize,
-        max_bytes: u64,
-        regions: &mut Regions,
-    ) -> Result<(), InitError> {
+    pub(super) fn set_up_pool(&mut self, tier: usize, max_bytes: u64, regions: &mut Regions) -> Result<(), InitError> {
         let max = if max_bytes == 0 { u64::MAX } else { max_bytes };
         let all = self.records.slots() as u64 * PAGE_BYTES as u64;
         let ends = max.saturating_add(max / POOL_SPAN_END_PARTS);

@@ -82,14 +82,7 @@ impl Kind for Counted {
         add(&UNITS_READ, 1);
         Ok(pages)
     }
-    fn free<I: FileIo>(
-        store: &Tiers<I>,
-        tier: usize,
-        shard: Guard<'_, Shard>,
-        record: Record,
-        slot: u32,
-        wipe: bool,
-    ) {
+    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
         add(&PAGES_FREED, 1);
         Compressed::free(store, tier, shard, record, slot, wipe);
     }
