@@ -66,6 +66,7 @@ test: setup
 	$(MAKE) --no-print-directory examples
 	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory broken
+	$(MAKE) --no-print-directory one-file
 	$(MAKE) --no-print-directory e2e
 
 # Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys. Not part of CI.

@@ -11,7 +11,7 @@ use crate::{
     arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
 };
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
@@ -24,8 +24,6 @@ static CONTEXTS: Contexts = Contexts::unreserved();
 static SETUP_TID: AtomicI32 = AtomicI32::new(0);
 /// The inherited descriptor of the configuration; that of the shared part of the control block is the next one.
 static CONTROL_FD: AtomicI32 = AtomicI32::new(-1);
-/// Where the runtime's object is.
-static OBJECT: AtomicUsize = AtomicUsize::new(0);
 
 /// 0: not looked at; 1: being set up; 2: set up, or nothing to do.
 static STATE: AtomicU32 = AtomicU32::new(0);
@@ -268,7 +266,6 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
     let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
-    OBJECT.store(object as usize, Relaxed);
     // SAFETY: fresh memory of that size, page-aligned, never unmapped.
     let live: &'static Live = unsafe {
         object.write(Live::new(pager, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS)));

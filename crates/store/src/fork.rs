@@ -97,11 +97,4 @@ impl<I: FileIo> Tiers<I> {
             self.file.exec_failed();
         }
     }
-
-    /// At exit: gives up this process's part of the files of others. The store must not be used afterwards.
-    pub fn release_process(&self) {
-        if self.order.file.is_some() {
-            self.file.files().release_process();
-        }
-    }
 }

@@ -63,7 +63,7 @@ impl Family {
     }
 
     /// Forgets dead processes, as seen from a pid namespace.
-    fn reap(&self, space: u32, reserved: bool) -> bool {
+    pub fn reap(&self, space: u32, reserved: bool) -> bool {
         let clear = |process: usize| self.open[process].iter().for_each(|word| word.store(0, Release));
         let can_tell = |process: usize| self.spaces[process].load(Acquire) == space;
         self.processes.reap(

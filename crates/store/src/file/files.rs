@@ -245,7 +245,7 @@ impl Files {
     }
 
     /// Gives up all that this process holds of other processes' files. The store must not be used afterwards.
-    pub fn release_process(&self) {
+    fn release_process(&self) {
         for volume in self.volumes.iter().filter(|v| v.state.load(SeqCst) == HELD) {
             let user = volume.user.load(Relaxed) as usize;
             if let Some(table) = volume.table.head().filter(|_| user < MAX_USERS) {

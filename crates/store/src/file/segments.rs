@@ -354,6 +354,8 @@ impl Segments {
             if let Some(own) = self.files.own_volume() {
                 own.reap(false);
             }
+            // What their files held counts no more.
+            self.files.family().reap(self.files.space.load(Relaxed), false);
             self.collect(io, false);
         }
     }
