@@ -20,7 +20,7 @@ const ALL: u32 = 256;
 /// The score of a block that has just come in: the highest.
 const FRESH: u32 = 2 * ALL - 1;
 /// Lists of blocks, by score.
-const LEVELS: usize = 32;
+const LEVELS: usize = 16;
 /// The share of the limit that may be isolated before the oldest pages are written out, where accesses are not known: enough that
 /// a page in use is touched again before it goes. Where they are known, isolated pages tell little, and each touch costs a fault.
 const ISOLATED_SHARE: usize = 8;
