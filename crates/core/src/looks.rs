@@ -13,13 +13,19 @@ const PAUSE_FACTOR: u64 = 8;
 const USED_QUARTERS: u64 = 3;
 
 /// When looks were made, and what has happened since.
-#[derive(Default)]
 pub struct Looks {
     taken_pages: AtomicU64,
     /// Of these, those before the last look.
     seen_pages: AtomicU64,
     next_ns: AtomicU64,
     count: AtomicU64,
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        let zero = || AtomicU64::new(0);
+        Looks { taken_pages: zero(), seen_pages: zero(), next_ns: zero(), count: zero() }
+    }
 }
 
 impl Looks {
