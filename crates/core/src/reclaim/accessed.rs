@@ -82,10 +82,9 @@ impl Accessed {
         &self.blocks[block.0 as usize]
     }
 
-    /// Appends a block that is on no list to that of its score.
-    fn push(&self, lists: &mut Lists, number: BlockNo) {
+    /// Appends a block that is on no list to one.
+    fn push(&self, lists: &mut Lists, number: BlockNo, level: usize) {
         let block = self.block(number);
-        let level = level(block.score.load(Relaxed));
         let list = &mut lists.lists[level];
         block.before.store(list.last, Relaxed);
         block.after.store(0, Relaxed);
@@ -126,14 +125,15 @@ impl Reclaim for Accessed {
         let mut lists = self.lists.lock(pause);
         if block.list.load(Relaxed) == UNLISTED {
             block.score.store(FRESH, Relaxed);
-            self.push(&mut lists, number);
+            self.push(&mut lists, number, level(FRESH));
         }
     }
 
     fn back(&self, number: BlockNo, pause: &impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
         if self.block(number).list.load(Relaxed) == UNLISTED {
-            self.push(&mut lists, number);
+            // Behind all others until the next look: what it has left could not go, and must not hold up what can.
+            self.push(&mut lists, number, LEVELS - 1);
         }
     }
 
@@ -149,7 +149,7 @@ impl Reclaim for Accessed {
         let list = block.list.load(Relaxed);
         if list != UNLISTED && list as usize - 1 != level(score) {
             self.remove(&mut lists, number);
-            self.push(&mut lists, number);
+            self.push(&mut lists, number, level(score));
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_comes_in_again_counts_as_used_and_one_that_goes_back_does_not() {
+    fn a_block_that_comes_in_again_counts_as_used_and_one_that_goes_back_holds_up_nobody() {
         let policy = policy(3);
         (0..9).for_each(|_| look(&policy, &[0, 0, ALL / 4]));
         let mut search = policy.search(&|_| ());
@@ -259,7 +259,11 @@ mod tests {
         policy.add(BlockNo(0), &|_| ());
         policy.back(BlockNo(1), &|_| ());
         policy.back(BlockNo(1), &|_| ());
-        assert_eq!(all(&policy), [1, 2, 0]);
+        assert_eq!(all(&policy), [2, 0, 1]);
+        policy.back(BlockNo(1), &|_| ());
+        policy.back(BlockNo(2), &|_| ());
+        (0..9).for_each(|_| look(&policy, &[0, ALL, 0]));
+        assert_eq!(all(&policy), [2, 1], "the next look tells again");
     }
 
     #[test]
@@ -296,9 +300,10 @@ mod tests {
                     listed[block as usize] = true;
                 }
                 _ => {
-                    let lowest = (0..40).filter(|&b| listed[b]).map(|b| policy.blocks[b].list.load(Relaxed)).min();
+                    let lists: Vec<u32> = (0..40).map(|b| policy.blocks[b].list.load(Relaxed)).collect();
+                    let lowest = (0..40).filter(|&b| listed[b]).map(|b| lists[b]).min();
                     let found = policy.next(&mut policy.search(&|_| ()), &|_| ());
-                    let list = found.map(|block| level(policy.block(block).score.load(Relaxed)) as u32 + 1);
+                    let list = found.map(|block| lists[block.0 as usize]);
                     assert_eq!(list, lowest);
                     if let Some(found) = found {
                         assert!(core::mem::take(&mut listed[found.0 as usize]), "it was listed");
