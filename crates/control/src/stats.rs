@@ -20,7 +20,7 @@ macro_rules! stats {
 stats! {
     /// Gauge: managed memory mapped in the program.
     ResidentBytes = "resident_bytes",
-    /// Gauge: managed memory in staging frames (the swap cache).
+    /// Gauge: pages in frames: isolated, being written out, or read ahead.
     IsolatedBytes = "cached_bytes",
     /// Gauge: compressed or plain RAM pool, in pages really held.
     PoolBytes = "pool_bytes",

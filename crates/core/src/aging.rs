@@ -2,12 +2,9 @@
 use crate::machine::{Event, Machine};
 use crate::page::State;
 use crate::pager::{Pager, Policies};
-use crate::reclaim::Reclaim;
+use crate::reclaim::{ALL_ACCESSED, Reclaim};
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, BlockNo};
-
-/// What [`Reclaim::looked`] counts in.
-const ALL: u64 = 256;
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Whether it is time to look at what was used.
@@ -26,8 +23,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn looked(&self, first: BlockNo, blocks: u32, accessed_pages: u64) {
         let all = || (first.0..first.0 + blocks).map(BlockNo);
         let total: u64 = all().map(|block| self.resident_of(block)).sum();
+        let all_accessed = u64::from(ALL_ACCESSED);
+        // The kernel may count pages that have gone since.
+        let Some(share) = (accessed_pages * all_accessed).checked_div(total) else { return };
         for block in all().filter(|&block| self.resident_of(block) > 0) {
-            self.policy().looked(block, (accessed_pages * ALL / total.max(1)).min(ALL) as u32, &self.pause());
+            self.policy().looked(block, share.min(all_accessed) as u32, &self.pause());
         }
     }
 

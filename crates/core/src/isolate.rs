@@ -76,8 +76,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             return Isolated::Nothing;
         }
-        self.looks.taken(taken_all.count() as u64);
-        self.machine.count(Event::PagesTaken, taken_all.count() as u64);
+        let taken_pages = taken_all.count() as u64;
+        self.looks.taken(taken_pages);
+        self.machine.count(Event::PagesTaken, taken_pages);
         Isolated::Batch(batch)
     }
 

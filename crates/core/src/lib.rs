@@ -2,8 +2,9 @@
 //!
 //! The modules stand in the order in which they build on each other: each uses only those above it.
 //!
-//! This crate does no I/O, starts no thread, and has no clock but the one that its machine lends it. It is generic over two traits, [`machine::Machine`]
-//! and [`store::Store`], so that the live pager and the simulated machine of the tests run the same state machine.
+//! This crate does no I/O, starts no thread, and has no clock but the one that its machine lends it. It is generic over two
+//! traits, [`machine::Machine`] and [`store::Store`], so that the live pager and the simulated machine of the tests run the same
+//! state machine.
 //! It runs in a signal handler at any instruction of the program: it allocates nothing, and its locks are spin locks
 //! that ordinary code holds only while all signals are blocked.
 #![cfg_attr(not(any(test, loom, outswap_broken)), no_std)]

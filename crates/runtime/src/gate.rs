@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! gate     syscall; ret                                     our own calls
-//!          start of new threads and sharing processes       (threads.rs, foreign.rs)
+//!          start of new threads and sharing processes       (threads.rs, sharers.rs)
 //! stubs    one for each pin, each with two entries:
 //!            whole   syscall; free the pin; back to the caller
 //!            part    syscall; keep the result; trap back, to go on with the next part

@@ -7,18 +7,15 @@
 //!
 //! Where nothing is known, all blocks are equal, and pages get their second chance while isolated, as with [`super::fifo`].
 use super::rest::Rest;
-use super::{Asked, Reclaim, Search, Verdict};
+use super::{ALL_ACCESSED, Asked, Reclaim, Search};
 use crate::broken::{self, Broken};
 use crate::lock::SpinLock;
-use crate::page::{REFERENCED_MAX, Word};
 use crate::sync::{AtomicU32, Ordering::*};
 use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{BLOCK_PAGES, BlockNo};
 
-/// All pages of a block were accessed.
-const ALL: u32 = 256;
 /// The score of a block that has just come in: the highest.
-const FRESH: u32 = 2 * ALL - 1;
+const FRESH: u32 = 2 * ALL_ACCESSED - 1;
 /// Lists of blocks, by score.
 const LEVELS: usize = 16;
 /// The share of the limit that may be isolated before the oldest pages are written out, where accesses are not known: enough that
@@ -35,7 +32,7 @@ struct Block {
     after: AtomicU32,
     /// The list that it is on, plus 1.
     list: AtomicU32,
-    /// Below 2 * [`ALL`].
+    /// Below 2 * [`ALL_ACCESSED`].
     score: AtomicU32,
 }
 // SAFETY: atomics of zero are valid.
@@ -63,7 +60,7 @@ pub struct Accessed {
 }
 
 fn level(score: u32) -> usize {
-    (score as usize * LEVELS / (2 * ALL as usize)).min(LEVELS - 1)
+    (score as usize * LEVELS / (2 * ALL_ACCESSED as usize)).min(LEVELS - 1)
 }
 
 impl Accessed {
@@ -143,7 +140,7 @@ impl Reclaim for Accessed {
         }
         let block = self.block(number);
         let mut lists = self.lists.lock(pause);
-        let score = block.score.load(Relaxed) / 2 + accessed.min(ALL);
+        let score = block.score.load(Relaxed) / 2 + accessed.min(ALL_ACCESSED);
         block.score.store(score, Relaxed);
         self.informed.store(1, Relaxed);
         let list = block.list.load(Relaxed);
@@ -173,17 +170,6 @@ impl Reclaim for Accessed {
 
     fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
         self.rest.asked(block, asked, search);
-    }
-
-    fn judge(&self, word: Word) -> Verdict {
-        match word.referenced() {
-            0 => Verdict::Take,
-            n => Verdict::Keep { referenced: n - 1 },
-        }
-    }
-
-    fn touched(&self, word: Word) -> u64 {
-        if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
     }
 
     fn isolated_max_pages(&self, limit_pages: u64) -> usize {
@@ -232,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_used_least_goes_first() {
         let policy = policy(4);
-        (0..4).for_each(|_| look(&policy, &[ALL, 0, ALL / 2, 3]));
+        (0..4).for_each(|_| look(&policy, &[ALL_ACCESSED, 0, ALL_ACCESSED / 2, 3]));
         assert_eq!(policy.isolated_max_pages(64 * BLOCK_PAGES as u64), BLOCK_PAGES, "sampling has no use any more");
         assert_eq!(all(&policy), [1, 3, 2, 0]);
     }
@@ -240,9 +226,9 @@ mod tests {
     #[test]
     fn what_was_used_is_forgotten_in_time() {
         let policy = policy(2);
-        look(&policy, &[ALL, ALL]);
+        look(&policy, &[ALL_ACCESSED, ALL_ACCESSED]);
         let looks = (1..).find(|_| {
-            look(&policy, &[0, ALL]);
+            look(&policy, &[0, ALL_ACCESSED]);
             level(policy.block(BlockNo(0)).score.load(Relaxed)) == 0
         });
         assert!(looks.is_some_and(|looks| looks <= 6), "{looks:?}");
@@ -252,7 +238,7 @@ mod tests {
     #[test]
     fn a_block_that_comes_in_again_counts_as_used_and_one_that_goes_back_holds_up_nobody() {
         let policy = policy(3);
-        (0..9).for_each(|_| look(&policy, &[0, 0, ALL / 4]));
+        (0..9).for_each(|_| look(&policy, &[0, 0, ALL_ACCESSED / 4]));
         let mut search = policy.search(&|_| ());
         assert_eq!(policy.next(&mut search, &|_| ()), Some(BlockNo(0)));
         assert_eq!(policy.next(&mut search, &|_| ()), Some(BlockNo(1)));
@@ -262,7 +248,7 @@ mod tests {
         assert_eq!(all(&policy), [2, 0, 1]);
         policy.back(BlockNo(1), &|_| ());
         policy.back(BlockNo(2), &|_| ());
-        (0..9).for_each(|_| look(&policy, &[0, ALL, 0]));
+        (0..9).for_each(|_| look(&policy, &[0, ALL_ACCESSED, 0]));
         assert_eq!(all(&policy), [2, 1], "the next look tells again");
     }
 

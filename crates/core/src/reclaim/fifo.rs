@@ -3,10 +3,9 @@
 //! Blocks go in the order in which their first pages came in. A page that is touched while it is isolated counts as referenced:
 //! as many passes as it has references take it by. A block that the machine has refused rests, longer each time.
 use super::rest::Rest;
-use super::{Asked, Reclaim, Search, Verdict};
+use super::{Asked, Reclaim, Search};
 use crate::broken::{self, Broken};
 use crate::lock::SpinLock;
-use crate::page::{REFERENCED_MAX, Word};
 use crate::ring::Ring;
 use crate::sync::{AtomicU32, Ordering::*};
 use crate::table::{Reserve, Table};
@@ -15,6 +14,7 @@ use crate::units::{BLOCK_PAGES, BlockNo};
 /// The share of the limit that may be isolated before the oldest pages are written out: 1/8, enough that a page in use is
 /// touched again before it goes, small against what it costs in resident pages.
 const ISOLATED_SHARE: usize = 8;
+
 /// The policy.
 pub struct Fifo {
     /// 1 while the block waits in the queue.
@@ -57,17 +57,6 @@ impl Reclaim for Fifo {
         self.rest.asked(block, asked, search);
     }
 
-    fn judge(&self, word: Word) -> Verdict {
-        match word.referenced() {
-            0 => Verdict::Take,
-            n => Verdict::Keep { referenced: n - 1 },
-        }
-    }
-
-    fn touched(&self, word: Word) -> u64 {
-        if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
-    }
-
     fn isolated_max_pages(&self, limit_pages: u64) -> usize {
         if broken::is(Broken::NoInactive) { 0 } else { (limit_pages as usize / ISOLATED_SHARE).max(BLOCK_PAGES) }
     }
@@ -81,6 +70,8 @@ impl Reclaim for Fifo {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::page::{REFERENCED_MAX, Word};
+    use crate::reclaim::Verdict;
     use crate::reclaim::rest::REST_VISITS;
     use crate::table::tests::Leak;
     use crate::units::Order;

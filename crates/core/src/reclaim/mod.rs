@@ -4,9 +4,13 @@
 //! those that go; that locked pages and those in use by calls stay is not its business.
 mod rest;
 
-use crate::page::Word;
+use crate::broken::{self, Broken};
+use crate::page::{REFERENCED_MAX, Word};
 use crate::table::Reserve;
 use crate::units::BlockNo;
+
+/// What [`Reclaim::looked`] counts in: all pages of a block were accessed.
+pub const ALL_ACCESSED: u32 = 256;
 
 /// What becomes of a resident page that reclaim looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +63,7 @@ pub trait Reclaim: Sync {
         self.add(block, pause);
     }
 
-    /// Of a block's resident pages the program has used `accessed` of 256 since the last look. Told of all such blocks now and
+    /// Of a block's resident pages the program has used `accessed` of [`ALL_ACCESSED`] since the last look. Told of all such blocks now and
     /// then, where the machine can tell.
     fn looked(&self, block: BlockNo, accessed: u32, pause: &impl Fn(u32)) {
         let _ = (block, accessed, pause);
@@ -73,11 +77,18 @@ pub trait Reclaim: Sync {
     /// What the machine did when it was asked for pages of a block, which `search` has found, or which the program named.
     fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>);
 
-    /// What becomes of a resident page.
-    fn judge(&self, word: Word) -> Verdict;
+    /// What becomes of a resident page. Where the policy does not say, each reference saves it once.
+    fn judge(&self, word: Word) -> Verdict {
+        match word.referenced() {
+            0 => Verdict::Take,
+            n => Verdict::Keep { referenced: n - 1 },
+        }
+    }
 
-    /// The references of a page that is touched while it is isolated.
-    fn touched(&self, word: Word) -> u64;
+    /// The references of a page that is touched while it is isolated: one more, where the policy does not say.
+    fn touched(&self, word: Word) -> u64 {
+        if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
+    }
 
     /// The most pages that stay isolated, waiting for a touch, before the oldest are written out.
     fn isolated_max_pages(&self, limit_pages: u64) -> usize;

@@ -2,11 +2,7 @@
 use super::unit::Unit;
 use super::{Kind, OptionError, Parameters, Words};
 use crate::compress::{Algorithm, Compressor, Worker};
-use crate::config::{InitError, SetUp};
 use crate::io::FileIo;
-use crate::lock::Guard;
-use crate::record::{Record, Shard};
-use crate::regions::Regions;
 use crate::state::Tiers;
 use crate::stats::add;
 use outswap_core::store::StoreError;
@@ -79,14 +75,6 @@ impl Kind for Compressed {
     fn settle(self, order: Order) -> Parameters {
         Compressor::new(self.0, order).pack()
     }
-    fn set_up<I: FileIo>(
-        store: &mut Tiers<I>,
-        tier: usize,
-        asked: &SetUp<'_>,
-        regions: &mut Regions,
-    ) -> Result<(), InitError> {
-        store.set_up_pool(tier, asked.max_bytes, regions)
-    }
     fn put<I: FileIo>(
         store: &Tiers<I>,
         tier: usize,
@@ -95,20 +83,6 @@ impl Kind for Compressed {
         worker: &mut Worker,
     ) -> Result<(), StoreError> {
         store.put_compressed(tier, Compressor::unpack(parameters), unit, worker)
-    }
-    fn get<I: FileIo>(
-        store: &Tiers<I>,
-        tier: usize,
-        shard: Guard<'_, Shard>,
-        record: Record,
-        slot: u32,
-        out: &mut [u8],
-        worker: &mut Worker,
-    ) -> Result<Option<usize>, StoreError> {
-        store.get_ram(tier, shard, record, slot, out, worker).map(Some)
-    }
-    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
-        store.free_ram(tier, shard, record, slot, wipe);
     }
 }
 

@@ -32,7 +32,7 @@ pub struct OptionError<'a> {
 /// What a kind's tier was asked to be, or is, in two numbers.
 pub type Parameters = [i32; 2];
 
-/// A kind of tier, with what it can be asked for.
+/// A kind of tier, with what it can be asked for. What is not said is as of tiers that keep their units in pools.
 pub(crate) trait Kind: Copy + PartialEq + Debug {
     /// How its options are written behind its name.
     const OPTIONS: &'static str = "";
@@ -85,7 +85,9 @@ pub(crate) trait Kind: Copy + PartialEq + Debug {
         tier: usize,
         asked: &SetUp<'_>,
         regions: &mut Regions,
-    ) -> Result<(), InitError>;
+    ) -> Result<(), InitError> {
+        store.set_up_pool(tier, asked.max_bytes, regions)
+    }
 
     /// Stores a unit.
     ///
@@ -108,10 +110,14 @@ pub(crate) trait Kind: Copy + PartialEq + Debug {
         slot: u32,
         out: &mut [u8],
         worker: &mut Worker,
-    ) -> Result<Option<usize>, StoreError>;
+    ) -> Result<Option<usize>, StoreError> {
+        store.get_ram(tier, shard, record, slot, out, worker).map(Some)
+    }
 
     /// Frees a slot, as its record said. With `wipe`, what it held is overwritten in memory first, if no other slot shares it.
-    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool);
+    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
+        store.free_ram(tier, shard, record, slot, wipe);
+    }
 }
 
 macro_rules! kinds {

@@ -3,7 +3,7 @@ use super::unit::Unit;
 use super::{Kind, OptionError, Parameters, Words};
 use crate::broken::{self, Broken};
 use crate::compress::{Codec, Worker, decode};
-use crate::config::{InitError, SetUp};
+use crate::config::InitError;
 use crate::io::FileIo;
 use crate::limits::{
     CLUSTER_ORDER, MAX_POOL_BYTES, MIN_POOL_BYTES, POOL_ADDRESS_SPACE_PARTS, POOL_SLACK_BYTES, POOL_SPAN_END_PARTS,
@@ -31,14 +31,6 @@ impl Kind for Ram {
     fn unpack(_: Parameters) -> Option<Ram> {
         Some(Ram)
     }
-    fn set_up<I: FileIo>(
-        store: &mut Tiers<I>,
-        tier: usize,
-        asked: &SetUp<'_>,
-        regions: &mut Regions,
-    ) -> Result<(), InitError> {
-        store.set_up_pool(tier, asked.max_bytes, regions)
-    }
     fn put<I: FileIo>(
         store: &Tiers<I>,
         tier: usize,
@@ -52,20 +44,6 @@ impl Kind for Ram {
             unit.packed = None;
         }
         result
-    }
-    fn get<I: FileIo>(
-        store: &Tiers<I>,
-        tier: usize,
-        shard: Guard<'_, Shard>,
-        record: Record,
-        slot: u32,
-        out: &mut [u8],
-        worker: &mut Worker,
-    ) -> Result<Option<usize>, StoreError> {
-        store.get_ram(tier, shard, record, slot, out, worker).map(Some)
-    }
-    fn free<I: FileIo>(store: &Tiers<I>, tier: usize, shard: Guard<'_, Shard>, record: Record, slot: u32, wipe: bool) {
-        store.free_ram(tier, shard, record, slot, wipe);
     }
 }
 

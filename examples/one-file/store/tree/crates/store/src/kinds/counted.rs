@@ -3,11 +3,9 @@ use super::compressed::Compressed;
 use super::unit::Unit;
 use super::{Kind, OptionError, Parameters, Words};
 use crate::compress::Worker;
-use crate::config::{InitError, SetUp};
 use crate::io::FileIo;
 use crate::lock::Guard;
 use crate::record::{Record, Shard};
-use crate::regions::Regions;
 use crate::state::Tiers;
 use crate::stats::add;
 use core::sync::atomic::AtomicU64;
@@ -49,14 +47,6 @@ impl Kind for Counted {
     }
     fn settle(self, order: Order) -> Parameters {
         self.0.settle(order)
-    }
-    fn set_up<I: FileIo>(
-        store: &mut Tiers<I>,
-        tier: usize,
-        asked: &SetUp<'_>,
-        regions: &mut Regions,
-    ) -> Result<(), InitError> {
-        Compressed::set_up(store, tier, asked, regions)
     }
     fn put<I: FileIo>(
         store: &Tiers<I>,
