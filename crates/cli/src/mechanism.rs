@@ -1,6 +1,6 @@
 //! `--mechanism`: which policies a run uses.
 use outswap_control::source;
-use outswap_core::{orders, readahead, reclaim};
+use outswap_core::{orders, protection, readahead, reclaim};
 
 /// A kind of policy, as a user sees it.
 struct Kind {
@@ -12,7 +12,7 @@ struct Kind {
 }
 
 /// In the order of `outswap_control::Config::policies`.
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
     Kind {
         name: "readahead",
         about: "what a fault brings besides its own page",
@@ -30,6 +30,12 @@ const KINDS: [Kind; 3] = [
         about: "the orders that folios come and go in",
         policies: || orders::Any::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
         default: || name_of(orders::Any::ALL, orders::Any::DEFAULT),
+    },
+    Kind {
+        name: "reuse",
+        about: "how pages are known to be unchanged, so that they need not be stored again",
+        policies: || protection::Kind::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
+        default: || name_of(protection::Kind::ALL, protection::Kind::DEFAULT),
     },
 ];
 
@@ -87,9 +93,9 @@ mod tests {
     #[test]
     fn mechanisms_are_known_by_their_names() {
         let asked = parse("reclaim=fifo,readahead=off").expect("both are known");
-        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO]);
+        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO]);
         assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
-        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios)"));
+        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios, reuse)"));
         assert!(parse("reclaim").is_err() && parse("").is_err());
     }
 

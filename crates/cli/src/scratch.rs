@@ -1,7 +1,7 @@
 //! A region of memory on which a fault source works as it does in a managed process, under the smallest pager there can be: a
 //! page is untouched, resident, taken, or owned by the thread that is about to change that.
 use outswap_control::Stat;
-use outswap_core::machine::{BatchNo, Prot, PutError};
+use outswap_core::machine::{BatchNo, Prot, PutError, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
 use outswap_core::vma::Vma;
@@ -100,7 +100,8 @@ impl Scratch {
             && tries < TRIES
         {
             let present = left.from(first);
-            let taken = self.source.take(self, PageNo(first as u32), present.end(), present, BATCH, first);
+            let wanted = Wanted { framed: present, clean: Mask::EMPTY };
+            let taken = self.source.take(self, PageNo(first as u32), present.end(), wanted, BATCH, first).framed;
             if !(taken - present).is_empty() {
                 return Err(format!("it took pages that it was not asked for: {taken:?} of {present:?}"));
             }
@@ -150,7 +151,7 @@ impl Scratch {
                 // SAFETY: a taken page's frame holds it, and is not emptied before all pages are resident.
                 let frame =
                     unsafe { std::slice::from_raw_parts(self.batch_address(BATCH, page) as *const u8, PAGE_BYTES) };
-                self.source.put(self, number, frame)
+                self.source.put(self, number, frame, false)
             }
         };
         let there = state == RESIDENT

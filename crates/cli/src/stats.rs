@@ -230,6 +230,8 @@ struct StoreStats {
 struct Pages {
     first_touch: u64,
     clean: u64,
+    unwritten: u64,
+    reused: u64,
     zero: u64,
     taken: u64,
     taken_by_copy: u64,
@@ -361,6 +363,8 @@ impl Stats {
             pages: Pages {
                 first_touch: n(Stat::PagesFirstTouch),
                 clean: n(Stat::PagesClean),
+                unwritten: n(Stat::PagesUnwritten),
+                reused: n(Stat::PagesReused),
                 zero: n(Stat::PagesZero),
                 taken: n(Stat::PagesTaken),
                 taken_by_copy: n(Stat::PagesTakenByCopy),

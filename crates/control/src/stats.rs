@@ -76,6 +76,10 @@ stats! {
     CompressOut = "compress_out_total",
     /// Pages evicted by going back to the slot that still held their content.
     PagesClean = "pages_clean",
+    /// Those of them that were not even looked at: they were write-protected, and nobody wrote to them.
+    PagesUnwritten = "pages_unwritten",
+    /// Write-protected pages that were written: taken over in place, their slot given up.
+    PagesReused = "pages_reused",
     /// Pages found to be all zero and not stored.
     PagesZero = "pages_zero",
     /// Pages taken out of the program's reach.

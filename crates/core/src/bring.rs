@@ -2,6 +2,7 @@
 use crate::machine::{Machine, PutError};
 use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
+use crate::protection::Access;
 use crate::store::{Store, Ticket};
 use crate::units::{BLOCK_PAGES, PageNo};
 
@@ -24,6 +25,8 @@ pub enum Fault {
 pub(crate) struct Target {
     /// That one.
     pub(crate) page: PageNo,
+    /// What it is wanted for.
+    pub(crate) access: Access,
     /// Its word, as it was seen.
     pub(crate) seen: Word,
     /// The pages that may come: the first, and how many.

@@ -55,6 +55,12 @@ breakages! {
     DirtyIsClean = "dirty-is-clean",
     /// Nothing counts as unchanged.
     NothingIsClean = "nothing-is-clean",
+    /// What is known of a parent's pages counts for those of its forked child.
+    EpochKept = "epoch-kept",
+    /// A page that the machine did not take counts as protected as before.
+    ProtectionTrusted = "protection-trusted",
+    /// Pages that calls use stay write-protected.
+    CallsOnlyRead = "calls-only-read",
     /// Pages of zeros are stored.
     NoZero = "no-zero",
     /// What a store gives back is not verified.

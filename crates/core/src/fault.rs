@@ -10,6 +10,7 @@ use crate::machine::{Event, Machine};
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
+use crate::protection::Access;
 use crate::readahead::{Plan, Readahead};
 use crate::room::{Made, Room};
 use crate::store::{Store, Ticket};
@@ -54,6 +55,7 @@ enum Stage {
     Look,
     MakeRoom,
     Take,
+    AllowWrites,
     Read(Ticket),
 }
 
@@ -78,13 +80,13 @@ pub struct Faulting {
 
 impl Faulting {
     /// The program has touched a page.
-    pub fn touch(page: PageNo) -> Faulting {
-        Faulting::new(page, Cause::Touch)
+    pub fn touch(page: PageNo, access: Access) -> Faulting {
+        Faulting::new(page, access, Cause::Touch)
     }
-    fn new(page: PageNo, cause: Cause) -> Faulting {
+    fn new(page: PageNo, access: Access, cause: Cause) -> Faulting {
         Faulting {
             touched: page,
-            target: Target { page, seen: Word::UNTOUCHED, range: (page, 1), claimed: (page, 0) },
+            target: Target { page, access, seen: Word::UNTOUCHED, range: (page, 1), claimed: (page, 0) },
             cause,
             stage: Stage::Look,
             alone: false,
@@ -102,15 +104,15 @@ impl Faulting {
 }
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
-    /// Answers a touch of `page` by the program: brings the page in, or finds that it is not ours.
-    pub fn fault(&self, page: PageNo, cx: &mut Context<S::Worker>) -> Fault {
-        self.answer(Faulting::new(page, Cause::Touch), cx)
+    /// Answers a touch of `page` by the program: brings the page in, lets it be written, or finds that it is not ours.
+    pub fn fault(&self, page: PageNo, access: Access, cx: &mut Context<S::Worker>) -> Fault {
+        self.answer(Faulting::new(page, access, Cause::Touch), cx)
     }
 
     /// Brings in a page for a call that needs all pages from there to the one before `end`.
-    pub(crate) fn fault_in(&self, page: PageNo, end: PageNo, cx: &mut Context<S::Worker>) -> Fault {
+    pub(crate) fn fault_in(&self, page: PageNo, end: PageNo, access: Access, cx: &mut Context<S::Worker>) -> Fault {
         let cause = if broken::is(Broken::CallsAreTouches) { Cause::Touch } else { Cause::Call(end) };
-        self.answer(Faulting::new(page, cause), cx)
+        self.answer(Faulting::new(page, access, cause), cx)
     }
 
     fn answer(&self, mut fault: Faulting, cx: &mut Context<S::Worker>) -> Fault {
@@ -157,6 +159,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     _ => self.swap_in(&mut fault.target, cx),
                 },
                 Stage::Read(ticket) => self.finish_swap_in(&mut fault.target, ticket, cx),
+                Stage::AllowWrites => {
+                    let end = if let Cause::Call(end) = fault.cause { end } else { fault.touched.plus(1) };
+                    let Target { page, seen, .. } = fault.target;
+                    if self.allow_writes(page, seen, end, cx) > 0 {
+                        return Progress::Done(Fault::Done);
+                    }
+                    Next::Again
+                }
             };
             if let Some(progress) = self.follow(fault, next) {
                 return progress;
@@ -172,7 +182,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             State::Swapped => {}
             // Reading ahead ends at the first page that is elsewhere.
             _ if fault.is_ahead() => return Some(self.over(fault)),
-            State::Resident => return Some(Progress::Done(Fault::Done)),
+            State::Resident if fault.target.access == Access::Read => return Some(Progress::Done(Fault::Done)),
+            // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
+            State::Resident => {
+                fault.stage = Stage::AllowWrites;
+                return None;
+            }
             State::Busy => {
                 if fault.busy_spins == 0 {
                     self.machine.count(Event::FaultWaited, 1);

@@ -1,10 +1,12 @@
 //! What is known of a range beforehand: a call is about to use it, or the program gives advice.
 use crate::bring::Fault;
-use crate::isolate::{Isolated, Wanted};
+use crate::broken::{self, Broken};
+use crate::isolate::{By, Isolated};
 use crate::machine::{Machine, Prot};
 use crate::mask::Mask;
 use crate::page::State;
 use crate::pager::{Context, Pager, Policies};
+use crate::protection::Access;
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
 
@@ -12,7 +14,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Brings a range in and keeps it in until the pin that the caller published it in is released. Pages that
     /// are not mapped or not accessible are left out. Returns how many pages from the start are sure to be there; fewer
     /// than `count` only where a page cannot be brought in.
-    pub fn pin(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) -> (u32, Fault) {
+    ///
+    /// For a call that writes, or may, no page is write-protected afterwards: the kernel meets no fault.
+    pub fn pin(&self, first: PageNo, count: u32, access: Access, cx: &mut Context<S::Worker>) -> (u32, Fault) {
         let mut page = first.0;
         let end = first.0 + count;
         while page < end {
@@ -23,8 +27,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 continue;
             }
             while page < vma.end() {
-                if self.pages.get(PageNo(page)).state() != State::Resident {
-                    match self.fault_in(PageNo(page), PageNo(vma.end()), cx) {
+                let word = self.pages.get(PageNo(page));
+                let writes = access == Access::Write && !broken::is(Broken::CallsOnlyRead);
+                if word.state() != State::Resident || writes && word.protected() != 0 {
+                    let access = if writes { Access::Write } else { Access::Read };
+                    match self.fault_in(PageNo(page), PageNo(vma.end()), access, cx) {
                         // Reclaim may have taken it again before it saw the pin: look again.
                         Fault::Done => continue,
                         error => return (page - first.0, error),
@@ -51,7 +58,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 if !self.frames.has_free(self.pause()) {
                     self.reclaim(cx);
                 }
-                if let Isolated::Batch(batch) = self.isolate(block, Wanted::Named(mask), cx) {
+                if let Isolated::Batch(batch) = self.isolate(block, By::Program(mask), cx) {
                     if !write || !self.write_out(batch, cx) {
                         self.frames.make_inactive(batch, self.pause());
                     }
@@ -69,7 +76,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     return;
                 }
                 if matches!(self.state(PageNo(page)), State::Swapped | State::Isolated) {
-                    self.fault_in(PageNo(page), PageNo(end), cx);
+                    self.fault_in(PageNo(page), PageNo(end), Access::Read, cx);
                 }
             }
         });

@@ -1,7 +1,7 @@
-//! Taking pages out of the program's reach, into frames: mechanism only. Which block, and which of its pages may go, is for the
+//! Taking pages out of the program's reach, into frames, or, where they are known to be unwritten, back to their slots: mechanism only. Which block, and which of its pages may go, is for the
 //! reclaim policy to say ([`crate::reclaim`]), or for the program.
 use crate::broken::{self, Broken};
-use crate::machine::{BatchNo, Event, Machine};
+use crate::machine::{BatchNo, Event, Machine, Taken, Wanted};
 use crate::mask::Mask;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
@@ -14,6 +14,8 @@ use crate::units::{BLOCK_PAGES, BlockNo, PageNo};
 pub(crate) enum Isolated {
     /// They are in this batch.
     Batch(BatchNo),
+    /// So many went back to their slots, and no others were taken.
+    Dropped(usize),
     /// It has nothing that may be taken now, or the machine gave nothing.
     Nothing,
     /// No batch is free.
@@ -21,11 +23,11 @@ pub(crate) enum Isolated {
 }
 
 /// Who wants pages of a block to go.
-pub(crate) enum Wanted<'a> {
+pub(crate) enum By<'a> {
     /// Reclaim: those that its policy gives up.
-    ByPolicy(&'a mut Search),
+    Policy(&'a mut Search),
     /// The program: these.
-    Named(Mask),
+    Program(Mask),
 }
 
 /// The pages of a block by what may be done with them.
@@ -42,13 +44,13 @@ struct Chosen {
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Takes pages of a block into a free batch, except pages that are locked or in use by a call. The block goes back to the
     /// policy where it still has resident pages.
-    pub(crate) fn isolate(&self, block: BlockNo, mut by: Wanted<'_>, cx: &mut Context<S::Worker>) -> Isolated {
+    pub(crate) fn isolate(&self, block: BlockNo, mut by: By<'_>, cx: &mut Context<S::Worker>) -> Isolated {
         let Some(batch) = self.frames.take_free(block, self.pause()) else {
             self.policy().back(block, &self.pause());
             return Isolated::NoBatch;
         };
         let Chosen { wanted, blocked, mut left } = self.choose(block, &by);
-        let (mut taken_all, mut refused) = (Mask::EMPTY, false);
+        let (mut framed, mut dropped, mut refused) = (Mask::EMPTY, Mask::EMPTY, false);
         let mut from = 0;
         while let Some(start) = wanted.next(from) {
             // The run ends at the last wanted page before the next blocked one.
@@ -56,34 +58,38 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let in_run = wanted & Mask::range(start, barrier - start);
             let end = in_run.end();
             let (asked, taken) = self.isolate_run(block.first_page(), start, end, in_run, batch, cx);
-            left |= taken != in_run;
-            refused |= !(asked - taken).is_empty();
-            taken_all |= taken;
+            left |= taken.all() != in_run;
+            refused |= !(asked - taken.all()).is_empty();
+            framed |= taken.framed;
+            dropped |= taken.dropped;
             from = barrier;
         }
         if left {
             self.policy().back(block, &self.pause());
         }
-        let nothing = taken_all.is_empty();
-        let asked = if nothing && refused { Asked::Refused } else { Asked::Gave };
-        self.policy().asked(block, asked, if let Wanted::ByPolicy(search) = &mut by { Some(search) } else { None });
-        if nothing {
+        let taken_pages = (framed | dropped).count() as u64;
+        let asked = if taken_pages == 0 && refused { Asked::Refused } else { Asked::Gave };
+        self.policy().asked(block, asked, if let By::Policy(search) = &mut by { Some(search) } else { None });
+        self.looks.taken(taken_pages);
+        self.machine.count(Event::PagesTaken, taken_pages);
+        if !dropped.is_empty() {
+            self.machine.count(Event::PagesClean, dropped.count() as u64);
+            self.machine.count(Event::PagesUnwritten, dropped.count() as u64);
+        }
+        if framed.is_empty() {
             // Pages that could not be dropped may have left copies.
             if wanted.is_empty() || self.machine.release(batch) {
                 self.frames.give_back(batch, self.pause());
             } else {
                 self.frames.make_inactive(batch, self.pause());
             }
-            return Isolated::Nothing;
+            return if dropped.is_empty() { Isolated::Nothing } else { Isolated::Dropped(dropped.count()) };
         }
-        let taken_pages = taken_all.count() as u64;
-        self.looks.taken(taken_pages);
-        self.machine.count(Event::PagesTaken, taken_pages);
         Isolated::Batch(batch)
     }
 
     /// Looks at the pages of a block.
-    fn choose(&self, block: BlockNo, by: &Wanted<'_>) -> Chosen {
+    fn choose(&self, block: BlockNo, by: &By<'_>) -> Chosen {
         let mut chosen = Chosen::default();
         let pinned = if broken::is(Broken::PinsIgnored) { Mask::EMPTY } else { self.pins.mask(block) };
         for i in 0..BLOCK_PAGES {
@@ -97,8 +103,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 }
                 State::Resident if word.locked() && !broken::is(Broken::LockedGo) || pinned.contains(i) => true,
                 State::Resident => match by {
-                    Wanted::Named(mask) => !mask.contains(i),
-                    Wanted::ByPolicy(_) => match self.policy().judge(word) {
+                    By::Program(mask) => !mask.contains(i),
+                    By::Policy(_) => match self.policy().judge(word) {
                         Verdict::Take => false,
                         Verdict::Keep { referenced } => {
                             // Where the word has changed meanwhile, it keeps its references until the next pass.
@@ -129,10 +135,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         wanted: Mask,
         batch: BatchNo,
         cx: &mut Context<S::Worker>,
-    ) -> (Mask, Mask) {
+    ) -> (Mask, Taken) {
         let early = broken::is(Broken::PinsFirst).then(|| self.pins.mask(base.block()));
         let mut claimed = start;
-        let mut present = Mask::EMPTY;
+        let (mut present, mut clean) = (Mask::EMPTY, Mask::EMPTY);
         while claimed < end {
             let page = base.plus(claimed);
             let word = self.pages.get(page);
@@ -148,6 +154,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             cx.saved[claimed] = word;
             if word.state() == State::Resident {
                 present.insert(claimed);
+                if self.protection.is_known_clean(word) && !broken::is(Broken::NothingIsClean) {
+                    clean.insert(claimed);
+                }
             }
             claimed += 1;
         }
@@ -159,24 +168,34 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             None if broken::is(Broken::PinsIgnored) => Mask::EMPTY,
             None => self.pins.mask(base.block()),
         };
-        let (mut asked, mut taken) = (Mask::EMPTY, Mask::EMPTY);
+        let (mut asked, mut taken) = (Mask::EMPTY, Taken::default());
         if !present.is_empty() && (pinned & present).is_empty() {
             asked = present;
             let first = base.plus(start);
-            taken = self.machine.take(first, claimed - start, present.from(start), batch, start).at(start);
-            assert!((taken - present).is_empty(), "the machine takes what it was asked for");
+            let wanted = Wanted { framed: (present - clean).from(start), clean: clean.from(start) };
+            let Taken { framed, dropped } = self.machine.take(first, claimed - start, wanted, batch, start);
+            taken = Taken { framed: framed.at(start), dropped: dropped.at(start) };
+            let is_sound = (taken.all() - present).is_empty() && (taken.dropped - clean).is_empty();
+            assert!(is_sound && (taken.framed & taken.dropped).is_empty(), "the machine takes what it was asked for");
         }
-        self.frames.fill(batch, taken);
-        self.add_resident(-(taken.count() as i64));
+        self.frames.fill(batch, taken.framed);
+        self.add_resident(-(taken.all().count() as i64));
         for i in start..claimed {
-            let old = cx.saved[i];
-            if !taken.contains(i) {
-                self.pages.release(base.plus(i), old);
-                continue;
+            let (page, old) = (base.plus(i), cx.saved[i]);
+            if taken.dropped.contains(i) {
+                let slot = old.slot().expect("a page that is known to be clean has a slot");
+                self.swapcache.leave();
+                self.pages.release(page, Word::swapped(slot, old.order()));
+            } else if taken.framed.contains(i) {
+                let frame = batch.frame(i);
+                self.frames.set_slot(frame, old.slot());
+                let word = Word::isolated(frame, old.order()).with_referenced(old.referenced());
+                self.pages.release(page, word.with_dirtied(old.dirtied()));
+            } else {
+                // The machine may have lifted the protection of what it could not take.
+                let lifted = asked.contains(i) && !broken::is(Broken::ProtectionTrusted);
+                self.pages.release(page, if lifted { old.with_protected(0) } else { old });
             }
-            let frame = batch.frame(i);
-            self.frames.set_slot(frame, old.slot());
-            self.pages.release(base.plus(i), Word::isolated(frame, old.order()).with_referenced(old.referenced()));
         }
         (asked, taken)
     }

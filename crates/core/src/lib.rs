@@ -24,6 +24,7 @@ pub mod page;
 pub mod regions;
 pub mod slots;
 pub mod swapcache;
+pub mod protection;
 pub mod clean;
 
 // What the pager stands on.
@@ -48,6 +49,7 @@ pub mod isolate;
 pub mod pageout;
 pub mod room;
 pub mod bring;
+pub mod reuse;
 pub mod firsttouch;
 pub mod swapin;
 pub mod fault;

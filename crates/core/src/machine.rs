@@ -31,6 +31,38 @@ pub enum PutError {
     NoMemory,
 }
 
+/// The pages that a machine is to take. No page is in both sets, and one at least is in one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Their content is needed: they go to frames.
+    pub framed: Mask,
+    /// They were write-protected when they came, and have not been written since. They can be dropped.
+    pub clean: Mask,
+}
+
+impl Wanted {
+    /// All of them.
+    pub fn all(self) -> Mask {
+        self.framed | self.clean
+    }
+}
+
+/// Those that it took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Taken {
+    /// They are in frames: also clean ones, where that was simpler.
+    pub framed: Mask,
+    /// They are gone.
+    pub dropped: Mask,
+}
+
+impl Taken {
+    /// All of them.
+    pub fn all(self) -> Mask {
+        self.framed | self.dropped
+    }
+}
+
 /// What happened, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -45,6 +77,8 @@ pub enum Event {
     FaultWaitNs,
     PagesFirstTouch,
     PagesClean,
+    PagesUnwritten,
+    PagesReused,
     PagesZero,
     PagesTaken,
     FoliosOut,
@@ -72,10 +106,10 @@ pub trait Machine: Sync {
     fn now_ns(&self) -> u64;
 
     /// Takes the present pages among `count` (at most [`crate::units::MAX_FOLIO_PAGES`]) pages from `first` out of the program's
-    /// reach, into the frames of `batch` from `offset` on, page by page at the same distance. `present`, counted from `first`
-    /// and not empty, says which pages are resident. Returns those that were taken; the others stay mapped, unchanged.
+    /// reach, into the frames of `batch` from `offset` on, page by page at the same distance. `wanted`, counted from `first`,
+    /// says which pages are resident. Pages that stay are mapped, unchanged, but perhaps writable that were not.
     /// From the instant a page is taken no write of the program reaches its frame.
-    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask;
+    fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
 
     /// The content of a frame that holds a page.
     ///
@@ -86,8 +120,15 @@ pub trait Machine: Sync {
     /// Frees all frames of a batch. False where that failed, and nothing changed.
     fn release(&self, batch: BatchNo) -> bool;
 
-    /// Installs whole pages with content from `src`. Returns how many pages were installed, and why it stopped.
-    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);
+    /// Installs whole pages with content from `src`, write-protected if asked and [`Machine::write_protects`]. Returns how many
+    /// pages were installed, and why it stopped.
+    fn put(&self, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>);
+
+    /// Whether it can write-protect pages, so that the first write to each is a fault.
+    fn write_protects(&self) -> bool;
+
+    /// Lets the program write to mapped pages, as far as it asked for that. Returns false where that failed.
+    fn allow_writes(&self, first: PageNo, count: usize) -> bool;
 
     /// Installs `count` zero pages.
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>);

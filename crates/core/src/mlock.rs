@@ -3,6 +3,7 @@ use crate::bring::Fault;
 use crate::machine::Machine;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
+use crate::protection::Access;
 use crate::store::Store;
 use crate::units::PageNo;
 use crate::vma::Vma;
@@ -46,7 +47,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         }
                         State::Swapped | State::Isolated => {
                             in_frames |= word.state() == State::Isolated;
-                            outcome = self.fault_in(page, first.plus(count as usize), cx);
+                            outcome = self.fault_in(page, first.plus(count as usize), Access::Write, cx);
                         }
                         State::Resident | State::Busy => {
                             self.machine.pause(spins);

@@ -3,6 +3,7 @@ use crate::bring::Fault;
 use crate::machine::Machine;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
+use crate::protection::Access;
 use crate::store::Store;
 use crate::units::PageNo;
 
@@ -27,7 +28,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     State::Busy => false,
                     // Its frame belongs to the old place's batch: bring it back first.
                     State::Isolated => {
-                        refusals += (self.fault_in(src, src.plus(1), cx) != Fault::Done) as u32;
+                        refusals += (self.fault_in(src, src.plus(1), Access::Write, cx) != Fault::Done) as u32;
                         false
                     }
                     State::Resident | State::Swapped => {
@@ -72,7 +73,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         self.regions.mark(dst);
         let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
-        let (left, arrived) = if moved { (Word::UNTOUCHED, Word(word.0).with_locked(false)) } else { (word, target) };
+        let (left, arrived) =
+            if moved { (Word::UNTOUCHED, word.with_locked(false).with_protected(0)) } else { (word, target) };
         self.pages.release(dst, arrived);
         self.pages.release(src, left);
         // Also where it stays: reclaim may have passed by while the page was owned.

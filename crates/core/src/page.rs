@@ -1,10 +1,10 @@
 //! Page states: one atomic word a page, who may change it, and to what.
 //!
 //! ```text
-//!  63            32 31     12 11 8   7     6     5   4        3 2   0
-//! +----------------+---------+-----+----+------+----+----------+-----+
-//! | slot or frame  |    0    |order|BUSY|LOCKED|SLOT|REFERENCED|state|
-//! +----------------+---------+-----+----+------+----+----------+-----+
+//!  63          32 31  18 17   16 15     12 11 8   7     6     5   4        3 2   0
+//! +--------------+------+-------+---------+-----+----+------+----+----------+-----+
+//! | slot or frame|   0  |DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
+//! +--------------+------+-------+---------+-----+----+------+----+----------+-----+
 //! ```
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
 //!
@@ -43,7 +43,7 @@ pub enum State {
 }
 
 /// What a page may become, by the state that it was claimed in (row), as bits of [`State`] values. A page that holds something
-/// loses it only by becoming Untouched, which discards it, and leaves memory for a store only by way of a frame.
+/// loses it only by becoming Untouched, which discards it, and leaves memory for a store only by way of a frame, or where its slot is known to hold its content.
 pub const TRANSITIONS: [u8; 5] = {
     const U: u8 = 1 << State::Untouched as u8;
     const R: u8 = 1 << State::Resident as u8;
@@ -53,8 +53,8 @@ pub const TRANSITIONS: [u8; 5] = {
     [
         // Untouched: a first touch; the target of a move.
         U | R | S,
-        // Resident: isolated; discarded or moved away.
-        R | I | U,
+        // Resident: isolated; gone back to the slot that holds its content; discarded or moved away.
+        R | I | S | U,
         // Isolated: touched; written out, found clean, found to be zero; discarded.
         I | R | S | Z | U,
         // Swapped: swapped in; discarded or moved away.
@@ -77,6 +77,15 @@ const BUSY: u64 = 1 << 7;
 const ORDER_SHIFT: u32 = 8;
 const ORDER: u64 = 0b1111 << ORDER_SHIFT;
 const _: () = assert!(MAX_ORDER as u64 <= ORDER >> ORDER_SHIFT);
+const PROTECTED_SHIFT: u32 = 12;
+const PROTECTED: u64 = 0b1111 << PROTECTED_SHIFT;
+const DIRTIED_SHIFT: u32 = 16;
+const DIRTIED: u64 = 0b11 << DIRTIED_SHIFT;
+
+/// The last epoch of [`Word::protected`].
+pub const EPOCH_MAX: u64 = PROTECTED >> PROTECTED_SHIFT;
+/// Highest value of [`Word::dirtied`].
+pub const DIRTIED_MAX: u64 = DIRTIED >> DIRTIED_SHIFT;
 
 /// Highest count of references: how many passes of reclaim pass a page by that was touched while it was isolated.
 pub const REFERENCED_MAX: u64 = 3;
@@ -150,6 +159,23 @@ impl Word {
     pub fn with_referenced(self, referenced: u64) -> Word {
         Word(self.0 & !REFERENCED | referenced.min(REFERENCED_MAX) << REFERENCED_SHIFT)
     }
+    /// The epoch in which a resident page was write-protected ([`crate::reuse`]); 0 for a page that the program may write to.
+    pub fn protected(self) -> u64 {
+        (self.0 & PROTECTED) >> PROTECTED_SHIFT
+    }
+    /// The word with another epoch of protection.
+    pub fn with_protected(self, epoch: u64) -> Word {
+        debug_assert!(epoch <= EPOCH_MAX);
+        Word(self.0 & !PROTECTED | epoch << PROTECTED_SHIFT)
+    }
+    /// How likely the page is to be written once it is there: counts down each time that it was not.
+    pub fn dirtied(self) -> u64 {
+        (self.0 & DIRTIED) >> DIRTIED_SHIFT
+    }
+    /// The word with another such count, at most [`DIRTIED_MAX`].
+    pub fn with_dirtied(self, dirtied: u64) -> Word {
+        Word(self.0 & !DIRTIED | dirtied.min(DIRTIED_MAX) << DIRTIED_SHIFT)
+    }
     /// Whether the page stays in memory once it is there: the program locked it (`mlock`), or the kernel uses it by itself.
     pub fn locked(self) -> bool {
         self.0 & LOCKED != 0
@@ -175,7 +201,8 @@ impl core::fmt::Debug for Word {
             self.referenced(),
             self.order().get(),
             if self.locked() { " locked" } else { "" }
-        )
+        )?;
+        write!(f, " protected {} dirtied {}", self.protected(), self.dirtied())
     }
 }
 
@@ -237,13 +264,15 @@ mod tests {
 
     #[test]
     fn a_claimed_word_keeps_all_but_its_state() {
-        let word = Word::swapped(SlotId(7), Order::MAX).with_referenced(2).with_locked(true);
+        let word =
+            Word::swapped(SlotId(7), Order::MAX).with_referenced(2).with_locked(true).with_dirtied(3).with_protected(9);
         let busy = word.busy();
         assert_eq!(busy.state(), State::Busy);
         assert_eq!(
             (busy.slot(), busy.order(), busy.referenced(), busy.locked()),
             (Some(SlotId(7)), Order::MAX, 2, true)
         );
+        assert_eq!((busy.dirtied(), busy.protected()), (3, 9));
         assert_eq!(busy.state_when_free(), State::Swapped);
     }
 
@@ -283,6 +312,6 @@ mod tests {
                 assert!(again.is_err(), "released twice");
             }
         }
-        assert_eq!(forbidden, 25 - 18);
+        assert_eq!(forbidden, 25 - 19);
     }
 }

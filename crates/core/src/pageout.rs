@@ -6,7 +6,7 @@ use crate::broken::{self, Broken};
 use crate::clean::{hash_page, is_zero};
 use crate::machine::{BatchNo, Event, Machine};
 use crate::orders::Orders;
-use crate::page::{State, Word};
+use crate::page::{DIRTIED_MAX, State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::store::{Folio, Store, Stored, WRITES_MAX, Write};
 use crate::units::{BLOCK_PAGES, Order, PART_PAGES, SlotId};
@@ -235,7 +235,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.set_slot(frame, None);
         self.swapcache.leave();
         self.frames.end_live(frame);
-        self.pages.release(out.page(index), Word::swapped(slot, word.order()).with_locked(word.locked()));
+        // Not written this time, or written what it held.
+        let dirtied = word.dirtied().saturating_sub(1);
+        let gone = Word::swapped(slot, word.order()).with_locked(word.locked()).with_dirtied(dirtied);
+        self.pages.release(out.page(index), gone);
         true
     }
 
@@ -260,9 +263,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return;
         };
         let frame = out.frame(index);
-        self.leave_swapcache(self.frames.take_slot(frame));
+        let stale = self.frames.take_slot(frame);
+        // Where it came from a slot, it was written since.
+        let dirtied = if stale.is_some() { DIRTIED_MAX } else { word.dirtied() };
+        self.leave_swapcache(stale);
         self.frames.end_live(frame);
-        self.pages.release(out.page(index), Word::swapped(slot, order).with_locked(word.locked()));
+        let gone = Word::swapped(slot, order).with_locked(word.locked()).with_dirtied(dirtied);
+        self.pages.release(out.page(index), gone);
     }
 
     /// Ends a batch when nobody reads its frames any more. Not where pages are left in it.

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::orders::{self, Orders};
 use crate::page::{Pages, State, Word};
 use crate::pins::Pins;
+use crate::protection::{self, Protection};
 use crate::readahead::{self, Readahead};
 use crate::reclaim::{self, Reclaim};
 use crate::regions::{REGION_PAGES, Regions};
@@ -44,6 +45,8 @@ pub struct Config {
     pub reclaim: reclaim::Kind,
     /// Which order of folio pages come and go as.
     pub orders: orders::Any,
+    /// How pages are known to be unchanged.
+    pub reuse: protection::Kind,
 }
 
 /// What a pager decides by. A type of its own, so that a policy from elsewhere can take a place ([`Chosen`]).
@@ -128,6 +131,7 @@ pub struct Pager<M, S, P = Standard> {
     pub(crate) rest: AtomicU32,
     pub(crate) seed: u64,
     pub(crate) looks: Looks,
+    pub(crate) protection: Protection,
 }
 
 impl<M: Machine, S: Store> Pager<M, S> {
@@ -166,6 +170,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             rest: AtomicU32::new(0),
             seed: config.seed,
             looks: Looks::default(),
+            protection: Protection::new(config.reuse),
         })
     }
 

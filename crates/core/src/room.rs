@@ -1,6 +1,6 @@
 //! Room under the limit: step by step, pages are isolated, and the oldest isolated ones written out.
 use crate::broken::{self, Broken};
-use crate::isolate::{Isolated, Wanted};
+use crate::isolate::{By, Isolated};
 use crate::machine::{Event, Machine};
 use crate::pageout::Progress;
 use crate::pager::{Context, Pager, Policies};
@@ -140,12 +140,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             None => {
                 let share = self.policy().isolated_max_pages(self.limit_pages());
                 let few = self.frames.inactive(self.pause()).0 < share;
-                if few && self.isolate_next(cx) {
-                    return Reclaimed::Done(Step::Isolated);
+                if few {
+                    match self.isolate_next(cx) {
+                        Step::Nothing => {}
+                        step => return Reclaimed::Done(step),
+                    }
                 }
                 let Some(batch) = self.frames.pop_inactive(self.pause()) else {
-                    let step = if self.isolate_next(cx) { Step::Isolated } else { Step::Nothing };
-                    return Reclaimed::Done(step);
+                    return Reclaimed::Done(self.isolate_next(cx));
                 };
                 self.begin_writeback(batch, cx)
             }
@@ -166,18 +168,19 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// Isolates pages of the next block that has any to give.
-    fn isolate_next(&self, cx: &mut Context<S::Worker>) -> bool {
+    fn isolate_next(&self, cx: &mut Context<S::Worker>) -> Step {
         let mut search = self.policy().search(&self.pause());
         while let Some(block) = self.policy().next(&mut search, &self.pause()) {
-            match self.isolate(block, Wanted::ByPolicy(&mut search), cx) {
+            match self.isolate(block, By::Policy(&mut search), cx) {
                 Isolated::Batch(batch) => {
                     self.frames.make_inactive(batch, self.pause());
-                    return true;
+                    return Step::Isolated;
                 }
-                Isolated::NoBatch => return false,
+                Isolated::Dropped(pages) => return Step::Freed(pages),
+                Isolated::NoBatch => return Step::Nothing,
                 Isolated::Nothing => {}
             }
         }
-        false
+        Step::Nothing
     }
 }

@@ -35,6 +35,10 @@ impl SwapCache {
         }
         room
     }
+    /// Whether so many more may come in, as of now.
+    pub fn has_room(&self, pages: usize) -> bool {
+        self.pages.load(Relaxed) + pages as i64 <= self.max.load(Relaxed)
+    }
     /// Counts a page out.
     pub fn leave(&self) {
         self.pages.fetch_sub(1, Relaxed);

@@ -11,7 +11,7 @@ use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::reclaim::Reclaim;
 use crate::store::{Read, Run, Store, StoreError, Ticket};
-use crate::units::{Order, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
+use crate::units::{Order, PAGE_BYTES, PART_PAGES, SlotId};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// A touch of an isolated page: it goes back from its frame to the program.
@@ -23,7 +23,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let frame = seen.frame();
         // SAFETY: the frame's live bit is ours to clear, so the batch is not released before that.
         let content = unsafe { self.machine.frame(frame, 1) };
-        let (done, error) = self.machine.put(page, content);
+        let (done, error) = self.machine.put(page, content, false);
         if done == 0 {
             self.pages.release(page, seen);
             return self.put_failed(error);
@@ -32,6 +32,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let slot = self.unless_locked(seen, self.frames.take_slot(frame));
         let referenced = self.policy().touched(seen);
         let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
+        let word = word.with_dirtied(seen.dirtied());
         self.frames.end_live(frame);
         self.pages.release(page, word);
         self.add_block(page.block());
@@ -86,7 +87,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             Ok(Read::Done) => self.verify(count, cx),
             Err(error) => Err(error),
         };
-        let Err(error) = verified else { return self.install(target.page, first, count, cx) };
+        let Err(error) = verified else { return self.install(target, cx) };
         (0..count).for_each(|i| self.pages.release(first.plus(i), cx.saved[i]));
         if count > 1 {
             // A neighbour that cannot be read must not hurt the page that is wanted.
@@ -115,9 +116,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         Ok(())
     }
 
-    /// Gives the program the pages `first..first + count`, whose content is in the buffer.
-    fn install(&self, page: PageNo, first: PageNo, count: usize, cx: &mut Context<S::Worker>) -> Next {
-        let (done, error) = self.machine.put(first, &cx.buffer[..count * PAGE_BYTES]);
+    /// Gives the program the pages that were claimed, whose content is in the buffer.
+    fn install(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
+        let Target { page, access, claimed: (first, count), .. } = *target;
+        let mut epoch = self.protection_of(&cx.saved[..count], access);
+        if epoch != 0 && !self.swapcache.has_room(count) {
+            // Without their slots nothing would be known of them.
+            epoch = 0;
+        }
+        let (done, error) = self.machine.put(first, &cx.buffer[..count * PAGE_BYTES], epoch != 0);
+        if epoch != 0 {
+            self.protection.protected(done as u32);
+        }
         let order = self.orders().came(first, done);
         for (i, &old) in cx.saved[..count].iter().enumerate() {
             let page = first.plus(i);
@@ -128,9 +138,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.pages.release(page, Word::resident(None, order).with_locked(true));
                 self.wipe_slot(slot);
             } else if self.swapcache.enter() {
-                self.pages.release(page, Word::resident(Some(slot), order));
+                let word = Word::resident(Some(slot), order).with_dirtied(old.dirtied()).with_protected(epoch);
+                self.pages.release(page, word);
             } else {
-                self.pages.release(page, Word::resident(None, order));
+                self.pages.release(page, Word::resident(None, order).with_dirtied(old.dirtied()));
                 self.put_slot(slot);
             }
         }

@@ -8,18 +8,19 @@
 use loom::sync::Arc;
 use loom::thread;
 use outswap_core::fault::Fault;
-use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
+use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::pins::{Pins, RANGES};
+use outswap_core::protection::Access;
 use outswap_core::room::Step;
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
 use outswap_core::sync::{AtomicU64, Ordering::Release, Ordering::SeqCst};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo, SlotId};
-use outswap_core::{orders, readahead, reclaim};
+use outswap_core::{orders, protection, readahead, reclaim};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
@@ -27,6 +28,8 @@ use std::sync::atomic::AtomicUsize;
 
 const BATCHES: usize = 2;
 const PAGE: PageNo = PageNo(5);
+/// In a page of the machine: a write faults.
+const PROTECTED: u64 = 1 << 32;
 
 /// Memory of zeros, given back when the execution is over.
 struct Memory {
@@ -77,7 +80,7 @@ impl Cx {
 /// What the machine holds lies in atomics too, so that loom sees which of its steps depend on each other. A page's
 /// content is one byte, repeated.
 struct TestMachine {
-    /// Of each page its content plus 1, or 0 where it is missing.
+    /// Of each page its content plus 1, or 0 where it is missing; with [`PROTECTED`].
     pages: [AtomicU64; BLOCK_PAGES],
     /// The frames of each batch that hold a page.
     filled: [AtomicU64; BATCHES],
@@ -127,15 +130,19 @@ impl TestMachine {
         let page = self.page(page);
         loop {
             let content = page.load(SeqCst);
-            let found = u8::try_from(content.checked_sub(1)?).expect("a byte");
+            let found = u8::try_from((content & !PROTECTED).checked_sub(1)?).expect("a byte");
             let Some(byte) = write else { return Some(found) };
+            if content & PROTECTED != 0 {
+                return None;
+            }
             if page.compare_exchange(content, byte as u64 + 1, SeqCst, SeqCst).is_ok() {
                 return Some(byte);
             }
         }
     }
-    fn put_byte(&self, page: PageNo, byte: u8) {
-        assert_eq!(self.page(page).swap(byte as u64 + 1, SeqCst), 0, "put on a missing page only");
+    fn put_byte(&self, page: PageNo, byte: u8, write_protected: bool) {
+        let content = byte as u64 + 1 | if write_protected { PROTECTED } else { 0 };
+        assert_eq!(self.page(page).swap(content, SeqCst), 0, "put on a missing page only");
     }
 }
 
@@ -143,18 +150,31 @@ impl Machine for TestMachine {
     fn pause(&self, _: u32) {
         thread::yield_now();
     }
-    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
-        assert!(present.end() <= count, "pages of the run only");
-        for i in present.iter() {
+    fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        assert!(wanted.all().end() <= count, "pages of the run only");
+        for i in wanted.clean.iter() {
+            let content = self.page(first.plus(i)).swap(0, SeqCst);
+            assert!(content & PROTECTED != 0, "a clean page cannot have been written");
+        }
+        for i in wanted.framed.iter() {
             let content = self.page(first.plus(i)).swap(0, SeqCst);
             assert!(content != 0, "a resident page is mapped");
             let bit = 1 << (offset + i);
             let frame = batch.0 as usize * BLOCK_PAGES + offset + i;
             // SAFETY: within the allocation, and nobody reads an empty frame.
-            unsafe { self.frame_ptr(frame).write_bytes((content - 1) as u8, PAGE_BYTES) };
+            unsafe { self.frame_ptr(frame).write_bytes(((content & !PROTECTED) - 1) as u8, PAGE_BYTES) };
             assert!(self.filled[batch.0 as usize].fetch_or(bit, SeqCst) & bit == 0, "the frame is free");
         }
-        present
+        Taken { framed: wanted.framed, dropped: wanted.clean }
+    }
+    fn write_protects(&self) -> bool {
+        true
+    }
+    fn allow_writes(&self, first: PageNo, count: usize) -> bool {
+        (0..count).for_each(|i| {
+            self.page(first.plus(i)).fetch_and(!PROTECTED, SeqCst);
+        });
+        true
     }
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
         let (batch, index) = (frame.0 as usize / BLOCK_PAGES, frame.0 as usize % BLOCK_PAGES);
@@ -173,18 +193,18 @@ impl Machine for TestMachine {
         }
         true
     }
-    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+    fn put(&self, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         for (i, page) in src.chunks_exact(PAGE_BYTES).enumerate() {
             let frame = (page.as_ptr() as usize).wrapping_sub(self.frame_ptr(0) as usize) / PAGE_BYTES;
             if let Some(filled) = self.filled.get(frame / BLOCK_PAGES) {
                 assert!(filled.load(SeqCst) >> (frame % BLOCK_PAGES) & 1 == 1, "the frame still holds the page");
             }
-            self.put_byte(first.plus(i), page[0]);
+            self.put_byte(first.plus(i), page[0], write_protected);
         }
         (src.len() / PAGE_BYTES, None)
     }
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
-        (0..count).for_each(|i| self.put_byte(first.plus(i), 0));
+        (0..count).for_each(|i| self.put_byte(first.plus(i), 0, false));
         (count, None)
     }
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
@@ -198,7 +218,7 @@ impl Machine for TestMachine {
         !kept
     }
     fn transfer(&self, from: PageNo, to: PageNo) -> bool {
-        let content = self.page(from).swap(0, SeqCst);
+        let content = self.page(from).swap(0, SeqCst) & !PROTECTED;
         assert!(content != 0, "a resident page is mapped");
         assert_eq!(self.page(to).swap(content, SeqCst), 0, "moved to a missing page only");
         true
@@ -270,6 +290,7 @@ impl World {
             readahead: readahead::Kind::Streams,
             reclaim: reclaim::Kind::Fifo,
             orders: orders::Any::Small,
+            reuse: protection::Kind::Protect,
         };
         let arena = Arena::default();
         let pager = Pager::new(machine, store, &arena, config).expect("tables fit");
@@ -283,7 +304,8 @@ impl World {
         let near = [PAGE, PAGE.plus(1), PAGE.plus(2)];
         for write in [false, true] {
             for page in near {
-                assert_eq!(self.pager.fault(page, cx.get()), Fault::Done);
+                assert_eq!(self.pager.fault(page, Access::Read, cx.get()), Fault::Done);
+                assert_eq!(self.pager.fault(page, Access::Write, cx.get()), Fault::Done);
                 self.pager.machine.access(page, Some(9));
             }
             for _ in 0..BATCHES {
@@ -310,7 +332,8 @@ impl World {
             if let Some(byte) = self.pager.machine.access(PAGE, write) {
                 return byte;
             }
-            assert_eq!(self.pager.fault(PAGE, cx.get()), Fault::Done);
+            let wanted = if write.is_some() { Access::Write } else { Access::Read };
+            assert_eq!(self.pager.fault(PAGE, wanted, cx.get()), Fault::Done);
         }
     }
     fn page_out(&self, write: bool, cx: &mut Cx) {
@@ -404,7 +427,7 @@ fn with_slot(before: impl Fn(&World, &mut Cx) + Copy) -> impl Fn(&World, &mut Cx
 fn calls(w: &World, cx: &mut Cx) {
     let slot = 0;
     w.pager.pins.publish(slot, PAGE, 1);
-    assert_eq!(w.pager.pin(PAGE, 1, cx.get()), (1, Fault::Done));
+    assert_eq!(w.pager.pin(PAGE, 1, Access::Write, cx.get()), (1, Fault::Done));
     assert_eq!(w.pager.machine.access(PAGE, None), Some(1), "no EFAULT");
     assert_eq!(w.pager.machine.access(PAGE, None), Some(1), "no EFAULT");
     w.pager.pins.release(slot);
@@ -521,7 +544,7 @@ fn is_elsewhere(w: &World) {
     assert_eq!(w.pager.state(PAGE), State::Untouched);
     let mut cx = Cx::new();
     while w.pager.machine.access(ELSEWHERE, None).is_none() {
-        assert_eq!(w.pager.fault(ELSEWHERE, cx.get()), Fault::Done);
+        assert_eq!(w.pager.fault(ELSEWHERE, Access::Write, cx.get()), Fault::Done);
     }
     assert_eq!(w.pager.machine.access(ELSEWHERE, None), Some(1));
     w.pager.check();

@@ -3,6 +3,7 @@
 //! [`CALLS`] has one row for each call that is assisted, which is all that such a call needs. Calls without a row that carry a
 //! pointer into managed memory get [`crate::limits::DEFAULT_BYTES`] there.
 use crate::limits::CALL_NUMBERS;
+use outswap_core::protection::Access;
 use outswap_sys::nr;
 
 /// What an argument points to.
@@ -46,6 +47,16 @@ pub struct Call {
     pub transfer: bool,
     /// Whether pointers hide behind other memory, so that the filter cannot see them and must trap every such call.
     pub nested: bool,
+}
+
+impl Call {
+    /// What it does to the memory that its arguments name.
+    pub fn access(&self) -> Access {
+        match self.nr {
+            nr::WRITE | nr::PWRITE64 | nr::WRITEV | nr::PWRITEV | nr::PWRITEV2 | nr::SENDTO => Access::Read,
+            _ => Access::Write,
+        }
+    }
 }
 
 macro_rules! call {

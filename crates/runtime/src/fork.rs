@@ -117,6 +117,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
             live.pager.pins.release(pin);
         }
     }
+    live.pager.forked();
     let machine = &live.pager.machine;
     // Until the child has measured, it stands for the half that the parent gave up.
     let half = live.record().charge();

@@ -16,7 +16,7 @@ use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place,
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{PAGE_BYTES, PageNo};
-use outswap_core::{orders, readahead, reclaim as reclaim_policy};
+use outswap_core::{orders, protection, readahead, reclaim as reclaim_policy};
 use outswap_source::Source;
 use outswap_sys::{Errno, nr, os};
 
@@ -334,7 +334,7 @@ fn make_pager(
         .and_then(|_| os::getrandom(&mut place))
         .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
     let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
-    let [asked_readahead, asked_reclaim, asked_orders] = control.config.policies;
+    let [asked_readahead, asked_reclaim, asked_orders, asked_reuse] = control.config.policies;
     let config = Config {
         pages: (arena_bytes / PAGE_BYTES) as u32,
         slots,
@@ -345,6 +345,7 @@ fn make_pager(
         readahead: named(readahead::Kind::ALL, asked_readahead).unwrap_or(readahead::Kind::DEFAULT),
         reclaim: named(reclaim_policy::Kind::ALL, asked_reclaim).unwrap_or(reclaim_policy::Kind::DEFAULT),
         orders: named(orders::Any::ALL, asked_orders).unwrap_or(orders::Any::DEFAULT),
+        reuse: named(protection::Kind::ALL, asked_reuse).unwrap_or(protection::Kind::DEFAULT),
     };
     let store = make_store(control, slots, min_fd)?;
     if store.file_error().is_some() {

@@ -7,8 +7,7 @@ use crate::limits::PROGRESS_PAGES;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
-use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
-use outswap_core::mask::Mask;
+use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
@@ -158,8 +157,8 @@ impl Machine for LiveMachine {
         clock::now_ns()
     }
 
-    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
-        self.source().take(self, first, count, present, batch, offset)
+    fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        self.source().take(self, first, count, wanted, batch, offset)
     }
 
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
@@ -175,10 +174,18 @@ impl Machine for LiveMachine {
         freed
     }
 
-    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-        let (done, error) = self.source().put(self, first, src);
+    fn put(&self, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
+        let (done, error) = self.source().put(self, first, src, write_protected);
         self.installed(done);
         (done, error)
+    }
+
+    fn write_protects(&self) -> bool {
+        self.source().write_protects()
+    }
+
+    fn allow_writes(&self, first: PageNo, count: usize) -> bool {
+        self.source().allow_writes(self, first, count)
     }
 
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
@@ -217,6 +224,8 @@ impl Machine for LiveMachine {
                 Event::FaultWaitNs => Stat::FaultWaitNs,
                 Event::PagesFirstTouch => Stat::PagesFirstTouch,
                 Event::PagesClean => Stat::PagesClean,
+                Event::PagesUnwritten => Stat::PagesUnwritten,
+                Event::PagesReused => Stat::PagesReused,
                 Event::PagesZero => Stat::PagesZero,
                 Event::PagesTaken => Stat::PagesTaken,
                 Event::FoliosOut => Stat::FoliosOut,

@@ -10,12 +10,14 @@ use crate::{clock, deliver, gate, threads, trap};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
+use outswap_core::protection::Access;
 use outswap_sys::Result;
 use outswap_sys::signal::*;
 
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const SYS_SECCOMP: i32 = 1;
+const ERR_WRITE: u64 = 2;
 
 /// Installs the handlers; the dispositions that were there become the program's. `old` gets those, to be put back by
 /// [`uninstall`].
@@ -64,7 +66,9 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     if ours {
         let start = clock::ticks();
         let page = page_of(addr);
-        let outcome = live.with(move |cx| live.pager.fault(page, cx));
+        // The processor's error code says whether it was a write.
+        let access = if err & ERR_WRITE != 0 { Access::Write } else { Access::Read };
+        let outcome = live.with(move |cx| live.pager.fault(page, access, cx));
         let ticks = clock::ticks().saturating_sub(start);
         let bucket = clock::ticks_to_ns(ticks).max(1).ilog2() as usize;
         let buckets = &live.record().counters.latency_ns;

@@ -1,5 +1,6 @@
 //! Transfers between memory and descriptors: whole, in pieces, or in parts, by what the descriptor is open on.
 use crate::assisted::assisted;
+use crate::calls::{self, Call};
 use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
 use crate::layout::*;
@@ -8,6 +9,7 @@ use crate::live::Live;
 use crate::parts;
 use crate::pins::{self, CallPins};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
+use outswap_core::protection::Access;
 use outswap_sys::nr;
 use outswap_sys::signal::{Ucontext, without_sigxfsz};
 
@@ -185,11 +187,13 @@ fn piece(
     goes_on: bool,
 ) -> isize {
     let window_bytes = live.window_bytes();
+    let access = calls::find(nr).map_or(Access::Write, Call::access);
     let mut done = 0;
     while done < len {
         let (at, part) = (buf + done, window_bytes.min(len - done));
         let pinned = live.with(move |cx| {
             let mut pins = CallPins::new(live);
+            pins.set_access(access);
             match pins.pin(cx, at, part) {
                 Ok(()) => Some(pins.number()),
                 Err(_) => {

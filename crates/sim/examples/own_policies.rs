@@ -7,10 +7,11 @@ use outswap_core::machine::{Event, Prot};
 use outswap_core::orders::{self, AsItCame};
 use outswap_core::page::Word;
 use outswap_core::pager::{Chosen, Config, Pager, Policies};
+use outswap_core::protection::{self, Access};
 use outswap_core::readahead::{self, Plan, Readahead};
 use outswap_core::reclaim::{self, Asked, Reclaim, Search, Verdict};
 use outswap_core::units::{BLOCK_PAGES, BlockNo, PART_PAGES, PageNo};
-use outswap_sim::machine::{Access, Chaos, SimMachine};
+use outswap_sim::machine::{Chaos, Found, SimMachine};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble};
 use outswap_sim::world::{Arena, context};
@@ -76,6 +77,7 @@ const CONFIG: Config = Config {
     readahead: readahead::Kind::Streams,
     reclaim: reclaim::Kind::Fifo,
     orders: orders::Any::AsItCame,
+    reuse: protection::Kind::Protect,
 };
 
 fn parts() -> (SimMachine, SimStore) {
@@ -99,8 +101,8 @@ fn sweep<P: Policies>(name: &str, pager: &Pager<SimMachine, SimStore, P>) -> u64
                 content[0] += 1;
                 content[1..5].copy_from_slice(&(page + 1).to_le_bytes());
             };
-            while pager.machine.access(page, true, write) != Access::Done {
-                assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+            while pager.machine.access(page, true, write) != Found::Done {
+                assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
                 faults += 1;
             }
         }

@@ -4,11 +4,12 @@
 use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;
 use outswap_core::pager::{Config, Pager};
+use outswap_core::protection::{self, Access};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, PageNo, SlotId};
 use outswap_core::{orders, readahead, reclaim};
-use outswap_sim::machine::{Access, Chaos, SimMachine};
+use outswap_sim::machine::{Chaos, Found, SimMachine};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble};
 use outswap_sim::world::{Arena, context};
@@ -67,6 +68,7 @@ fn main() {
         readahead: readahead::Kind::Streams,
         reclaim: reclaim::Kind::Fifo,
         orders: orders::Any::AsItCame,
+        reuse: protection::Kind::Protect,
     };
     let pager = Box::new(Pager::new(machine, store, &arena, config).expect("there is memory for the tables"));
     pager.machine.attach(&pager);
@@ -81,8 +83,8 @@ fn main() {
                 content[0] += 1;
                 content[1..5].copy_from_slice(&page.to_le_bytes());
             };
-            while pager.machine.access(page, true, write) != Access::Done {
-                assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+            while pager.machine.access(page, true, write) != Found::Done {
+                assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
             }
         }
     }

@@ -3,8 +3,7 @@ use crate::clock::Clock;
 use crate::sabotage::Sabotage;
 use crate::sched::{self, Rng, step};
 use crate::store::SimStore;
-use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError};
-use outswap_core::mask::Mask;
+use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::page::State;
 use outswap_core::pager::{Pager, Policies};
 use outswap_core::store::{Page, Store};
@@ -51,6 +50,8 @@ struct Mapping {
     before: Vec<Option<Box<Page>>>,
     /// Pages of which a process forked off has the same frame.
     shared: Vec<bool>,
+    /// Pages at which a write faults.
+    protected: Vec<bool>,
     prot: Vec<Prot>,
     filled: Vec<bool>,
     /// Pages over which the kernel manages something else.
@@ -69,6 +70,7 @@ pub struct SimMachine {
     frames: AtomicPtr<u8>,
     frame_count: usize,
     grain: usize,
+    write_protects: bool,
     pager: OnceLock<(usize, StateOf)>,
     /// What the pager counted.
     pub events: [AtomicU64; outswap_core::machine::EVENTS],
@@ -85,11 +87,13 @@ fn layout(frames: usize) -> Layout {
 
 /// How an access of the program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum Found {
     /// It did what was asked.
     Done,
     /// The page is not there: a fault.
     Missing,
+    /// It must not be written: a fault.
+    Protected,
 }
 
 impl SimMachine {
@@ -107,6 +111,7 @@ impl SimMachine {
                 pages: (0..pages).map(|_| None).collect(),
                 before: (0..pages).map(|_| None).collect(),
                 shared: vec![false; pages],
+                protected: vec![false; pages],
                 prot: vec![Prot::NONE; pages],
                 filled: vec![false; frame_count],
                 foreign: vec![false; pages],
@@ -117,6 +122,7 @@ impl SimMachine {
             frames: AtomicPtr::new(frames),
             frame_count,
             grain,
+            write_protects: !seed.is_multiple_of(4),
             pager: OnceLock::new(),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
             takes: AtomicU64::new(0),
@@ -155,13 +161,16 @@ impl SimMachine {
     }
 
     /// A program's instruction that reads or writes a page.
-    pub fn access(&self, page: u32, write: bool, f: impl FnOnce(&mut Page)) -> Access {
+    pub fn access(&self, page: u32, write: bool, f: impl FnOnce(&mut Page)) -> Found {
         let mut m = self.lock();
         let i = page as usize;
         let needs = if write { 3 } else { 1 };
         assert!(m.prot[i].0 & needs == needs, "page {page} has access {:?} instead of {needs}", m.prot[i]);
         if m.pages[i].is_none() {
-            return Access::Missing;
+            return Found::Missing;
+        }
+        if write && m.protected[i] {
+            return Found::Protected;
         }
         if write {
             m.shared[i] = false;
@@ -169,12 +178,12 @@ impl SimMachine {
                 m.before[i] = m.pages[i].clone();
             }
             if self.sabotage == Sabotage::LosesWrite && m.rng.once_in(50) {
-                return Access::Done;
+                return Found::Done;
             }
         }
         m.accessed[i] = true;
         f(m.pages[i].as_mut().expect("looked at above"));
-        Access::Done
+        Found::Done
     }
 
     /// How many pages of a block the program has used since the last time that this was asked.
@@ -223,13 +232,17 @@ impl SimMachine {
         self.lock().chaos = Chaos::default();
     }
     /// A process was forked off: both sides share all pages that are mapped.
-    pub fn forked(&self, seed: u64) {
+    pub fn forked(&self, seed: u64, is_child: bool) {
         let mut m = self.lock();
         m.rng = Rng(seed);
         m.shared = m.pages.iter().map(Option::is_some).collect();
+        if is_child {
+            // What protects the parent's pages protects none of the child's.
+            m.protected.fill(false);
+        }
     }
 
-    fn put_one(&self, page: PageNo, content: Option<&[u8]>) -> Option<PutError> {
+    fn put_one(&self, page: PageNo, content: Option<&[u8]>, write_protected: bool) -> Option<PutError> {
         step();
         self.assert_owned(page, "put");
         let mut m = self.lock();
@@ -256,6 +269,7 @@ impl SimMachine {
         m.pages[i] = Some(copy);
         m.before[i] = None;
         m.shared[i] = false;
+        m.protected[i] = write_protected;
         None
     }
 }
@@ -278,11 +292,16 @@ impl Machine for SimMachine {
         self.clock.now_ns()
     }
 
-    fn take(&self, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
+    fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        let present = wanted.all();
         assert!(count <= BLOCK_PAGES && offset + count <= BLOCK_PAGES, "take: a batch has 64 frames");
         assert!(!present.is_empty() && present.end() <= count, "take: pages of the run only");
         self.takes.fetch_add(1, Relaxed);
-        let mut taken = Mask::EMPTY;
+        assert!((wanted.framed & wanted.clean).is_empty(), "take: a page is needed or not");
+        let mut taken = Taken::default();
+        // Sometimes it is simpler to keep clean pages, too.
+        let drops = self.lock().rng.once_in(2);
+        let mut lifts = false;
         for i in 0..count {
             step();
             let page = first.plus(i);
@@ -298,16 +317,31 @@ impl Machine for SimMachine {
             let frame = batch.0 as usize * BLOCK_PAGES + offset + i;
             assert!(!m.filled[frame], "take: frame {frame} is in use");
             let chaos = m.chaos;
+            let is_clean = wanted.clean.contains(i);
+            assert!(!is_clean || m.protected[at], "take: page {} may have been written", page.0);
             if m.stubborn[at] || m.rng.once_in(chaos.take_refused_in) || m.shared[at] && m.rng.once_in(2) {
+                lifts = true;
                 continue;
             }
+            if is_clean && drops {
+                m.pages[at] = None;
+                (m.before[at], m.shared[at], m.protected[at]) = (None, false, false);
+                taken.dropped.insert(i);
+                continue;
+            }
+            m.protected[at] = false;
             let content = m.pages[at].take().expect("looked at above");
             let content = m.before[at].take().unwrap_or(content);
             m.shared[at] = false;
             m.filled[frame] = true;
             // SAFETY: the frame was empty, so nobody reads it; whoever reads it later learned of it after this.
             unsafe { self.frame_ptr(frame).copy_from_nonoverlapping(content.as_ptr(), PAGE_BYTES) };
-            taken.insert(i);
+            taken.framed.insert(i);
+        }
+        if lifts {
+            // What is left loses its protection.
+            let mut m = self.lock();
+            (present - taken.all()).iter().for_each(|i| m.protected[first.plus(i).0 as usize] = false);
         }
         step();
         taken
@@ -343,12 +377,12 @@ impl Machine for SimMachine {
         true
     }
 
-    fn put(&self, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+    fn put(&self, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         if self.has_border(first, src.len() / PAGE_BYTES) {
             return (0, Some(PutError::Gone));
         }
         for (i, content) in src.chunks_exact(PAGE_BYTES).enumerate() {
-            if let Some(error) = self.put_one(first.plus(i), Some(content)) {
+            if let Some(error) = self.put_one(first.plus(i), Some(content), write_protected) {
                 return (i, Some(error));
             }
         }
@@ -361,12 +395,35 @@ impl Machine for SimMachine {
             return (0, Some(PutError::Gone));
         }
         for i in 0..count {
-            if let Some(error) = self.put_one(first.plus(i), None) {
+            if let Some(error) = self.put_one(first.plus(i), None, false) {
                 return (i, Some(error));
             }
         }
         step();
         (count, None)
+    }
+
+    fn write_protects(&self) -> bool {
+        self.write_protects
+    }
+
+    fn allow_writes(&self, first: PageNo, count: usize) -> bool {
+        step();
+        let mut m = self.lock();
+        let chaos = m.chaos;
+        let refused = m.rng.once_in(chaos.put_again_in);
+        drop(m);
+        for i in 0..count {
+            let page = first.plus(i);
+            self.assert_owned(page, "allow writes");
+            let mut m = self.lock();
+            let at = page.0 as usize;
+            assert!(m.pages[at].is_some(), "allow writes: page {at} is not mapped");
+            // It may have come half way before it was refused.
+            m.protected[at] &= refused && i >= count / 2;
+        }
+        step();
+        !refused
     }
 
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
@@ -384,7 +441,7 @@ impl Machine for SimMachine {
             if self.sabotage != Sabotage::KeepsDropped {
                 let zeros = || Box::new([0; PAGE_BYTES]);
                 m.pages[at] = m.pages[at].take().filter(|_| kept).map(|_| zeros());
-                (m.before[at], m.shared[at]) = (None, false);
+                (m.before[at], m.shared[at], m.protected[at]) = (None, false, false);
             }
         }
         step();
@@ -403,6 +460,7 @@ impl Machine for SimMachine {
         let (from, to) = (from.0 as usize, to.0 as usize);
         assert!(m.pages[from].is_some() && m.pages[to].is_none(), "transfer: from a mapped page to a missing one");
         m.pages[to] = m.pages[from].take();
+        (m.protected[from], m.protected[to]) = (false, false);
         m.shared[to] = std::mem::replace(&mut m.shared[from], false);
         if self.sabotage == Sabotage::TransferEmpty {
             m.pages[to] = Some(Box::new([0; PAGE_BYTES]));

@@ -1,11 +1,12 @@
 //! The program of a seed: what each of its threads does, and what it must find.
-use crate::machine::{Access, SimPager};
+use crate::machine::{Found, SimPager};
 use crate::sched::{Rng, step};
 use crate::store::Worker;
 use crate::world::{FOREIGN, Model, NOBODY, World, context};
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
 use outswap_core::pager::Context;
+use outswap_core::protection::Access;
 use outswap_core::store::Page;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::*;
@@ -136,13 +137,18 @@ impl<'a> Program<'a> {
         let mut tries = 0;
         loop {
             step();
-            if self.pager.machine.access(page, write, &mut f) == Access::Done {
+            let found = self.pager.machine.access(page, write, &mut f);
+            if found == Found::Done {
                 return;
             }
-            assert!(!self.locked(page as usize), "page {page} is locked, and yet not there");
+            assert!(
+                found == Found::Protected || !self.locked(page as usize),
+                "page {page} is locked, and yet not there"
+            );
             self.cx.worker = Worker::default();
             let limit = self.pager.limit_pages();
-            let fault = self.pager.fault(PageNo(page), &mut self.cx);
+            let wanted = if write { Access::Write } else { Access::Read };
+            let fault = self.pager.fault(PageNo(page), wanted, &mut self.cx);
             self.check_limit(limit);
             tries += 1;
             if !self.excuse(fault, page, tries) {
@@ -291,13 +297,16 @@ impl<'a> Program<'a> {
     fn stray(&mut self) {
         let page = self.rng.below(self.world.setup.pages);
         if self.model().owner[page].load(Relaxed) >= FOREIGN {
-            let fault = self.pager.fault(PageNo(page as u32), &mut self.cx);
+            let fault = self.pager.fault(PageNo(page as u32), Access::Read, &mut self.cx);
             // Another thread may map it meanwhile, and use it.
             if self.model().owner[page].load(Relaxed) >= FOREIGN {
                 assert!(matches!(fault, Fault::NotMapped | Fault::NoMemory | Fault::Done), "{fault:?}");
             }
         }
-        assert_eq!(self.pager.fault(PageNo(self.world.setup.pages as u32), &mut self.cx), Fault::NotMapped);
+        assert_eq!(
+            self.pager.fault(PageNo(self.world.setup.pages as u32), Access::Write, &mut self.cx),
+            Fault::NotMapped
+        );
     }
 
     fn map_foreign(&mut self) {
@@ -418,7 +427,7 @@ impl<'a> Program<'a> {
         }
         let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1) else { return };
         self.pager.pins.publish(pin, page, n);
-        if self.pin(first, count) == count {
+        if self.pin(first, count, Access::Write) == count {
             self.tell("lock", first, count);
             let call = self.pager.begin_call();
             let done = self.pager.set_locked(page, n, true, false);
@@ -463,11 +472,11 @@ impl<'a> Program<'a> {
     }
 
     /// Brings a published range in; gives how many pages from its start are there.
-    fn pin(&mut self, first: usize, count: usize) -> usize {
+    fn pin(&mut self, first: usize, count: usize, access: Access) -> usize {
         let mut tries = 0;
         loop {
             self.cx.worker = Worker::default();
-            let (sure, fault) = self.pager.pin(PageNo(first as u32), count as u32, &mut self.cx);
+            let (sure, fault) = self.pager.pin(PageNo(first as u32), count as u32, access, &mut self.cx);
             assert!(sure as usize <= count);
             tries += 1;
             if fault == Fault::Done {
@@ -497,8 +506,9 @@ impl<'a> Program<'a> {
                 ranges.push((first, count));
             }
         }
+        let access = if self.rng.once_in(3) { Access::Read } else { Access::Write };
         for range in &mut ranges {
-            range.1 = self.pin(range.0, range.1);
+            range.1 = self.pin(range.0, range.1, access);
         }
         for _ in 0..self.rng.below(12) {
             step();
@@ -513,7 +523,7 @@ impl<'a> Program<'a> {
             if self.prot(page) == 0 {
                 continue;
             }
-            let write = self.prot(page) & 2 != 0 && self.rng.once_in(2);
+            let write = access == Access::Write && self.prot(page) & 2 != 0 && self.rng.once_in(2);
             let mut found: Page = [0; PAGE_BYTES];
             let byte = self.rng.draw() as u8;
             let at = self.rng.below(PAGE_BYTES);
@@ -523,7 +533,7 @@ impl<'a> Program<'a> {
                     content[at] = byte;
                 }
             });
-            assert_eq!(there, Access::Done, "EFAULT: page {page} went away under a system call");
+            assert_eq!(there, Found::Done, "EFAULT: page {page} went away under a system call");
             self.expect(page as u32, &found);
             if write {
                 found[at] = byte;

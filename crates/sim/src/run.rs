@@ -84,7 +84,10 @@ impl World {
         let pid = unsafe { fork() };
         assert!(pid >= 0, "fork");
         let mut side = Rng(if pid == 0 { child_seed } else { rng.draw() });
-        self.pager.machine.forked(side.draw());
+        if pid == 0 {
+            self.pager.forked();
+        }
+        self.pager.machine.forked(side.draw(), pid == 0);
         self.pager.store.forked(side.draw());
         let mut result = self.phase(&mut side, options, outcome);
         if pid == 0 {

@@ -9,7 +9,7 @@ use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::store::Page;
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
-use outswap_core::{readahead, reclaim};
+use outswap_core::{protection, readahead, reclaim};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
@@ -189,6 +189,7 @@ impl World {
             orders: orders::Any::ALL[rng.below(orders::Any::ALL.len())].1,
             readahead: readahead::Kind::Streams,
             reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,
+            reuse: protection::Kind::ALL[rng.below(protection::Kind::ALL.len())].1,
         };
         let machine = SimMachine::new(rng.draw(), pages, batches, setup.grain, setup.chaos, options.sabotage);
         let store = SimStore::new(rng.draw(), slots, setup.trouble, options.sabotage);

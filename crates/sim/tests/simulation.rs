@@ -11,8 +11,9 @@ use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::room::Step;
 use outswap_core::slots::CLUSTER_SLOTS;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
+use outswap_core::protection::{self, Access};
 use outswap_core::{orders, readahead, reclaim};
-use outswap_sim::machine::{Access, Chaos, SimMachine, SimPager};
+use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
 use outswap_sim::run::look;
 use outswap_sim::run::run_seed;
 use outswap_sim::sabotage::Sabotage;
@@ -184,6 +185,7 @@ fn config(pages: usize, batches: usize, orders: orders::Any) -> Config {
         readahead: readahead::Kind::Streams,
         reclaim: reclaim::Kind::Fifo,
         orders,
+        reuse: protection::Kind::Protect,
     }
 }
 
@@ -212,7 +214,7 @@ fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
     let mut cx = context();
     let stubborn = STUBBORN * BLOCK_PAGES;
     pager.machine.refuse(0..stubborn);
-    (0..stubborn).for_each(|page| assert_eq!(pager.fault(PageNo(page as u32), &mut cx), Fault::Done));
+    (0..stubborn).for_each(|page| assert_eq!(pager.fault(PageNo(page as u32), Access::Write, &mut cx), Fault::Done));
     // A quarter of what the program works on fits beside them.
     let limit = (stubborn + BUSY * BLOCK_PAGES / 4) as u64;
     pager.set_limit_pages(limit);
@@ -220,8 +222,8 @@ fn blocks_that_are_refused_for_ever_do_not_hold_up_others() {
     for round in 0..4u8 {
         let before = pager.machine.takes.load(Relaxed);
         for page in stubborn..stubborn + BUSY * BLOCK_PAGES {
-            while pager.machine.access(page as u32, true, |content| content[0] += 1) != Access::Done {
-                assert_eq!(pager.fault(PageNo(page as u32), &mut cx), Fault::Done);
+            while pager.machine.access(page as u32, true, |content| content[0] += 1) != Found::Done {
+                assert_eq!(pager.fault(PageNo(page as u32), Access::Write, &mut cx), Fault::Done);
                 faults += 1;
             }
             pager.machine.access(page as u32, false, |content| assert_eq!(content[0], round + 1));
@@ -249,7 +251,7 @@ fn reclaim_ends_where_everything_is_refused() {
     pager.set_limit_pages(10);
     for page in 0..(BLOCKS * BLOCK_PAGES) as u32 {
         let takes = pager.machine.takes.load(Relaxed);
-        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
         let takes = pager.machine.takes.load(Relaxed) - takes;
         assert!(takes <= TAKES_MAX, "{takes} attempts in one fault");
     }
@@ -263,17 +265,17 @@ fn a_move_ends_where_the_machine_refuses() {
     let pager = plain_pager(&arena, 4, Chaos { transfer_refused_in: 1, ..Chaos::default() });
     let mut cx = context();
     let write = |page: u32, cx: &mut Context<_>| {
-        assert_eq!(pager.fault(PageNo(page), cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done);
         assert_eq!(
             pager.machine.access(page, true, |content| content[..4].copy_from_slice(&page.to_le_bytes())),
-            Access::Done
+            Found::Done
         );
     };
     // What can be evicted moves all the same.
     (0..10).for_each(|page| write(page, &mut cx));
     assert_eq!(pager.move_pages(PageNo(0), PageNo(PAGES), 10, &mut cx), 10);
     for page in 0..10u32 {
-        assert_eq!(pager.fault(PageNo(PAGES + page), &mut cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(PAGES + page), Access::Write, &mut cx), Fault::Done);
         pager.machine.access(PAGES + page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
     }
     // What cannot be stays where it is, and all after it.
@@ -282,7 +284,7 @@ fn a_move_ends_where_the_machine_refuses() {
     assert_eq!(pager.move_pages(PageNo(20), PageNo(PAGES + 20), 10, &mut cx), 5);
     assert_eq!(pager.move_pages(PageNo(PAGES + 20), PageNo(20), 5, &mut cx), 5);
     for page in 20..30u32 {
-        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
         pager.machine.access(page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
     }
     pager.check();
@@ -291,8 +293,8 @@ fn a_move_ends_where_the_machine_refuses() {
 /// Writes a page's number there as a program does; how many faults that took.
 fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) -> u32 {
     let mut faults = 0;
-    while write_number(&pager.machine, page) != Access::Done {
-        assert_eq!(pager.fault(PageNo(page), cx), Fault::Done, "page {page}");
+    while write_number(&pager.machine, page) != Found::Done {
+        assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done, "page {page}");
         faults += 1;
     }
     faults
@@ -315,7 +317,11 @@ fn streams_pass_the_borders_of_the_machines_own_mappings() {
                 touch(&pager, page, &mut cx);
             }
             for page in 0..PAGES {
-                assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done, "border {border}, page {page} read");
+                assert_eq!(
+                    pager.fault(PageNo(page), Access::Write, &mut cx),
+                    Fault::Done,
+                    "border {border}, page {page} read"
+                );
                 pager.machine.access(page, false, |content| assert_eq!(content[..4], (page + 1).to_le_bytes()));
             }
         }
@@ -343,7 +349,7 @@ fn what_a_stream_will_touch_comes_before_it_gets_there() {
 }
 
 /// Runs the instruction that was interrupted by a fault once more, as the program would.
-fn write_number(machine: &SimMachine, page: u32) -> Access {
+fn write_number(machine: &SimMachine, page: u32) -> Found {
     machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))
 }
 
@@ -368,8 +374,8 @@ fn slow_pager(arena: &Arena, pages: u32, limit_pages: u64) -> Box<SlowPager> {
     assert!(pager.map(PageNo(0), pages, Prot::READ_WRITE, false));
     let mut cx = context();
     for page in 0..pages {
-        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
-        assert_eq!(write_number(&pager.machine, page), Access::Done);
+        assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
+        assert_eq!(write_number(&pager.machine, page), Found::Done);
     }
     pager.page_out(PageNo(0), pages, true, &mut cx);
     assert_eq!(pager.resident_pages(), 0);
@@ -387,7 +393,7 @@ fn touch_at_once(pager: &SlowPager, pages: &[u32], contexts: &mut [Box<Context<W
     while done < pages.len() {
         for (place, cx) in running.iter_mut().zip(&mut *contexts) {
             let Some((page, fault)) = place else {
-                *place = waiting.next().map(|&page| (page, Faulting::touch(PageNo(page))));
+                *place = waiting.next().map(|&page| (page, Faulting::touch(PageNo(page), Access::Write)));
                 continue;
             };
             match pager.fault_step(fault, cx) {
@@ -399,8 +405,8 @@ fn touch_at_once(pager: &SlowPager, pages: &[u32], contexts: &mut [Box<Context<W
                         content[5] = content[5].wrapping_add(write as u8);
                     });
                     // Another program's reclaim may have taken it again.
-                    if access == Access::Missing {
-                        *fault = Faulting::touch(PageNo(*page));
+                    if access == Found::Missing {
+                        *fault = Faulting::touch(PageNo(*page), Access::Write);
                         continue;
                     }
                     done += 1;
@@ -464,14 +470,14 @@ fn what_calls_bring_in_is_no_stream_of_the_programs() {
     pager.page_out(PageNo(0), BLOCK_PAGES as u32, true, &mut cx);
     // One call after the other reads one page after the other; then the program touches the next.
     for page in 0..20 {
-        assert_eq!(pager.pin(PageNo(page), 1, &mut cx), (1, Fault::Done));
+        assert_eq!(pager.pin(PageNo(page), 1, Access::Write, &mut cx), (1, Fault::Done));
     }
     assert_eq!(pager.resident_pages(), 20, "a call brings what it needs");
     touch(&pager, 20, &mut cx);
     assert_eq!(pager.resident_pages(), 21, "nothing says that the program goes on there");
     // A call that needs much has it brought by the folio.
     let before = count(&pager.machine, Event::FoliosIn);
-    assert_eq!(pager.pin(PageNo(32), 32, &mut cx), (32, Fault::Done));
+    assert_eq!(pager.pin(PageNo(32), 32, Access::Write, &mut cx), (32, Fault::Done));
     assert_eq!(count(&pager.machine, Event::FoliosIn), before + 2);
     pager.check();
 }
@@ -507,7 +513,7 @@ fn what_did_not_change_is_not_stored_again() {
         pager.page_out(PageNo(0), PAGES, true, &mut cx);
         assert_eq!(count(&pager.machine, Event::PagesClean), (PAGES as u64 - 4) * round, "round {round}");
         for page in 0..PAGES {
-            assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+            assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
         }
         for page in 0..4 {
             pager.machine.access(page, true, |content| content[100] ^= 1);
@@ -524,8 +530,8 @@ fn a_store_that_gives_something_else_is_noticed_before_the_program_is() {
     touch(&pager, 3, &mut cx);
     pager.store.damage_puts();
     pager.page_out(PageNo(3), 1, true, &mut cx);
-    assert_eq!(pager.fault(PageNo(3), &mut cx), Fault::Corrupt);
-    assert_eq!(pager.machine.access(3, false, |_| ()), Access::Missing);
+    assert_eq!(pager.fault(PageNo(3), Access::Write, &mut cx), Fault::Corrupt);
+    assert_eq!(pager.machine.access(3, false, |_| ()), Found::Missing);
     assert_eq!((count(&pager.machine, Event::Corruptions), pager.state(PageNo(3))), (1, State::Swapped));
 }
 
@@ -535,7 +541,7 @@ fn pages_of_zeros_are_not_stored() {
     let pager = plain_pager(&arena, 1, Chaos::default());
     let mut cx = context();
     for page in 0..8 {
-        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
     }
     write_number(&pager.machine, 3);
     pager.page_out(PageNo(0), 8, true, &mut cx);
@@ -557,7 +563,7 @@ fn what_came_in_whole_goes_out_whole() {
         pager.page_out(PageNo(0), BLOCK_PAGES as u32, true, &mut cx);
         // The first one was touched page by page, then it came in whole like the others.
         assert_eq!(count(&pager.machine, Event::FoliosOut), 4 * round - 1, "round {round}");
-        assert_eq!(pager.pin(PageNo(0), BLOCK_PAGES as u32, &mut cx), (BLOCK_PAGES as u32, Fault::Done));
+        assert_eq!(pager.pin(PageNo(0), BLOCK_PAGES as u32, Access::Write, &mut cx), (BLOCK_PAGES as u32, Fault::Done));
         for page in 0..BLOCK_PAGES as u32 {
             pager.machine.access(page, true, |content| content[50] ^= 1);
         }
@@ -581,9 +587,9 @@ fn a_folio_that_has_no_room_goes_in_smaller_ones() {
     assert_eq!((count(&pager.machine, Event::FoliosOut), count(&pager.machine, Event::FolioFallbacks)), (2, 6));
     assert_eq!((pager.used_slots(), pager.store.used_slots()), (ROOM_PAGES as u64, ROOM_PAGES as u64));
     for page in 0..BLOCK_PAGES as u32 {
-        assert_eq!(pager.fault(PageNo(page), &mut cx), Fault::Done);
+        assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
         let found = pager.machine.access(page, false, |content| assert_eq!(content[..4], (page + 1).to_le_bytes()));
-        assert_eq!(found, Access::Done);
+        assert_eq!(found, Found::Done);
     }
     pager.check();
 }

@@ -1,8 +1,7 @@
 //! userfaultfd with `UFFDIO_COPY` (Linux 5.11): pages are copied both ways.
 use crate::host::{FaultSource, Host};
 use crate::userfault;
-use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::mask::Mask;
+use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::units::PageNo;
 use outswap_sys::Result;
 use outswap_sys::uffd::{COPY_FEATURES, Uffd};
@@ -11,6 +10,8 @@ use outswap_sys::uffd::{COPY_FEATURES, Uffd};
 pub struct Copying;
 
 impl FaultSource for Copying {
+    const WRITE_PROTECTS: bool = true;
+
     fn open() -> Result<i32> {
         Uffd::open(COPY_FEATURES).map(|uffd| uffd.0)
     }
@@ -23,12 +24,16 @@ impl FaultSource for Copying {
         userfault::may_be_missing(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
-        userfault::take(host, first, count, present, batch, offset)
+    fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        userfault::take(host, first, count, wanted, batch, offset)
     }
 
-    fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-        userfault::put(host, first, src)
+    fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
+        userfault::put(host, first, src, write_protected)
+    }
+
+    fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
+        userfault::allow_writes(host, first, count)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {

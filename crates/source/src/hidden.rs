@@ -52,7 +52,7 @@ fn copy(host: &impl Host, to: usize, from: usize, count: usize) -> usize {
     for tries in 0..RETRIES {
         let at = done * PAGE_BYTES;
         // SAFETY: the batch's frames are the caller's and empty; the source is readable.
-        let progress = unsafe { host.uffd().copy(to + at, (from + at) as *const u8, count * PAGE_BYTES - at) };
+        let progress = unsafe { host.uffd().copy(to + at, (from + at) as *const u8, count * PAGE_BYTES - at, false) };
         done += progress.done_bytes / PAGE_BYTES;
         match progress.error {
             Some(Errno::EAGAIN) => host.wait(tries),

@@ -1,7 +1,6 @@
 //! What a fault source is, and what it asks of the process that it works for.
 use outswap_control::Stat;
-use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::mask::Mask;
+use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::uffd::Uffd;
@@ -66,6 +65,8 @@ pub trait Host {
 pub trait FaultSource {
     /// Whether the kernel cannot tell a missing page from one that the program has no access to, so that the map is asked.
     const ASKS_MAP: bool = false;
+    /// See [`outswap_core::machine::Machine::write_protects`].
+    const WRITE_PROTECTS: bool = false;
 
     /// Learns what it must know of this system, once, before anything else.
     fn learn() {}
@@ -91,9 +92,13 @@ pub trait FaultSource {
     }
 
     /// See [`outswap_core::machine::Machine::take`].
-    fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask;
+    fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
     /// See [`outswap_core::machine::Machine::put`].
-    fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>);
+    fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>);
+    /// See [`outswap_core::machine::Machine::allow_writes`].
+    fn allow_writes(_host: &impl Host, _first: PageNo, _count: usize) -> bool {
+        true
+    }
     /// See [`outswap_core::machine::Machine::put_zero`].
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>);
     /// See [`outswap_core::machine::Machine::drop_pages`].

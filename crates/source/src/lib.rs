@@ -14,8 +14,7 @@ mod userfault;
 pub use host::{FaultSource, GRAIN_MAX_PAGES, Host};
 
 use outswap_control::source;
-use outswap_core::machine::{BatchNo, Prot, PutError};
-use outswap_core::mask::Mask;
+use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::units::PageNo;
 use outswap_sys::Result;
 
@@ -92,15 +91,29 @@ macro_rules! sources {
                 host: &impl Host,
                 first: PageNo,
                 count: usize,
-                present: Mask,
+                wanted: Wanted,
                 batch: BatchNo,
                 offset: usize,
-            ) -> Mask {
-                match self { $(Source::$type => <$module::$type>::take(host, first, count, present, batch, offset)),+ }
+            ) -> Taken {
+                match self { $(Source::$type => <$module::$type>::take(host, first, count, wanted, batch, offset)),+ }
             }
             /// See [`outswap_core::machine::Machine::put`].
-            pub fn put(self, host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-                match self { $(Source::$type => <$module::$type>::put(host, first, src)),+ }
+            pub fn put(
+                self,
+                host: &impl Host,
+                first: PageNo,
+                src: &[u8],
+                write_protected: bool,
+            ) -> (usize, Option<PutError>) {
+                match self { $(Source::$type => <$module::$type>::put(host, first, src, write_protected)),+ }
+            }
+            /// See [`outswap_core::machine::Machine::write_protects`].
+            pub fn write_protects(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::WRITE_PROTECTS),+ }
+            }
+            /// See [`outswap_core::machine::Machine::allow_writes`].
+            pub fn allow_writes(self, host: &impl Host, first: PageNo, count: usize) -> bool {
+                match self { $(Source::$type => <$module::$type>::allow_writes(host, first, count)),+ }
             }
             /// See [`outswap_core::machine::Machine::put_zero`].
             pub fn put_zero(self, host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {

@@ -6,7 +6,7 @@
 //! place counts as moved.
 use crate::host::{FaultSource, Host, RETRIES};
 use crate::userfault;
-use outswap_core::machine::{BatchNo, Prot, PutError};
+use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::uffd::{MOVE_FEATURES, Progress, Uffd};
@@ -47,7 +47,8 @@ impl<H: Host> Kernel for Pages<'_, H> {
         is_present(self.host, self.first.plus(at))
     }
     fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
-        userfault::take(self.host, self.first.plus(at), count, present, self.batch, self.offset + at)
+        let wanted = Wanted { framed: present, clean: Mask::EMPTY };
+        userfault::take(self.host, self.first.plus(at), count, wanted, self.batch, self.offset + at).framed
     }
     fn pause(&mut self, tries: u32) {
         self.host.wait(tries);
@@ -103,6 +104,8 @@ fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
 pub struct Moving;
 
 impl FaultSource for Moving {
+    const WRITE_PROTECTS: bool = true;
+
     fn open() -> Result<i32> {
         Uffd::open(MOVE_FEATURES).map(|uffd| uffd.0)
     }
@@ -115,15 +118,22 @@ impl FaultSource for Moving {
         userfault::may_be_missing(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
-        if present.runs().nth(MOVE_RUNS).is_some() {
-            return userfault::take(host, first, present.end(), present, batch, offset);
+    fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        let all = wanted.all();
+        // A few clean pages among others move with them. More are not worth reading to find that out.
+        let few_clean = wanted.clean.count() * 4 <= wanted.framed.count();
+        if !few_clean || all.runs().nth(MOVE_RUNS).is_some() {
+            return userfault::take(host, first, all.end(), wanted, batch, offset);
         }
-        take_from(&mut Pages { host, first, batch, offset }, present)
+        Taken { framed: take_from(&mut Pages { host, first, batch, offset }, all), dropped: Mask::EMPTY }
     }
 
-    fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-        userfault::put(host, first, src)
+    fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
+        userfault::put(host, first, src, write_protected)
+    }
+
+    fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
+        userfault::allow_writes(host, first, count)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {

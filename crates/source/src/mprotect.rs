@@ -5,7 +5,7 @@
 //! by default; so the more pages may be resident, the larger the groups in which they come in.
 use crate::host::{FaultSource, GRAIN_MAX_PAGES, Host};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use outswap_core::machine::{BatchNo, Prot, PutError};
+use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::signal::SIGSEGV;
@@ -125,14 +125,15 @@ impl FaultSource for Mprotect {
         writable.min(resident)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
+    fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        let present = wanted.all();
         let fd = host.source_fd();
         let count = present.end();
         // Within one mapping, the pages between are owned and without access too; beyond it, other things may lie.
         let whole = host.find(first).is_some_and(|v| v.end() >= first.0 + count as u32);
         if whole && host.set_access(first, count, Prot::NONE).is_err() {
             restore(host, first, present);
-            return Mask::EMPTY;
+            return Taken::default();
         }
         let mut taken = Mask::EMPTY;
         for (at, run) in present.runs() {
@@ -144,10 +145,10 @@ impl FaultSource for Mprotect {
             }
         }
         restore(host, first, present - taken);
-        taken
+        Taken { framed: taken, dropped: Mask::EMPTY }
     }
 
-    fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+    fn put(host: &impl Host, first: PageNo, src: &[u8], _write_protected: bool) -> (usize, Option<PutError>) {
         let fd = host.source_fd();
         let count = src.len() / PAGE_BYTES;
         if !transfer_bytes(nr::PWRITE64, fd, src.as_ptr() as usize, src.len(), host.address(first)) {
@@ -182,7 +183,7 @@ impl FaultSource for Mprotect {
         let mut page = [0u8; PAGE_BYTES];
         let fd = host.source_fd();
         let at = page.as_mut_ptr() as usize;
-        if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, host.address(from)) || Self::put(host, to, &page).0 == 0 {
+        if !transfer_bytes(nr::PREAD64, fd, at, PAGE_BYTES, host.address(from)) || Self::put(host, to, &page, false).0 == 0 {
             return false;
         }
         // Where there is no room for another mapping, the whole old range is closed when it is unmapped, right after this.

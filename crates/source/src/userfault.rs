@@ -3,7 +3,7 @@
 use crate::hidden;
 use crate::host::{Host, RETRIES};
 use outswap_control::Stat;
-use outswap_core::machine::{BatchNo, PutError};
+use outswap_core::machine::{BatchNo, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PART_PAGES, PageNo};
 use outswap_sys::Errno;
@@ -27,32 +27,36 @@ fn meaning(error: Errno) -> PutError {
     }
 }
 
-/// Takes pages by copying them. See [`outswap_core::machine::Machine::take`].
-pub fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
+/// Takes pages by copying those that are needed and dropping all. See [`outswap_core::machine::Machine::take`].
+pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+    if wanted.framed.is_empty() {
+        // A write to one of them faults and waits: their protection stays until they are gone.
+        return Taken { framed: Mask::EMPTY, dropped: drop_pages(host, first, count, wanted.clean) };
+    }
     let uffd = host.uffd();
     if uffd.write_protect(host.address(first), count * PAGE_BYTES, true).is_err() {
         // Part of the range may be protected already.
         let _ = uffd.write_protect(host.address(first), count * PAGE_BYTES, false);
         // Something that is not managed may lie between the pages: take them one by one.
         if count == 1 {
-            return Mask::EMPTY;
+            return Taken::default();
         }
-        let single = Mask::single(0);
-        let is_taken = |&i: &usize| !take(host, first.plus(i), 1, single, batch, offset + i).is_empty();
-        return present.iter().filter(is_taken).collect();
+        let single = Wanted { framed: Mask::single(0), clean: Mask::EMPTY };
+        let is_taken = |&i: &usize| !take(host, first.plus(i), 1, single, batch, offset + i).framed.is_empty();
+        return Taken { framed: wanted.framed.iter().filter(is_taken).collect(), dropped: Mask::EMPTY };
     }
-    let (mut taken, mut hidden) = (Mask::EMPTY, Mask::EMPTY);
+    let (mut copied, mut hidden) = (Mask::EMPTY, Mask::EMPTY);
     let mut tries = 0;
-    for (mut at, len) in present.runs() {
+    for (mut at, len) in wanted.framed.runs() {
         let end = at + len;
         while at < end {
             let dst = host.batch_address(batch, offset + at);
+            let src = host.address(first.plus(at)) as *const u8;
             // SAFETY: the batch's frames are ours and empty; the source is a present page, which the kernel reads for us
             // and answers EFAULT for where the program has no read access.
-            let progress =
-                unsafe { uffd.copy(dst, host.address(first.plus(at)) as *const u8, (end - at) * PAGE_BYTES) };
+            let progress = unsafe { uffd.copy(dst, src, (end - at) * PAGE_BYTES, false) };
             let done = progress.done_bytes / PAGE_BYTES;
-            taken |= Mask::range(at, done);
+            copied |= Mask::range(at, done);
             at += done;
             match progress.error {
                 None => {}
@@ -70,26 +74,52 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, present: Mask, batch:
     }
     // The range holds nothing else than these pages: it is owned as a whole, and all of it is managed, or write-protecting it
     // had failed.
-    if taken != present || !host.drop_content(first, count) {
+    let whole = if copied == wanted.framed { count } else { 0 };
+    let gone = drop_pages(host, first, whole, copied | wanted.clean);
+    if gone != wanted.all() {
         // A page that cannot be dropped (locked by a call that nobody saw) stays where it is.
-        for (at, len) in taken.runs() {
-            if !host.drop_content(first.plus(at), len) {
-                taken = taken - Mask::range(at, len);
-            }
-        }
         let _ = uffd.write_protect(host.address(first), count * PAGE_BYTES, false);
     }
-    taken |= hidden;
-    host.stat(Stat::PagesTakenByCopy, taken.count() as u64);
-    taken
+    host.stat(Stat::PagesTakenByCopy, (gone & copied).count() as u64);
+    Taken { framed: gone & copied | hidden, dropped: gone & wanted.clean }
+}
+
+/// Drops pages: all of the range at once, where that works and the range is not empty, or run by run. Returns those that are gone.
+fn drop_pages(host: &impl Host, first: PageNo, range_pages: usize, pages: Mask) -> Mask {
+    if range_pages > 0 && host.drop_content(first, range_pages) {
+        return pages;
+    }
+    let mut gone = Mask::EMPTY;
+    for (at, len) in pages.runs() {
+        if host.drop_content(first.plus(at), len) {
+            gone |= Mask::range(at, len);
+        }
+    }
+    gone
 }
 
 /// See [`outswap_core::machine::Machine::put`].
-pub fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
+pub fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
     // SAFETY: the caller owns the pages; `src` holds whole pages.
-    let progress = unsafe { host.uffd().copy(host.address(first), src.as_ptr(), src.len()) };
+    let progress = unsafe { host.uffd().copy(host.address(first), src.as_ptr(), src.len(), write_protected) };
     let done = progress.done_bytes / PAGE_BYTES;
     (done, progress.error.map(meaning))
+}
+
+/// See [`outswap_core::machine::Machine::allow_writes`].
+pub fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
+    (0..RETRIES).any(|tries| {
+        match host.uffd().write_protect(host.address(first), count * PAGE_BYTES, false) {
+            Ok(()) => true,
+            Err(Errno::EAGAIN) => {
+                host.wait(tries);
+                false
+            }
+            // Something that is not managed lies between, or nothing is mapped any more: page by page, as far as it goes.
+            Err(_) if count > 1 => (0..count).filter(|&i| allow_writes(host, first.plus(i), 1)).count() > 0,
+            Err(_) => false,
+        }
+    })
 }
 
 /// See [`outswap_core::machine::Machine::put_zero`]. Pages are copied from zeros: the kernel's shared zero page would be
@@ -98,7 +128,7 @@ pub fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option
     let mut done = 0;
     while done < count {
         let n = (count - done).min(PART_PAGES);
-        let (put, error) = put(host, first.plus(done), &ZEROS.0[..n * PAGE_BYTES]);
+        let (put, error) = put(host, first.plus(done), &ZEROS.0[..n * PAGE_BYTES], false);
         done += put;
         if error.is_some() {
             return (done, error);
@@ -110,7 +140,7 @@ pub fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option
 /// Moves a page by copying it. See [`outswap_core::machine::Machine::transfer`].
 pub fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
     // SAFETY: the caller owns both pages; the source is present.
-    let progress = unsafe { host.uffd().copy(host.address(to), host.address(from) as *const u8, PAGE_BYTES) };
+    let progress = unsafe { host.uffd().copy(host.address(to), host.address(from) as *const u8, PAGE_BYTES, false) };
     if progress.error.is_some() {
         return false;
     }

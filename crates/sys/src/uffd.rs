@@ -28,6 +28,7 @@ const REGISTER_MISSING: u64 = 1;
 const REGISTER_WP: u64 = 2;
 const MOVE_ALLOW_SRC_HOLES: u64 = 2;
 const COPY_DONTWAKE: u64 = 1;
+const COPY_WRITE_PROTECTED: u64 = 2;
 const MOVE_DONTWAKE: u64 = 1;
 
 /// A userfaultfd descriptor. Not closed on drop: it lives as long as the process.
@@ -80,12 +81,13 @@ impl Uffd {
         self.ioctl(UFFDIO_UNREGISTER, arg.as_mut_ptr())
     }
 
-    /// Fills missing pages at `dst` with `len` bytes from `src` (whole pages).
+    /// Fills missing pages at `dst` with `len` bytes from `src` (whole pages), write-protected if asked.
     ///
     /// # Safety
     /// `dst` must be managed memory whose missing pages the caller owns, and `src` readable.
-    pub unsafe fn copy(self, dst: usize, src: *const u8, len: usize) -> Progress {
-        let mut arg = [dst as u64, src as u64, len as u64, COPY_DONTWAKE, 0];
+    pub unsafe fn copy(self, dst: usize, src: *const u8, len: usize, write_protected: bool) -> Progress {
+        let mode = COPY_DONTWAKE | if write_protected { COPY_WRITE_PROTECTED } else { 0 };
+        let mut arg = [dst as u64, src as u64, len as u64, mode, 0];
         let result = self.ioctl(UFFDIO_COPY, arg.as_mut_ptr());
         Self::progress(result, arg[4] as i64, len)
     }

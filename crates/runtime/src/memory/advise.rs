@@ -8,6 +8,7 @@ use crate::layout::overlaps_arena;
 use crate::live::Live;
 use crate::pins::CallPins;
 use outswap_core::fault::Fault;
+use outswap_core::protection::Access;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::nr;
@@ -114,8 +115,9 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
             if vma.prot.0 as usize & need == 0 {
                 return EFAULT;
             }
+            let access = if what == advice::POPULATE_READ { Access::Read } else { Access::Write };
             for i in 0..vma.count as usize {
-                pager.fault(vma.first.plus(i), cx);
+                pager.fault(vma.first.plus(i), access, cx);
             }
         }
         advice::NORMAL..=advice::SEQUENTIAL

@@ -8,6 +8,7 @@ use crate::live::Live;
 use crate::{budget, process};
 use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;
+use outswap_core::protection::Access;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::nr;
@@ -33,7 +34,7 @@ pub fn mlock_range(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool 
     }
     let Some(pin) = live.pager.pins.acquire(outswap_sys::os::gettid() as u32) else { return false };
     live.pager.pins.publish(pin, first, count);
-    let (pinned, fault) = live.pager.pin(first, count, cx);
+    let (pinned, fault) = live.pager.pin(first, count, Access::Write, cx);
     let done = fault == Fault::Done && pinned == count && live.pager.set_locked(first, count, true, false);
     if done {
         live.mlocks.add(count as i64, false);

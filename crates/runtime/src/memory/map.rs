@@ -8,6 +8,7 @@ use crate::layout::overlaps_arena;
 use crate::live::Live;
 use crate::rlimits;
 use outswap_core::machine::Prot;
+use outswap_core::protection::Access;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::nr;
 use outswap_sys::os::*;
@@ -114,7 +115,7 @@ fn populate(live: &Live, cx: &mut Cx, first: PageNo, count: u32) {
         if live.pager.used_pages() + 64 > live.pager.limit_pages() {
             return;
         }
-        live.pager.fault(first.plus(i), cx);
+        live.pager.fault(first.plus(i), Access::Write, cx);
     }
 }
 

@@ -93,6 +93,7 @@ impl CallPins<'_> {
             }
             return Ok(());
         };
+        self.set_access(call.access());
         let pointers = pointers::pointers_of(call.nr, args);
         for (i, spec) in call.args.iter().enumerate().filter(|(i, _)| pointers & 1 << i != 0) {
             let at = args[i];

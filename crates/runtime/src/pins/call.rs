@@ -9,6 +9,7 @@ use crate::{budget, desk};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_control::Once;
 use outswap_core::fault::Fault;
+use outswap_core::protection::Access;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
 
@@ -18,6 +19,8 @@ pub struct CallPins<'a> {
     pin: usize,
     /// Managed bytes that were asked for.
     pinned_bytes: usize,
+    /// What the call does to what is pinned.
+    access: Access,
 }
 
 impl<'a> CallPins<'a> {
@@ -28,7 +31,7 @@ impl<'a> CallPins<'a> {
         loop {
             if let Some(pin) = live.pager.pins.acquire(tid) {
                 if pin < CALL_PINS {
-                    return CallPins { live, pin, pinned_bytes: 0 };
+                    return CallPins { live, pin, pinned_bytes: 0, access: Access::Write };
                 }
                 live.pager.pins.release(pin);
             }
@@ -43,6 +46,11 @@ impl<'a> CallPins<'a> {
     /// The pin's number.
     pub fn number(&self) -> usize {
         self.pin
+    }
+
+    /// From now on pins are for this: a call that writes to memory which it was said only to read fails.
+    pub fn set_access(&mut self, access: Access) {
+        self.access = access;
     }
 
     /// Ends the assistance.
@@ -71,7 +79,7 @@ impl<'a> CallPins<'a> {
         let first = page_of(start);
         let count = page_of(end - 1).0 - first.0 + 1;
         self.live.pager.pins.publish(self.pin, first, count);
-        match self.live.pager.pin(first, count, cx).1 {
+        match self.live.pager.pin(first, count, self.access, cx).1 {
             Fault::Done | Fault::NotMapped => Ok(()),
             error => Err(error),
         }

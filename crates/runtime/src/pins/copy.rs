@@ -5,6 +5,7 @@ use crate::contexts::Cx;
 use crate::layout::{ARENA, overlaps_arena};
 use crate::live::Live;
 use crate::usermem::{peek, poke, word};
+use outswap_core::protection::Access;
 use outswap_core::units::PageNo;
 
 /// Reads a structure of the program's.
@@ -49,6 +50,7 @@ pub fn each_iovec(live: &Live, cx: &mut Cx, vec: usize, count: usize, mut f: imp
 /// Reads the program's memory, bringing in what is not resident. False where it is not readable.
 pub fn copy_in(live: &Live, cx: &mut Cx, addr: usize, buf: &mut [u8]) -> bool {
     let mut pins = CallPins::new(live);
+    pins.set_access(Access::Read);
     let ok = pins.pin(cx, addr, buf.len()).is_ok() && peek(addr, buf);
     pins.release();
     ok
