@@ -16,7 +16,7 @@ use crate::room::{Made, Room};
 use crate::store::{Store, Ticket};
 use crate::units::{Order, PART_PAGES, PageNo};
 
-/// Attempts to bring in a page that is mapped but that the machine says is not.
+/// Attempts to bring in a page, or to let it be written, that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
 
 /// What a fault waits for.
@@ -162,7 +162,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Stage::AllowWrites => {
                     let end = if let Cause::Call(end) = fault.cause { end } else { fault.touched.plus(1) };
                     let Target { page, seen, .. } = fault.target;
-                    if self.allow_writes(page, seen, end, cx) > 0 {
+                    if self.allow_writes(page, seen, end, cx) > 0 || fault.tries > GONE_TRIES {
                         return Progress::Done(Fault::Done);
                     }
                     Next::Again

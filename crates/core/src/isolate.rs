@@ -194,7 +194,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             } else {
                 // The machine may have lifted the protection of what it could not take.
                 let lifted = asked.contains(i) && !broken::is(Broken::ProtectionTrusted);
-                self.pages.release(page, if lifted { old.with_protected(0) } else { old });
+                self.pages.release(page, if lifted { old.with_doubt() } else { old });
             }
         }
         (asked, taken)

@@ -82,8 +82,11 @@ const PROTECTED: u64 = 0b1111 << PROTECTED_SHIFT;
 const DIRTIED_SHIFT: u32 = 16;
 const DIRTIED: u64 = 0b11 << DIRTIED_SHIFT;
 
+/// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must see to
+/// it first.
+pub const EPOCH_UNSURE: u64 = PROTECTED >> PROTECTED_SHIFT;
 /// The last epoch of [`Word::protected`].
-pub const EPOCH_MAX: u64 = PROTECTED >> PROTECTED_SHIFT;
+pub const EPOCH_MAX: u64 = EPOCH_UNSURE - 1;
 /// Highest value of [`Word::dirtied`].
 pub const DIRTIED_MAX: u64 = DIRTIED >> DIRTIED_SHIFT;
 
@@ -165,8 +168,12 @@ impl Word {
     }
     /// The word with another epoch of protection.
     pub fn with_protected(self, epoch: u64) -> Word {
-        debug_assert!(epoch <= EPOCH_MAX);
+        debug_assert!(epoch <= EPOCH_UNSURE);
         Word(self.0 & !PROTECTED | epoch << PROTECTED_SHIFT)
+    }
+    /// The word of a page of which it is no longer sure that a write to it would be noticed.
+    pub fn with_doubt(self) -> Word {
+        if self.protected() == 0 { self } else { self.with_protected(EPOCH_UNSURE) }
     }
     /// How likely the page is to be written once it is there: counts down each time that it was not.
     pub fn dirtied(self) -> u64 {

@@ -39,7 +39,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let mut written = 0;
         for (i, &word) in cx.saved[..count].iter().enumerate() {
             if !allowed || word.protected() == 0 {
-                self.pages.release(first.plus(i), word);
+                // It may have come half way.
+                self.pages.release(first.plus(i), word.with_doubt());
             } else {
                 written += 1;
                 let writable = Word::resident(None, word.order())

@@ -339,9 +339,11 @@ impl Machine for SimMachine {
             taken.framed.insert(i);
         }
         if lifts {
-            // What is left loses its protection.
+            // What is left may lose its protection.
             let mut m = self.lock();
-            (present - taken.all()).iter().for_each(|i| m.protected[first.plus(i).0 as usize] = false);
+            for i in (present - taken.all()).iter() {
+                m.protected[first.plus(i).0 as usize] &= m.rng.once_in(2);
+            }
         }
         step();
         taken

@@ -116,7 +116,7 @@ pub fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
                 false
             }
             // Something that is not managed lies between, or nothing is mapped any more: page by page, as far as it goes.
-            Err(_) if count > 1 => (0..count).filter(|&i| allow_writes(host, first.plus(i), 1)).count() > 0,
+            Err(_) if count > 1 => (0..count).filter(|&i| allow_writes(host, first.plus(i), 1)).count() == count,
             Err(_) => false,
         }
     })
