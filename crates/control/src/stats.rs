@@ -80,6 +80,8 @@ stats! {
     PagesUnwritten = "pages_unwritten",
     /// Write-protected pages that were written: taken over in place, their slot given up.
     PagesReused = "pages_reused",
+    /// Pages that came back along with an isolated page of their block that was touched.
+    PagesPutBack = "pages_put_back",
     /// Pages found to be all zero and not stored.
     PagesZero = "pages_zero",
     /// Pages taken out of the program's reach.

@@ -61,6 +61,8 @@ breakages! {
     ProtectionTrusted = "protection-trusted",
     /// Pages that calls use stay write-protected.
     CallsOnlyRead = "calls-only-read",
+    /// A touch of an isolated page brings that page alone.
+    HitsAlone = "hits-alone",
     /// Pages of zeros are stored.
     NoZero = "no-zero",
     /// What a store gives back is not verified.

@@ -155,7 +155,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 },
                 Stage::Take => match fault.target.seen.state() {
                     State::Untouched | State::Zero => self.first_touch(&fault.target, cx),
-                    State::Isolated => self.hit(&fault.target),
+                    State::Isolated => self.hit(&fault.target, cx),
                     _ => self.swap_in(&mut fault.target, cx),
                 },
                 Stage::Read(ticket) => self.finish_swap_in(&mut fault.target, ticket, cx),

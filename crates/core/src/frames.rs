@@ -1,8 +1,8 @@
 //! Frames: real memory outside of the program's reach, in batches of one block's pages, in which isolated pages lie until they
 //! are touched or written out.
 //!
-//! A frame belongs to its batch until the batch is released. A batch belongs to the free list, to the thread that fills it or
-//! writes it out, or to the inactive list.
+//! A frame belongs to its batch until the batch is released. A batch belongs to the free list, to the thread that fills it, writes
+//! it out or gives its pages back, or to the inactive list.
 use crate::lock::SpinLock;
 use crate::machine::BatchNo;
 use crate::mask::Mask;
@@ -14,8 +14,12 @@ use crate::units::{BLOCK_PAGES, BlockNo, FrameNo, SlotId};
 #[repr(C)]
 struct Batch {
     block: AtomicU32,
-    /// Frames filled since the batch was taken; they count in the budget until it is released.
-    filled: AtomicU32,
+    /// 1 while it is on the inactive list and no thread has it in hand.
+    waits: AtomicU32,
+    /// Frames that hold a page, or did; they count in the budget.
+    filled: AtomicU64,
+    /// Frames that may hold copies of pages that stayed where they were.
+    stale: AtomicU64,
     /// Frames that still hold the only copy in memory of an isolated page.
     live: AtomicU64,
     /// Slot that may still hold a frame's content, plus 1; 0 for none. Changed by the owner of the page.
@@ -91,13 +95,37 @@ impl Frames {
         let mut lists = self.lists.lock(pause);
         lists.inactive.push(number.0);
         lists.inactive_pages += self.filled_pages(number);
+        self.batch(number).waits.store(1, Release);
     }
-    /// Takes the oldest batch of the inactive list.
+    /// Takes the oldest batch of the inactive list that no thread has in hand.
     pub fn pop_inactive(&self, pause: impl Fn(u32)) -> Option<BatchNo> {
         let mut lists = self.lists.lock(pause);
-        let number = BatchNo(lists.inactive.pop()?);
-        lists.inactive_pages -= self.filled_pages(number);
-        Some(number)
+        for _ in 0..lists.inactive.len() {
+            let number = BatchNo(lists.inactive.pop()?);
+            if self.hold(number) {
+                lists.inactive_pages -= self.filled_pages(number);
+                return Some(number);
+            }
+            lists.inactive.push(number.0);
+        }
+        None
+    }
+    /// Takes a batch of the inactive list in hand, where it stays. False where another thread has it, or it is not on the list.
+    pub fn hold(&self, number: BatchNo) -> bool {
+        self.batch(number).waits.compare_exchange(1, 0, Acquire, Relaxed).is_ok()
+    }
+    /// Ends a [`Frames::hold`].
+    pub fn let_go(&self, number: BatchNo) {
+        self.batch(number).waits.store(1, Release);
+    }
+    /// Frames of a batch in hand, on the inactive list, have become empty.
+    pub fn moved_out(&self, number: BatchNo, frames: Mask, pause: impl Fn(u32)) {
+        let batch = self.batch(number);
+        let mut lists = self.lists.lock(pause);
+        batch.live.fetch_and(!frames.first_word(), SeqCst);
+        batch.filled.fetch_and(!frames.first_word(), Relaxed);
+        lists.inactive_pages -= frames.count();
+        self.isolated.fetch_sub(frames.count() as i64, Relaxed);
     }
     /// Frames, and batches, of the inactive list.
     pub fn inactive(&self, pause: impl Fn(u32)) -> (usize, usize) {
@@ -118,12 +146,21 @@ impl Frames {
     }
     /// Frames of a batch that count in the budget.
     pub fn filled_pages(&self, number: BatchNo) -> usize {
-        self.batch(number).filled.load(Relaxed) as usize
+        self.batch(number).filled.load(Relaxed).count_ones() as usize
+    }
+    /// Frames of a batch that may hold anything.
+    pub fn held(&self, number: BatchNo) -> Mask {
+        let batch = self.batch(number);
+        Mask::of_word(batch.filled.load(Relaxed) | batch.stale.load(Relaxed))
+    }
+    /// These frames may hold copies of pages that stayed where they were.
+    pub fn taint(&self, number: BatchNo, frames: Mask) {
+        self.batch(number).stale.fetch_or(frames.first_word(), Relaxed);
     }
     /// Pages came into these frames.
     pub fn fill(&self, number: BatchNo, frames: Mask) {
         let batch = self.batch(number);
-        batch.filled.fetch_add(frames.count() as u32, Relaxed);
+        batch.filled.fetch_or(frames.first_word(), Relaxed);
         batch.live.fetch_or(frames.first_word(), SeqCst);
         self.isolated.fetch_add(frames.count() as i64, Relaxed);
     }
@@ -133,8 +170,9 @@ impl Frames {
     }
     /// The machine has freed all frames of a batch.
     pub fn emptied(&self, number: BatchNo) {
-        let filled = self.batch(number).filled.swap(0, Relaxed);
-        self.isolated.fetch_sub(filled as i64, Relaxed);
+        self.batch(number).stale.store(0, Relaxed);
+        let filled = self.batch(number).filled.swap(0, Relaxed).count_ones();
+        self.isolated.fetch_sub(i64::from(filled), Relaxed);
     }
 
     // ----------------------------------------------------------------- frames
@@ -148,6 +186,10 @@ impl Frames {
     pub fn is_live(&self, frame: FrameNo) -> bool {
         let (number, index) = frame.split();
         self.live(number).contains(index)
+    }
+    /// The batch of a frame.
+    pub fn batch_of(&self, frame: FrameNo) -> BatchNo {
+        frame.split().0
     }
     /// The block whose pages the frame's batch holds.
     pub fn block_of(&self, frame: FrameNo) -> BlockNo {
@@ -176,6 +218,6 @@ impl Frames {
     pub fn check(&self, live: u64) {
         let sum = |f: fn(&Batch) -> u64| self.batches.iter().map(f).sum::<u64>();
         assert_eq!(sum(|b| b.live.load(SeqCst).count_ones() as u64), live, "live frames");
-        assert_eq!(sum(|b| b.filled.load(SeqCst) as u64), self.isolated_pages(), "isolated frames");
+        assert_eq!(sum(|b| b.filled.load(SeqCst).count_ones() as u64), self.isolated_pages(), "isolated frames");
     }
 }

@@ -79,6 +79,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if framed.is_empty() {
             // Pages that could not be dropped may have left copies.
             if wanted.is_empty() || self.machine.release(batch) {
+                self.frames.emptied(batch);
                 self.frames.give_back(batch, self.pause());
             } else {
                 self.frames.make_inactive(batch, self.pause());
@@ -179,6 +180,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             assert!(is_sound && (taken.framed & taken.dropped).is_empty(), "the machine takes what it was asked for");
         }
         self.frames.fill(batch, taken.framed);
+        if asked != taken.all() {
+            self.frames.taint(batch, asked - taken.all());
+        }
         self.add_resident(-(taken.all().count() as i64));
         for i in start..claimed {
             let (page, old) = (base.plus(i), cx.saved[i]);
@@ -190,7 +194,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let frame = batch.frame(i);
                 self.frames.set_slot(frame, old.slot());
                 let word = Word::isolated(frame, old.order()).with_referenced(old.referenced());
-                self.pages.release(page, word.with_dirtied(old.dirtied()));
+                let unwritten = if clean.contains(i) { old.protected() } else { 0 };
+                self.pages.release(page, word.with_dirtied(old.dirtied()).with_protected(unwritten));
             } else {
                 // The machine may have lifted the protection of what it could not take.
                 let lifted = asked.contains(i) && !broken::is(Broken::ProtectionTrusted);

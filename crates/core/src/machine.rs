@@ -79,6 +79,7 @@ pub enum Event {
     PagesClean,
     PagesUnwritten,
     PagesReused,
+    PagesPutBack,
     PagesZero,
     PagesTaken,
     FoliosOut,
@@ -110,6 +111,11 @@ pub trait Machine: Sync {
     /// says which pages are resident. Pages that stay are mapped, unchanged, but perhaps writable that were not.
     /// From the instant a page is taken no write of the program reaches its frame.
     fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
+
+    /// Gives pages back from frames of `batch` to their places in its block, whose first page is `first`: those of `pages`, each from
+    /// the frame at the same distance. `held` says which of the batch's frames hold anything. Returns those that are mapped
+    /// again, writable; their frames are empty.
+    fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
 
     /// The content of a frame that holds a page.
     ///

@@ -41,7 +41,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         State::Untouched | State::Zero => break,
                         State::Resident if word.slot().is_none() => break,
                         State::Resident if self.pages.claim(page, word) => {
-                            let kept = Word::resident(None, word.order()).with_locked(true).with_protected(word.protected());
+                            let kept =
+                                Word::resident(None, word.order()).with_locked(true).with_protected(word.protected());
                             self.pages.release(page, kept.with_doubt());
                             self.unless_locked(word.with_locked(true), word.slot());
                             break;

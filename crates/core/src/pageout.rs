@@ -187,6 +187,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             if !self.frames.is_live(out.frame(i)) || word.state() != State::Isolated || word.frame() != out.frame(i) {
                 continue;
             }
+            if let Some(slot) = self.frames.slot(out.frame(i)).filter(|_| self.protection.is_epoch_of(word))
+                && self.becomes_clean(out, i, word, self.slots.hash(slot))
+            {
+                clean += 1;
+                continue;
+            }
             let bytes = self.content(out, i, 1);
             if is_zero(bytes) && !broken::is(Broken::NoZero) {
                 zero += self.becomes_zero(out, i, word) as u64;

@@ -91,7 +91,12 @@ impl Protection {
 
     /// Whether a resident page has not been written since it came in: what its slot holds is its content.
     pub fn is_known_clean(&self, word: Word) -> bool {
-        word.protected() != 0 && word.protected() == self.epoch() && word.slot().is_some()
+        self.is_epoch_of(word) && word.slot().is_some()
+    }
+
+    /// Whether a page was write-protected while it was in the program's reach, and not written.
+    pub fn is_epoch_of(&self, word: Word) -> bool {
+        word.protected() != 0 && word.protected() == self.epoch()
     }
 
     /// Whether so many pages that come in now are to be protected.

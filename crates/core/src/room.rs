@@ -159,7 +159,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 reclaiming.writeback = Some(writeback);
                 Reclaimed::Wait(spins)
             }
-            Progress::Done(true) => Reclaimed::Done(Step::Freed(pages)),
+            Progress::Done(true) => {
+                self.policy().evicted(pages);
+                Reclaimed::Done(Step::Freed(pages))
+            }
             Progress::Done(false) => {
                 self.frames.make_inactive(batch, self.pause());
                 Reclaimed::Done(Step::StoreFull)
@@ -176,7 +179,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     self.frames.make_inactive(batch, self.pause());
                     return Step::Isolated;
                 }
-                Isolated::Dropped(pages) => return Step::Freed(pages),
+                Isolated::Dropped(pages) => {
+                    self.policy().evicted(pages);
+                    return Step::Freed(pages);
+                }
                 Isolated::NoBatch => return Step::Nothing,
                 Isolated::Nothing => {}
             }

@@ -5,22 +5,37 @@
 use crate::bring::{Fault, Next, Target};
 use crate::broken::{self, Broken};
 use crate::clean::hash_page;
-use crate::machine::{Event, Machine};
+use crate::machine::{BatchNo, Event, Machine};
+use crate::mask::Mask;
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::reclaim::Reclaim;
 use crate::store::{Read, Run, Store, StoreError, Ticket};
-use crate::units::{Order, PAGE_BYTES, PART_PAGES, SlotId};
+use crate::units::{Order, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
-    /// A touch of an isolated page: it goes back from its frame to the program.
-    pub(crate) fn hit(&self, target: &Target) -> Next {
+    /// A touch of an isolated page: it goes back from its frame to the program, with all others of its block that wait with it. What
+    /// was used together once will be used together again; to bring each by a fault of its own costs more than to be wrong about some.
+    pub(crate) fn hit(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         let Target { page, seen, .. } = *target;
         if !self.pages.claim(page, seen) {
             return Next::Again;
         }
+        self.policy().hit();
         let frame = seen.frame();
+        let batch = self.frames.batch_of(frame);
+        // Not while it is written out: who does so reads its frames.
+        if !broken::is(Broken::HitsAlone) && self.frames.hold(batch) {
+            let back = self.put_back(page, seen, batch, cx);
+            self.frames.let_go(batch);
+            if back > 0 {
+                self.add_block(page.block());
+                self.machine.count(Event::FaultHit, 1);
+                self.machine.count(Event::PagesPutBack, back as u64 - 1);
+                return Next::There(1);
+            }
+        }
         // SAFETY: the frame's live bit is ours to clear, so the batch is not released before that.
         let content = unsafe { self.machine.frame(frame, 1) };
         let (done, error) = self.machine.put(page, content, false);
@@ -38,6 +53,46 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.add_block(page.block());
         self.machine.count(Event::FaultHit, 1);
         Next::There(1)
+    }
+
+    /// Gives back what can be of a batch that is in hand: the page that was touched, which is owned, and the others that lie in it.
+    /// Returns how many pages; none where the touched one is not among them, which is owned still then.
+    fn put_back(&self, touched: PageNo, seen: Word, batch: BatchNo, cx: &mut Context<S::Worker>) -> usize {
+        let first = touched.block().first_page();
+        let mut owned = Mask::single(touched.index_in_block());
+        cx.saved[touched.index_in_block()] = seen;
+        for i in (self.frames.live(batch) - owned).iter() {
+            let (page, word) = (first.plus(i), self.pages.get(first.plus(i)));
+            let is_there = word.state() == State::Isolated && word.frame() == batch.frame(i);
+            if is_there && self.pages.claim(page, word) {
+                cx.saved[i] = word;
+                owned.insert(i);
+            }
+        }
+        let back = self.machine.put_back(first, batch, owned, self.frames.held(batch));
+        assert!((back - owned).is_empty(), "the machine gives back what it was asked for");
+        self.frames.moved_out(batch, back, self.pause());
+        // The machine may not have been able to free them.
+        self.frames.taint(batch, back);
+        self.add_resident(back.count() as i64);
+        for i in owned.iter() {
+            let (page, old) = (first.plus(i), cx.saved[i]);
+            if back.contains(i) {
+                let slot = self.unless_locked(old, self.frames.take_slot(batch.frame(i)));
+                let referenced = if page == touched { self.policy().touched(old) } else { old.referenced() };
+                let word = Word::resident(slot, old.order()).with_referenced(referenced).with_locked(old.locked());
+                self.pages.release(page, word.with_dirtied(old.dirtied()));
+            } else if page != touched {
+                self.pages.release(page, old);
+            }
+        }
+        if back.contains(touched.index_in_block()) {
+            return back.count();
+        }
+        if !back.is_empty() {
+            self.add_block(touched.block());
+        }
+        0
     }
 
     /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.

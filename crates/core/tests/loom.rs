@@ -176,6 +176,20 @@ impl Machine for TestMachine {
         });
         true
     }
+    fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
+        let number = batch.0 as usize;
+        assert!((pages - held).is_empty(), "what is given back is held");
+        for i in pages.iter() {
+            let frame = self.frame_ptr(number * BLOCK_PAGES + i);
+            // SAFETY: within the allocation, and in the caller's hand.
+            let byte = unsafe { frame.read() };
+            assert!(self.filled[number].fetch_and(!(1 << i), SeqCst) >> i & 1 == 1, "the frame holds the page");
+            // SAFETY: as above; nobody may refer to the frame any more.
+            unsafe { frame.write_bytes(0xdb, PAGE_BYTES) };
+            self.put_byte(first.plus(i), byte, false);
+        }
+        pages
+    }
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
         let (batch, index) = (frame.0 as usize / BLOCK_PAGES, frame.0 as usize % BLOCK_PAGES);
         assert!(self.filled[batch].load(SeqCst) >> index & 1 == 1, "the frame holds a page");

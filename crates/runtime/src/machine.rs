@@ -8,6 +8,7 @@ use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Process, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
+use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
@@ -161,6 +162,12 @@ impl Machine for LiveMachine {
         self.source().take(self, first, count, wanted, batch, offset)
     }
 
+    fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
+        let back = self.source().put_back(self, first, batch, pages, held);
+        self.installed(back.count());
+        back
+    }
+
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {
         // SAFETY: the caller says that the frames hold pages and are not released meanwhile; staging memory is mapped.
         unsafe { core::slice::from_raw_parts(self.frame_address(frame) as *const u8, pages * PAGE_BYTES) }
@@ -226,6 +233,7 @@ impl Machine for LiveMachine {
                 Event::PagesClean => Stat::PagesClean,
                 Event::PagesUnwritten => Stat::PagesUnwritten,
                 Event::PagesReused => Stat::PagesReused,
+                Event::PagesPutBack => Stat::PagesPutBack,
                 Event::PagesZero => Stat::PagesZero,
                 Event::PagesTaken => Stat::PagesTaken,
                 Event::FoliosOut => Stat::FoliosOut,

@@ -4,6 +4,7 @@ use crate::sabotage::Sabotage;
 use crate::sched::{self, Rng, step};
 use crate::store::SimStore;
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
+use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Pager, Policies};
 use outswap_core::store::{Page, Store};
@@ -347,6 +348,43 @@ impl Machine for SimMachine {
         }
         step();
         taken
+    }
+
+    fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
+        let mut back = Mask::EMPTY;
+        let frame_of = |i: usize| batch.0 as usize * BLOCK_PAGES + i;
+        {
+            let m = self.lock();
+            (0..BLOCK_PAGES).for_each(|i| {
+                assert!(held.contains(i) || !m.filled[frame_of(i)], "put back: frame {i} holds something")
+            });
+        }
+        for i in pages.iter() {
+            step();
+            self.assert_owned(first.plus(i), "put back");
+            let mut m = self.lock();
+            let (chaos, at) = (m.chaos, first.plus(i).0 as usize);
+            assert!(m.filled[frame_of(i)], "put back: frame {i} is empty");
+            assert!(
+                m.pages[at].is_none() && !m.foreign[at],
+                "put back: page {at} is mapped already, or not managed now"
+            );
+            if m.rng.once_in(chaos.put_again_in) || m.rng.once_in(chaos.no_memory_in) {
+                continue;
+            }
+            let mut copy: Box<Page> = Box::new([0; PAGE_BYTES]);
+            // SAFETY: within the allocation, and filled; the caller has the batch in hand.
+            unsafe {
+                copy.copy_from_slice(std::slice::from_raw_parts(self.frame_ptr(frame_of(i)), PAGE_BYTES));
+                self.frame_ptr(frame_of(i)).write_bytes(0xdb, PAGE_BYTES);
+            }
+            m.pages[at] = Some(copy);
+            (m.before[at], m.shared[at], m.protected[at]) = (None, false, false);
+            m.filled[frame_of(i)] = false;
+            back.insert(i);
+        }
+        step();
+        back
     }
 
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8] {

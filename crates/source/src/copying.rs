@@ -2,6 +2,7 @@
 use crate::host::{FaultSource, Host};
 use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
+use outswap_core::mask::Mask;
 use outswap_core::units::PageNo;
 use outswap_sys::Result;
 use outswap_sys::uffd::{COPY_FEATURES, Uffd};
@@ -26,6 +27,10 @@ impl FaultSource for Copying {
 
     fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
         userfault::take(host, first, count, wanted, batch, offset)
+    }
+
+    fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, _held: Mask) -> Mask {
+        userfault::put_back(host, first, batch, pages)
     }
 
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {

@@ -1,6 +1,7 @@
 //! What a fault source is, and what it asks of the process that it works for.
 use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
+use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::uffd::Uffd;
@@ -49,6 +50,15 @@ pub trait Host {
         unsafe { os::madvise(self.address(first), count * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok()
     }
 
+    /// Frees frames of a batch, which is the caller's, that hold nothing needed. Where the kernel refuses, which it does for locked
+    /// memory, that is done when the batch is released.
+    fn empty_frames(&self, batch: BatchNo, frames: Mask) {
+        for (at, len) in frames.runs() {
+            // SAFETY: the batch is the caller's, and these frames hold nothing that is needed.
+            let _ = unsafe { os::madvise(self.batch_address(batch, at), len * PAGE_BYTES, os::MADV_DONTNEED) };
+        }
+    }
+
     /// Changes the access that the kernel grants to pages.
     ///
     /// # Errors
@@ -93,6 +103,8 @@ pub trait FaultSource {
 
     /// See [`outswap_core::machine::Machine::take`].
     fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
+    /// See [`outswap_core::machine::Machine::put_back`].
+    fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
     /// See [`outswap_core::machine::Machine::put`].
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>);
     /// See [`outswap_core::machine::Machine::allow_writes`].

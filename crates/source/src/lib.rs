@@ -15,6 +15,7 @@ pub use host::{FaultSource, GRAIN_MAX_PAGES, Host};
 
 use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
+use outswap_core::mask::Mask;
 use outswap_core::units::PageNo;
 use outswap_sys::Result;
 
@@ -96,6 +97,10 @@ macro_rules! sources {
                 offset: usize,
             ) -> Taken {
                 match self { $(Source::$type => <$module::$type>::take(host, first, count, wanted, batch, offset)),+ }
+            }
+            /// See [`outswap_core::machine::Machine::put_back`].
+            pub fn put_back(self, host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
+                match self { $(Source::$type => <$module::$type>::put_back(host, first, batch, pages, held)),+ }
             }
             /// See [`outswap_core::machine::Machine::put`].
             pub fn put(

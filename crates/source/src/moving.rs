@@ -44,7 +44,7 @@ impl<H: Host> Kernel for Pages<'_, H> {
         unsafe { self.host.uffd().move_pages(dst, self.host.address(self.first.plus(at)), count * PAGE_BYTES) }
     }
     fn is_at_source(&mut self, at: usize) -> bool {
-        is_present(self.host, self.first.plus(at))
+        is_present(self.host.address(self.first.plus(at)))
     }
     fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
         let wanted = Wanted { framed: present, clean: Mask::EMPTY };
@@ -55,11 +55,47 @@ impl<H: Host> Kernel for Pages<'_, H> {
     }
 }
 
+/// Frames of a batch on their way back.
+struct Back<'a, H: Host> {
+    host: &'a H,
+    first: PageNo,
+    batch: BatchNo,
+}
+
+impl<H: Host> Kernel for Back<'_, H> {
+    fn move_pages(&mut self, at: usize, count: usize) -> Progress {
+        let (to, from) = (self.host.address(self.first.plus(at)), self.host.batch_address(self.batch, at));
+        // SAFETY: the caller of `put_back` owns the pages and has the batch in hand.
+        unsafe { self.host.uffd().move_pages(to, from, count * PAGE_BYTES) }
+    }
+    fn is_at_source(&mut self, at: usize) -> bool {
+        is_present(self.host.batch_address(self.batch, at))
+    }
+    fn copy(&mut self, at: usize, _count: usize, present: Mask) -> Mask {
+        userfault::put_back(self.host, self.first, self.batch, present.at(at)).from(at)
+    }
+    fn pause(&mut self, tries: u32) {
+        self.host.wait(tries);
+    }
+}
+
+/// The parts of `pages` that can be moved in one call: empty frames in between do not matter, those that hold something do.
+fn stretches(pages: Mask, held: Mask) -> impl Iterator<Item = Mask> {
+    let mut left = pages;
+    core::iter::from_fn(move || {
+        let start = left.first()?;
+        let stop = (held - pages).next(start).unwrap_or_else(|| left.end());
+        let stretch = left & Mask::range(start, stop - start);
+        left = left - stretch;
+        Some(stretch)
+    })
+}
+
 /// Whether the kernel has a page there.
-fn is_present(host: &impl Host, page: PageNo) -> bool {
+fn is_present(address: usize) -> bool {
     let mut flag = [0u8; 1];
     // When in doubt it is there: then nothing counts as moved that was not.
-    os::mincore(host.address(page), PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
+    os::mincore(address, PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 != 0
 }
 
 fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
@@ -128,6 +164,11 @@ impl FaultSource for Moving {
         Taken { framed: take_from(&mut Pages { host, first, batch, offset }, all), dropped: Mask::EMPTY }
     }
 
+    fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
+        let mut back = Back { host, first, batch };
+        stretches(pages, held).fold(Mask::EMPTY, |all, stretch| all | take_from(&mut back, stretch))
+    }
+
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         userfault::put(host, first, src, write_protected)
     }
@@ -147,7 +188,7 @@ impl FaultSource for Moving {
                 None => return true,
                 Some(Errno::EAGAIN) => host.wait(tries),
                 // As in `take_from`: the caller found the target empty.
-                Some(Errno::EEXIST) if !is_present(host, from) => return true,
+                Some(Errno::EEXIST) if !is_present(host.address(from)) => return true,
                 Some(_) => break,
             }
         }
@@ -214,6 +255,18 @@ mod tests {
         assert_eq!(taken, present, "all pages can be taken: {present:?} {shared:?} {untold:?}");
         assert_eq!((kernel.batch, kernel.source), (present, Mask::EMPTY));
         assert_eq!(kernel.copied & shared, present & shared, "shared pages are copied");
+    }
+
+    #[test]
+    fn stretches_end_where_something_is_to_stay() {
+        let parts = |pages: u64, held: u64| -> Vec<u64> {
+            stretches(Mask::of_word(pages), Mask::of_word(held)).map(Mask::first_word).collect()
+        };
+        assert_eq!(parts(0b1011_0001, 0b1011_0001), [0b1011_0001]);
+        assert_eq!(parts(0b1011_0001, 0b1011_0101), [0b0000_0001, 0b1011_0000]);
+        assert_eq!(parts(1 << 63 | 1, u64::MAX), [1, 1 << 63]);
+        assert_eq!(parts(u64::MAX, u64::MAX), [u64::MAX]);
+        assert_eq!(parts(0, u64::MAX), [0u64; 0]);
     }
 
     #[test]

@@ -148,6 +148,21 @@ impl FaultSource for Mprotect {
         Taken { framed: taken, dropped: Mask::EMPTY }
     }
 
+    fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, _held: Mask) -> Mask {
+        let mut back = Mask::EMPTY;
+        for (at, len) in pages.runs() {
+            // SAFETY: the caller has the batch in hand, whose frames hold the pages.
+            let content = unsafe {
+                core::slice::from_raw_parts(host.batch_address(batch, at) as *const u8, len * PAGE_BYTES)
+            };
+            if Self::put(host, first.plus(at), content, false).0 == len {
+                back |= Mask::range(at, len);
+            }
+        }
+        host.empty_frames(batch, back);
+        back
+    }
+
     fn put(host: &impl Host, first: PageNo, src: &[u8], _write_protected: bool) -> (usize, Option<PutError>) {
         let fd = host.source_fd();
         let count = src.len() / PAGE_BYTES;

@@ -106,6 +106,32 @@ pub fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -
     (done, progress.error.map(meaning))
 }
 
+/// Gives pages back by copying them. See [`outswap_core::machine::Machine::put_back`].
+pub fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask) -> Mask {
+    let (mut back, mut tries) = (Mask::EMPTY, 0);
+    for (mut at, len) in pages.runs() {
+        let end = at + len;
+        while at < end {
+            let (to, from) = (host.address(first.plus(at)), host.batch_address(batch, at) as *const u8);
+            // SAFETY: the caller owns the pages and has the batch in hand, whose frames hold them.
+            let progress = unsafe { host.uffd().copy(to, from, (end - at) * PAGE_BYTES, false) };
+            let done = progress.done_bytes / PAGE_BYTES;
+            back |= Mask::range(at, done);
+            at += done;
+            match progress.error {
+                None => {}
+                Some(Errno::EAGAIN) if tries < RETRIES => {
+                    tries += 1;
+                    host.wait(tries);
+                }
+                Some(_) => at += 1,
+            }
+        }
+    }
+    host.empty_frames(batch, back);
+    back
+}
+
 /// See [`outswap_core::machine::Machine::allow_writes`].
 pub fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
     (0..RETRIES).any(|tries| {

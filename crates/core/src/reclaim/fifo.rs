@@ -3,6 +3,7 @@
 //! Blocks go in the order in which their first pages came in. A page that is touched while it is isolated counts as referenced:
 //! as many passes as it has references take it by. A block that the machine has refused rests, longer each time.
 use super::rest::Rest;
+use super::waiting::Waiting;
 use super::{Asked, Reclaim, Search};
 use crate::broken::{self, Broken};
 use crate::lock::SpinLock;
@@ -11,16 +12,13 @@ use crate::sync::{AtomicU32, Ordering::*};
 use crate::table::{Reserve, Table};
 use crate::units::{BLOCK_PAGES, BlockNo};
 
-/// The share of the limit that may be isolated before the oldest pages are written out: 1/8, enough that a page in use is
-/// touched again before it goes, small against what it costs in resident pages.
-const ISOLATED_SHARE: usize = 8;
-
 /// The policy.
 pub struct Fifo {
     /// 1 while the block waits in the queue.
     queued: Table<AtomicU32>,
     rest: Rest,
     queue: SpinLock<Ring>,
+    waiting: Waiting,
 }
 
 impl Fifo {
@@ -28,7 +26,7 @@ impl Fifo {
     pub fn new(from: &impl Reserve, pages: usize) -> Option<Fifo> {
         let blocks = pages / BLOCK_PAGES;
         let queue = SpinLock::new(Ring::new(from, blocks)?);
-        Some(Fifo { queued: Table::new(from, blocks)?, rest: Rest::new(from, pages)?, queue })
+        Some(Fifo { queued: Table::new(from, blocks)?, rest: Rest::new(from, pages)?, queue, waiting: Waiting::default() })
     }
 }
 
@@ -57,8 +55,16 @@ impl Reclaim for Fifo {
         self.rest.asked(block, asked, search);
     }
 
+    fn hit(&self) {
+        self.waiting.hit();
+    }
+
+    fn evicted(&self, pages: usize) {
+        self.waiting.evicted(pages);
+    }
+
     fn isolated_max_pages(&self, limit_pages: u64) -> usize {
-        if broken::is(Broken::NoInactive) { 0 } else { (limit_pages as usize / ISOLATED_SHARE).max(BLOCK_PAGES) }
+        if broken::is(Broken::NoInactive) { 0 } else { self.waiting.max_pages(limit_pages as usize).max(BLOCK_PAGES) }
     }
 
     fn block_bytes(&self) -> usize {

@@ -3,6 +3,7 @@
 //! A policy is a file of this folder and a line of the list at the end of this one. It chooses blocks, and of a block's pages
 //! those that go; that locked pages and those in use by calls stay is not its business.
 mod rest;
+mod waiting;
 
 use crate::broken::{self, Broken};
 use crate::page::{REFERENCED_MAX, Word};
@@ -90,6 +91,14 @@ pub trait Reclaim: Sync {
         if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
     }
 
+    /// An isolated page was touched.
+    fn hit(&self) {}
+
+    /// So many pages have left memory.
+    fn evicted(&self, pages: usize) {
+        let _ = pages;
+    }
+
     /// The most pages that stay isolated, waiting for a touch, before the oldest are written out.
     fn isolated_max_pages(&self, limit_pages: u64) -> usize;
 
@@ -153,6 +162,12 @@ macro_rules! policies {
             }
             fn touched(&self, word: Word) -> u64 {
                 match self { $(Any::$type(policy) => policy.touched(word)),+ }
+            }
+            fn hit(&self) {
+                match self { $(Any::$type(policy) => policy.hit()),+ }
+            }
+            fn evicted(&self, pages: usize) {
+                match self { $(Any::$type(policy) => policy.evicted(pages)),+ }
             }
             fn isolated_max_pages(&self, limit_pages: u64) -> usize {
                 match self { $(Any::$type(policy) => policy.isolated_max_pages(limit_pages)),+ }
