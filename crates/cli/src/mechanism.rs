@@ -12,7 +12,7 @@ struct Kind {
 }
 
 /// In the order of `outswap_control::Config::policies`.
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
     Kind {
         name: "readahead",
         about: "what a fault brings besides its own page",
@@ -30,6 +30,12 @@ const KINDS: [Kind; 3] = [
         about: "the orders that folios come and go in",
         policies: || orders::Any::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
         default: || name_of(orders::Any::ALL, orders::Any::DEFAULT),
+    },
+    Kind {
+        name: "shared-anon",
+        about: "shared anonymous memory of one process",
+        policies: || vec![("on", "managed, until a fork needs it whole"), ("off", "the kernel's")],
+        default: || "on",
     },
 ];
 
@@ -87,9 +93,9 @@ mod tests {
     #[test]
     fn mechanisms_are_known_by_their_names() {
         let asked = parse("reclaim=fifo,readahead=off").expect("both are known");
-        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO]);
+        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO]);
         assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
-        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios)"));
+        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios, shared-anon)"));
         assert!(parse("reclaim").is_err() && parse("").is_err());
     }
 

@@ -54,10 +54,8 @@ pub struct Config {
     pub supervisor_fd: i32,
     /// A number of [`source`].
     pub fault_source: u32,
-    /// The same of policies: readahead, reclaim, orders of folios.
-    pub policies: [u32; 3],
-    /// Nothing.
-    pub pad: u32,
+    /// The same of policies: readahead, reclaim, orders of folios, shared anonymous memory.
+    pub policies: [u32; 4],
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -89,8 +87,7 @@ impl Config {
         supervisor_pid: 0,
         supervisor_fd: -1,
         fault_source: source::AUTO,
-        policies: [source::AUTO; 3],
-        pad: 0,
+        policies: [source::AUTO; 4],
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -128,7 +125,6 @@ pub const VERSION: u32 = {
             supervisor_fd,
             fault_source,
             policies,
-            pad,
             shared_file,
             gate,
             ram_bytes,

@@ -54,4 +54,5 @@ pub mod fault;
 pub mod hints;
 pub mod mremap;
 pub mod mlock;
+pub mod whole;
 pub mod check;
