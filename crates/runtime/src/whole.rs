@@ -282,9 +282,12 @@ fn give(live: &Live, vma: &Vma, from: usize) -> bool {
     }
     if pass(nr::MREMAP, [from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) != to as isize {
         protect(Prot::READ_WRITE);
-        // The old mapping may be gone by then.
-        live.restore(vma.first, vma.count);
-        live.pager.machine.protect(vma.first, vma.count as usize, vma.prot);
+        // Where the kernel found no room for another mapping, it has touched nothing. Later on, the old mapping is gone.
+        let is_there = |page: PageNo| os::mincore(address(page), PAGE_BYTES, &mut [0]).is_ok();
+        if !(vma.first.0..vma.end()).map(PageNo).all(is_there) {
+            live.restore(vma.first, vma.count);
+            live.pager.machine.protect(vma.first, vma.count as usize, vma.prot);
+        }
         return false;
     }
     assert!(live.pager.make_foreign(vma), "a whole mapping needs no room in the map");
