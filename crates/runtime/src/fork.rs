@@ -36,7 +36,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
     let end = if waits { end_of_child() } else { None };
     let result = live.contexts.alone(|cx| {
         if let Err(error) = whole::all(live, cx) {
-            live.control.post(b"warning: shared memory cannot be made whole for a fork, which fails with EAGAIN");
+            live.control.post(b"warning: shared memory cannot be made whole for a fork, which fails");
             return error;
         }
         for (flags, at) in

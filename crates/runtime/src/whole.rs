@@ -1,13 +1,15 @@
 //! Making shared memory whole: a shared object ([`crate::objects`]) becomes shared memory of the kernel's, at the same addresses
 //! and with the same content, and is not managed from then on.
 //!
-//! That is done before a second process can see it (a fork), before the kernel is to know it as what it is (a futex that other
-//! processes could use, a second mapping by `mremap`, memory that the kernel writes of its own accord), and before a part of
-//! it goes that could come back. Everybody else is kept out of the runtime meanwhile: a thread that touches the memory faults,
-//! waits to come in, and runs the instruction again when it finds that objects were made whole since.
+//! That is done before a second process can see it (a fork), before the kernel is to know it as what it is (a second mapping by
+//! `mremap`, memory that the kernel uses of its own accord), and before a part of it goes that could come back. Everybody else
+//! is kept out of the runtime meanwhile: a thread that touches the memory faults, waits to come in, and runs the instruction
+//! again when it finds that objects were made whole since.
 //!
-//! A call of another thread that is in the kernel with a buffer there must not lose its pages. So a process with several threads
-//! makes memory whole also before such a call; but for transfers of files, which end soon and are waited for.
+//! A call of another thread that is in the kernel with a buffer there must not lose its pages, nor wait on a futex that has
+//! another name by then (the kernel knows a word of shared memory by its place in the object, and one of private memory by its
+//! address). So a process with several threads makes memory whole also before such a call; but for transfers of files, which
+//! end soon and are waited for.
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::errno::{EAGAIN, ENOMEM};
@@ -141,7 +143,6 @@ pub fn before_call(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<i
     }
     let [a, b, c, d, ..] = args;
     let outcome = match nr {
-        nr::FUTEX => return before_futex(live, args),
         nr::MMAP if d & MAP_FIXED != 0 => cut(live, a, b),
         nr::MUNMAP => cut(live, a, b),
         nr::MREMAP => range(live, a, b.max(1)).and_then(|()| match d & MREMAP_FIXED {
@@ -158,33 +159,13 @@ pub fn before_call(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<i
         nr::RSEQ | gate::KEEP => range(live, a, b),
         _ => Ok(()),
     };
-    // No memory call answers EAGAIN for want of memory.
-    outcome.err().map(|error| if matches!(nr, nr::FUTEX | nr::MMAP) { error } else { ENOMEM })
+    // Few of these calls are known to answer EAGAIN.
+    outcome.err().map(|_| ENOMEM)
 }
 
 fn is_read_only(live: &'static Live, addr: usize) -> bool {
     let writable = |vma: Vma| vma.prot.0 & Prot::WRITE.0 != 0;
     managed(live, addr, 1).is_some_and(|(page, _)| live.with(move |_| !live.pager.find(page).is_some_and(writable)))
-}
-
-/// Before a futex call that other processes could answer: the kernel knows the word by its place in the object then, and not by
-/// its address. Nobody waits for it under the other name, because whoever would comes here first.
-fn before_futex(live: &'static Live, [at, op, _, _, second, _]: [usize; 6]) -> Option<isize> {
-    const PRIVATE: usize = 128;
-    const WAKES: [usize; 2] = [1, 10];
-    const TWO_WORDS: [usize; 5] = [3, 4, 5, 11, 12];
-    if op & PRIVATE != 0 {
-        return None;
-    }
-    let command = op & 127;
-    let first = range(live, at, 4);
-    let outcome = if TWO_WORDS.contains(&command) { first.and_then(|()| range(live, second, 4)) } else { first };
-    match outcome {
-        Ok(()) => None,
-        // A process that only shares the memory: nobody waits for an object that is not whole.
-        Err(_) if WAKES.contains(&command) => Some(0),
-        Err(error) => Some(error),
-    }
 }
 
 /// Waits until no other thread has a call in the kernel that uses pages of a range. New ones cannot begin.
