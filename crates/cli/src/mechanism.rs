@@ -12,7 +12,7 @@ struct Kind {
 }
 
 /// In the order of `outswap_control::Config::policies`.
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     Kind {
         name: "readahead",
         about: "what a fault brings besides its own page",
@@ -36,6 +36,12 @@ const KINDS: [Kind; 4] = [
         about: "how pages are known to be unchanged, so that they need not be stored again",
         policies: || protection::Kind::ALL.iter().map(|(name, kind)| (*name, kind.about())).collect(),
         default: || name_of(protection::Kind::ALL, protection::Kind::DEFAULT),
+    },
+    Kind {
+        name: "shared-anon",
+        about: "shared anonymous memory of one process",
+        policies: || vec![("on", "managed, until a fork needs it whole"), ("off", "the kernel's")],
+        default: || "on",
     },
 ];
 
@@ -93,9 +99,9 @@ mod tests {
     #[test]
     fn mechanisms_are_known_by_their_names() {
         let asked = parse("reclaim=fifo,readahead=off").expect("both are known");
-        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO]);
+        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO, source::AUTO]);
         assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
-        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios, reuse)"));
+        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios, reuse, shared-anon)"));
         assert!(parse("reclaim").is_err() && parse("").is_err());
     }
 

@@ -54,8 +54,10 @@ pub struct Config {
     pub supervisor_fd: i32,
     /// A number of [`source`].
     pub fault_source: u32,
-    /// The same of policies: readahead, reclaim, orders of folios, reuse.
-    pub policies: [u32; 4],
+    /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory.
+    pub policies: [u32; 5],
+    /// Nothing.
+    pub pad: u32,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -87,7 +89,8 @@ impl Config {
         supervisor_pid: 0,
         supervisor_fd: -1,
         fault_source: source::AUTO,
-        policies: [source::AUTO; 4],
+        policies: [source::AUTO; 5],
+        pad: 0,
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -105,7 +108,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 88 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 96 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -125,6 +128,7 @@ pub const VERSION: u32 = {
             supervisor_fd,
             fault_source,
             policies,
+            pad,
             shared_file,
             gate,
             ram_bytes,

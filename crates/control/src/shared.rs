@@ -50,6 +50,8 @@ pub enum Once {
     NoFileAfterFork,
     /// A system call names more memory than may be resident at once.
     TooLong,
+    /// A shared object is the kernel's now.
+    SharedIsWhole,
 }
 impl Once {
     fn text(self) -> &'static [u8] {
@@ -61,6 +63,9 @@ impl Once {
             }
             Once::TooLong => {
                 b"warning: a system call names more memory at once than half of what may be resident: it fails with ENOMEM (give more --ram)"
+            }
+            Once::SharedIsWhole => {
+                b"warning: shared anonymous memory was made whole for a fork, or for a call that needs it so: from then on it is not managed, and does not count in the limit"
             }
         }
     }

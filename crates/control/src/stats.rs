@@ -108,6 +108,16 @@ stats! {
     CallsTrapped = "calls_trapped",
     /// Forks of managed processes.
     Forks = "forks",
+    /// Pages of shared anonymous mappings that were managed from the start.
+    SharedPages = "shared_pages",
+    /// Shared mappings that were made whole, and are the kernel's since.
+    SharedWhole = "shared_whole",
+    /// Pages mapped of these then.
+    SharedWholePages = "shared_whole_pages",
+    /// Those of them that held something, and were copied.
+    SharedCopiedPages = "shared_copied_pages",
+    /// Pages of shared memory that was the kernel's from the start: `memfd_create`, and anonymous memory that cannot be managed.
+    SharedUnmanagedPages = "shared_unmanaged_pages",
     /// Times the budget could not be held.
     OverBudget = "over_budget",
     /// Units that did not compress and were stored raw.

@@ -95,4 +95,6 @@ breakages! {
     WriteNotAwaited = "write-not-awaited",
     /// A slot's store is not told that it is free.
     StoreKeeps = "store-keeps",
+    /// Memory that is to be whole elsewhere goes without what a store has of it.
+    StoredStays = "stored-stays",
 }

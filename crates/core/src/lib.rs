@@ -56,4 +56,5 @@ pub mod fault;
 pub mod hints;
 pub mod mremap;
 pub mod mlock;
+pub mod whole;
 pub mod check;

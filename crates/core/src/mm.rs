@@ -5,7 +5,7 @@ use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, Order, PageNo};
-use crate::vma::Vma;
+use crate::vma::{ObjectNo, Vma};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// The mapping around a page.
@@ -39,7 +39,16 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// Maps a free range. Its pages are untouched. False where the map or the machine refuses.
     pub fn map(&self, first: PageNo, count: u32, prot: Prot, locked: bool) -> bool {
-        let vma = Vma { locked, ..Vma::new(first, count, prot) };
+        self.map_as(Vma { locked, ..Vma::new(first, count, prot) })
+    }
+
+    /// Maps a free range as part of a shared object. As [`Pager::map`].
+    pub fn map_shared(&self, first: PageNo, count: u32, prot: Prot, object: ObjectNo) -> bool {
+        self.map_as(Vma { object: Some(object), ..Vma::new(first, count, prot) })
+    }
+
+    fn map_as(&self, vma: Vma) -> bool {
+        let Vma { first, count, prot, .. } = vma;
         if self.map.lock(self.pause()).insert(vma).is_err() {
             return false;
         }
@@ -74,6 +83,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn map_foreign(&self, first: PageNo, count: u32, prot: Prot) -> bool {
         let vma = Vma { foreign: true, ..Vma::new(first, count, prot) };
         self.map.lock(self.pause()).insert(vma).is_ok()
+    }
+
+    /// Marks a whole mapping whose content was taken ([`Pager::take_content`]) as holding something that the kernel manages.
+    pub fn make_foreign(&self, vma: &Vma) -> bool {
+        let foreign = Vma { foreign: true, ..Vma::new(vma.first, vma.count, vma.prot) };
+        let change = |v: &mut Vma| *v = Vma { first: v.first, count: v.count, ..foreign };
+        self.map.lock(self.pause()).update(vma.first, vma.count, change).is_ok()
     }
 
     /// Unmaps managed pages: their content is dropped and the range is free. Foreign parts must have been given back by

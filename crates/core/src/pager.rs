@@ -225,10 +225,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn swapcache_pages(&self) -> u64 {
         self.swapcache.pages()
     }
-    /// Pages mapped, and those of them that are in writable managed mappings.
+    /// Pages mapped, and those of them that are in private writable managed mappings.
     pub fn mapped_pages(&self) -> (u64, u64) {
         let map = self.map.lock(self.pause());
         (map.mapped() as u64, map.data() as u64)
+    }
+    /// Pages of writable managed mappings.
+    pub fn writable_pages(&self) -> u64 {
+        self.map.lock(self.pause()).writable() as u64
     }
     /// Pages of regions that were ever touched: an upper bound of the pages that were.
     pub fn touched_pages(&self) -> u64 {

@@ -102,6 +102,12 @@ impl Ranges {
         }
     }
 
+    /// Whether any of the ranges has pages from `start` to `end`.
+    fn overlap(&self, start: u64, end: u64) -> bool {
+        let used = self.0.iter().map(|range| range.load(SeqCst)).take_while(|range| *range != 0);
+        used.map(unpack).any(|(first, last)| first.max(start) < last.min(end))
+    }
+
     /// The pages from `start` to `end`, no more than a mask has, that the ranges cover.
     fn mask(&self, start: u64, end: u64) -> Mask {
         let mut mask = Mask::EMPTY;
@@ -206,6 +212,20 @@ impl Pins {
     pub fn in_use(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let high = self.high_water.load(SeqCst);
         self.pins[..high].iter().enumerate().map(|(i, s)| (i, s.owner.load(SeqCst))).filter(|&(_, o)| o != 0)
+    }
+
+    /// Who but `except` has a pin that names pages of a range.
+    pub fn users(&self, first: PageNo, count: u32, except: u32) -> Option<u32> {
+        let (start, end) = (first.0 as u64, first.0 as u64 + count as u64);
+        let others = |owner: u32| owner != 0 && owner != except;
+        let pin = self.in_use().find(|&(pin, owner)| others(owner) && self.pins[pin].ranges.overlap(start, end));
+        let more = || {
+            let live =
+                self.more.iter().filter(|more| more.ranges.overlap(start, end) && self.is_live(more.link.load(SeqCst)));
+            let owner = |more: &More| self.pins[(more.link.load(SeqCst) >> 32) as usize - 1].owner.load(SeqCst);
+            live.map(owner).find(|&owner| others(owner))
+        };
+        pin.map(|(_, owner)| owner).or_else(more)
     }
 
     /// The pages of a block that some call is using.

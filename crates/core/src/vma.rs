@@ -3,6 +3,10 @@ use crate::machine::Prot;
 use crate::table::Reserve;
 use crate::units::PageNo;
 
+/// The number of a shared object: what one call mapped as shared memory. Parts of it may have different attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectNo(pub u16);
+
 /// A mapping: consecutive pages with the same attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -23,20 +27,36 @@ pub struct Vma {
     pub kept: bool,
     /// Locked because no copy of its content may be anywhere else.
     pub private: bool,
+    /// The shared object that it is part of; none where it is private memory.
+    pub object: Option<ObjectNo>,
 }
 
 impl Vma {
     /// A managed mapping that nothing holds in memory.
     pub fn new(first: PageNo, count: u32, prot: Prot) -> Vma {
-        Vma { first, count, prot, foreign: false, locked: false, on_fault: false, kept: false, private: false }
+        Vma {
+            first,
+            count,
+            prot,
+            foreign: false,
+            locked: false,
+            on_fault: false,
+            kept: false,
+            private: false,
+            object: None,
+        }
     }
     /// Number of the first page after the mapping.
     pub fn end(&self) -> u32 {
         self.first.0 + self.count
     }
+    /// Managed pages that are writable.
+    fn writable(&self) -> u32 {
+        if self.foreign || self.prot.0 & Prot::WRITE.0 == 0 { 0 } else { self.count }
+    }
     /// Pages that count as data (`RLIMIT_DATA`): private and writable. What is foreign is the kernel's to count.
     fn data(&self) -> u32 {
-        if self.foreign || self.prot.0 & Prot::WRITE.0 == 0 { 0 } else { self.count }
+        if self.object.is_some() { 0 } else { self.writable() }
     }
     /// Whether its pages stay in memory once they are there.
     pub fn is_held(&self) -> bool {
@@ -65,6 +85,8 @@ pub struct Map {
     mapped: u32,
     /// Those of them that count as data.
     data: u32,
+    /// Those of managed mappings that are writable.
+    writable: u32,
     /// Where the next search for a gap starts.
     cursor: u32,
     /// Where searches start over.
@@ -83,7 +105,7 @@ impl Map {
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the pager lives.
         let entries = unsafe { core::slice::from_raw_parts_mut(base, capacity) };
-        Some(Map { entries, len: 0, pages, mapped: 0, data: 0, cursor: 0, bottom: 0 })
+        Some(Map { entries, len: 0, pages, mapped: 0, data: 0, writable: 0, cursor: 0, bottom: 0 })
     }
 
     fn get(&self, i: usize) -> &Vma {
@@ -130,9 +152,13 @@ impl Map {
     pub fn mapped(&self) -> u32 {
         self.mapped
     }
-    /// Pages of writable managed mappings.
+    /// Pages of writable managed mappings that are private.
     pub fn data(&self) -> u32 {
         self.data
+    }
+    /// Pages of writable managed mappings.
+    pub fn writable(&self) -> u32 {
+        self.writable
     }
 
     /// The mapping around a page.
@@ -233,6 +259,7 @@ impl Map {
         self.join(i);
         self.mapped += vma.count;
         self.data += vma.data();
+        self.writable += vma.writable();
         Ok(())
     }
 
@@ -279,6 +306,7 @@ impl Map {
         while to < self.len && self.get(to).first.0 < end {
             self.mapped -= self.get(to).count;
             self.data -= self.get(to).data();
+            self.writable -= self.get(to).writable();
             to += 1;
         }
         self.entries.copy_within(to..self.len, from);
@@ -300,8 +328,10 @@ impl Map {
         while page < first.0 + count {
             let i = self.lower(page);
             self.data -= self.get(i).data();
+            self.writable -= self.get(i).writable();
             change(self.get_mut(i));
             self.data += self.get(i).data();
+            self.writable += self.get(i).writable();
             page = self.get(i).end();
             self.join(i);
         }

@@ -9,7 +9,7 @@ use outswap_core::ring::Ring;
 use outswap_core::slots::{CLUSTER_SLOTS, Slots, USERS_MAX};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, MAX_ORDER, Order, PageNo, SlotId};
-use outswap_core::vma::{Map, MapError, Vma};
+use outswap_core::vma::{Map, MapError, ObjectNo, Vma};
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{BTreeMap, VecDeque};
@@ -229,6 +229,25 @@ fn runs(model: &[Option<Kind>]) -> Vec<Vma> {
     runs
 }
 
+#[test]
+fn shared_objects_are_mappings_of_their_own_and_no_data() {
+    let arena = Arena::default();
+    let mut map = Map::new(&arena, PAGES, 16).expect("tables fit");
+    let shared = |first, object| Vma { object: Some(ObjectNo(object)), ..Vma::new(PageNo(first), 8, Prot::READ_WRITE) };
+    for vma in [shared(0, 1), shared(8, 2), Vma::new(PageNo(16), 8, Prot::READ_WRITE), shared(24, 1)] {
+        map.insert(vma).expect("there is room");
+        assert_eq!(map.find(vma.first), Some(vma), "it is joined with no other");
+    }
+    assert_eq!((map.mapped(), map.writable(), map.data()), (32, 32, 8));
+    map.update(PageNo(0), 4, |v| v.prot = Prot::READ).expect("there is room");
+    assert_eq!((map.writable(), map.data()), (28, 8));
+    map.update(PageNo(0), 4, |v| v.prot = Prot::READ_WRITE).expect("there is room");
+    assert_eq!(map.find(PageNo(3)), Some(shared(0, 1)), "two parts of one object are one again");
+    map.update(PageNo(8), 8, |v| (v.foreign, v.object) = (true, None)).expect("there is room");
+    map.remove(PageNo(0), 4).expect("there is room");
+    assert_eq!((map.mapped(), map.writable(), map.data()), (28, 20, 8));
+}
+
 fn check_map(map: &mut Map, model: &[Option<Kind>]) {
     let runs = runs(model);
     assert_eq!(map.len(), runs.len(), "like neighbours are one mapping");
@@ -236,6 +255,7 @@ fn check_map(map: &mut Map, model: &[Option<Kind>]) {
     assert_eq!(map.mapped(), runs.iter().map(|r| r.count).sum::<u32>());
     let data = runs.iter().filter(|r| !r.foreign && r.prot.0 & Prot::WRITE.0 != 0);
     assert_eq!(map.data(), data.map(|r| r.count).sum::<u32>());
+    assert_eq!(map.writable(), map.data(), "none of it is shared");
     for page in 0..PAGES {
         let run = runs.iter().find(|r| r.first.0 <= page && page < r.end());
         assert_eq!(map.find(PageNo(page)), run.copied(), "page {page}");
@@ -463,6 +483,9 @@ proptest! {
                 let there = pages.iter().filter(|&&p| PageNo(p).block() == BlockNo(block));
                 let wanted: Mask = there.map(|&p| PageNo(p).index_in_block()).collect();
                 prop_assert_eq!(pins.mask(BlockNo(block)), wanted, "block {}", block);
+                let users = |except| pins.users(BlockNo(block).first_page(), BLOCK_PAGES as u32, except);
+                prop_assert_eq!(users(0), (!wanted.is_empty()).then_some(round + 1));
+                prop_assert_eq!(users(round + 1), None, "who asks is not meant");
             }
             pins.owner_word(slot).store(0, Relaxed);
             prop_assert!((0..blocks).all(|b| pins.mask(BlockNo(b)).is_empty()), "all is free with the owner word");

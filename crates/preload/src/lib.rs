@@ -89,8 +89,13 @@ fn memory_call(nr: usize, args: [usize; 6], concerns_us: bool) -> isize {
 pub unsafe extern "C" fn mmap(addr: usize, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: c_long) -> isize {
     let fixed = flags as usize & (os::MAP_FIXED | os::MAP_FIXED_NOREPLACE) != 0;
     let anonymous = flags as usize & os::MAP_ANONYMOUS != 0;
-    let ours =
-        if fixed { overlaps_arena(addr, len) } else { anonymous || rlimits::is_limited() || overlaps_arena(addr, 1) };
+    // Shared memory that has a descriptor is counted.
+    let shared = flags as usize & os::MAP_TYPE == os::MAP_SHARED;
+    let ours = if fixed {
+        overlaps_arena(addr, len)
+    } else {
+        anonymous || shared || rlimits::is_limited() || overlaps_arena(addr, 1)
+    };
     memory_call(nr::MMAP, [addr, len, prot as usize, flags as usize, fd as usize, offset as usize], ours)
 }
 

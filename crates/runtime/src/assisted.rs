@@ -3,10 +3,12 @@ use crate::contexts::Cx;
 use crate::dispositions::OURS;
 use crate::errno::{EFAULT, EIO, ENOMEM};
 use crate::gate::{self, Part};
+use crate::kind::is_file_transfer;
 use crate::live::Live;
 use crate::pins::CallPins;
 use crate::usermem::{peek, word};
-use crate::{calls, memory, stub_call, threads};
+use crate::{calls, memory, stub_call, threads, whole};
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::fault::Fault;
 use outswap_sys::nr;
 use outswap_sys::signal::Ucontext;
@@ -17,12 +19,25 @@ enum Outcome {
     Done(isize),
     /// It runs in the stub of this pin, once the handler returns, with these arguments.
     Run(usize, [usize; 6]),
+    /// It waits for the shared memory around an address to be whole.
+    Whole(usize),
 }
 
 /// Serves a call in the runtime, or has it run in its stub once all that its arguments point to is resident; of a transfer, as
 /// much as `window_bytes`.
 pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], window_bytes: usize, uc: &mut Ucontext) {
-    let outcome = live.with(move |cx| serve(live, cx, nr, args, window_bytes));
+    // Of a process that only shares the memory nothing can be made whole: a fork waits for its calls, or fails.
+    let alone = !live.threaded.load(Relaxed) || !live.is_own_process();
+    let outcome = loop {
+        match live.with(move |cx| serve(live, cx, nr, args, window_bytes, alone)) {
+            Outcome::Whole(at) => {
+                if let Err(error) = whole::range(live, at, 1) {
+                    break Outcome::Done(error);
+                }
+            }
+            outcome => break outcome,
+        }
+    };
     if let Outcome::Run(pin, _) = outcome
         // SAFETY: the pin is this call's.
         && let Some(mask) = unsafe { (*gate::state(pin)).waits_with }
@@ -33,11 +48,20 @@ pub fn assisted(live: &'static Live, nr: usize, args: [usize; 6], window_bytes: 
     }
     match outcome {
         Outcome::Done(value) => uc.gregs.rax = value as u64,
+        Outcome::Whole(_) => unreachable!("is made whole above"),
         Outcome::Run(pin, args) => stub_call::resume(pin, Part::Whole, nr, args, &mut uc.gregs),
     }
 }
 
-fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6], window_bytes: usize) -> Outcome {
+/// `alone`: no other thread's fork can come while the call is in the kernel.
+fn serve(
+    live: &'static Live,
+    cx: &mut Cx,
+    nr: usize,
+    mut args: [usize; 6],
+    window_bytes: usize,
+    alone: bool,
+) -> Outcome {
     if let Some(value) = memory::call(live, nr, args, cx) {
         return Outcome::Done(value);
     }
@@ -64,6 +88,10 @@ fn serve(live: &'static Live, cx: &mut Cx, nr: usize, mut args: [usize; 6], wind
             Fault::NoMemory => ENOMEM,
             Fault::Done | Fault::NotMapped => EFAULT,
         });
+    }
+    if let Some(at) = pins.shared().filter(|_| !alone && !is_file_transfer(nr, args[0])) {
+        pins.release();
+        return Outcome::Whole(at);
     }
     if let Some(at) = mask_argument(nr) {
         replace_mask(&mut pins, cx, nr, at, &mut args);

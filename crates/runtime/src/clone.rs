@@ -1,8 +1,9 @@
 //! vfork, and clone with `CLONE_VM`: new threads, and processes that share the memory.
 use crate::gate::{self, Start};
+use crate::layout::ARENA;
 use crate::live::Live;
 use crate::stacks::Thread;
-use crate::{background, pins, reclaim, sharers, threads};
+use crate::{background, pins, reclaim, sharers, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -11,6 +12,8 @@ use outswap_sys::{Errno, nr, os};
 pub const CLONE_VM: usize = 0x100;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
+const CLONE_SETTLS: usize = 0x8_0000;
+const CLONE_PARENT_SETTID: usize = 0x0010_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
 const SIGCHLD: usize = 17;
@@ -32,6 +35,20 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
             }
             os::wait_a_little(spins);
             spins += 1;
+        }
+    }
+    if flags & CLONE_VFORK == 0 {
+        live.threaded.store(true, SeqCst);
+        if flags & CLONE_THREAD == 0 {
+            // It may go on for long beside this process, which must not wait for it to fork.
+            live.objects.close();
+            let _ = whole::range(live, ARENA, live.arena_end() - ARENA);
+        }
+    }
+    let tid = flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID);
+    for (wanted, at) in [(flags & CLONE_PARENT_SETTID, args[2]), (tid, args[3]), (flags & CLONE_SETTLS, args[4])] {
+        if wanted != 0 {
+            let _ = whole::range(live, at, 256);
         }
     }
     live.with(move |cx| {

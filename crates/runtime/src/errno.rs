@@ -6,6 +6,7 @@ pub const fn error(e: Errno) -> isize {
     -(e.0 as isize)
 }
 
+pub const EACCES: isize = error(Errno::EACCES);
 pub const EAGAIN: isize = error(Errno::EAGAIN);
 pub const EBADF: isize = error(Errno::EBADF);
 pub const EEXIST: isize = error(Errno::EEXIST);

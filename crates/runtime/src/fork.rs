@@ -2,13 +2,14 @@
 //!
 //! The kernel copies the tables, the pool and the frames by copy-on-write, as it copies the program. What it does not copy is
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
-//! happens while no other thread is inside the runtime, so that the copy is whole.
+//! happens while no other thread is inside the runtime, so that the copy is whole. Shared memory is the kernel's by then, so that
+//! both sides have the same.
 use crate::errno::EAGAIN;
 use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers};
+use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers, whole};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -34,6 +35,10 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
     args[0] &= !CLONE_VFORK;
     let end = if waits { end_of_child() } else { None };
     let result = live.contexts.alone(|cx| {
+        if let Err(error) = whole::all(live, cx) {
+            live.control.post(b"warning: shared memory cannot be made whole for a fork, which fails");
+            return error;
+        }
         for (flags, at) in
             [(CLONE_PARENT_SETTID | CLONE_PIDFD, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])]
         {
@@ -103,6 +108,7 @@ fn end_of_child() -> Option<[i32; 2]> {
 fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
+    live.threaded.store(false, Relaxed);
     reclaim::forget();
     sharers::forget();
     desk::forget();

@@ -28,6 +28,7 @@ mod dispositions;
 mod budget;
 mod wipes;
 mod mlocks;
+mod objects;
 
 // The gate, the filters, and the stacks on which what they trap is served.
 pub mod gate;
@@ -53,6 +54,8 @@ mod charge;
 pub mod rlimits;
 
 // Calls.
+mod whole;
+mod kind;
 mod memory;
 mod stub_call;
 mod assisted;

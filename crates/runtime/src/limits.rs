@@ -135,6 +135,8 @@ const _: () = {
 
 // Memory.
 
+/// Shared objects that are managed at the same time; further ones are the kernel's.
+pub const OBJECTS: usize = 512;
 /// Slots: 256 GiB of swap space.
 pub const SLOTS: usize = 1 << 26;
 /// Bytes of a batch.

@@ -5,6 +5,7 @@ use crate::dispositions::Dispositions;
 use crate::layout::ARENA;
 use crate::machine::LivePager;
 use crate::mlocks::Mlocks;
+use crate::objects::Objects;
 use crate::stacks::Thread;
 use crate::wipes::{Wipe, Wipes};
 use crate::{budget, desk, gate, sharers};
@@ -46,8 +47,12 @@ pub struct Live {
     pub fds: (i32, i32),
     /// Forked, or child of a fork: pages may be shared with another process.
     pub forked: AtomicBool,
+    /// Whether the memory may have other users than the calling thread: a thread was made, or a process that shares it.
+    pub threaded: AtomicBool,
     /// What the program mlocked.
     pub mlocks: Mlocks,
+    /// Shared memory that is managed.
+    pub objects: Objects,
     /// What a forked child does not get.
     pub wipes: Wipes,
     heap: SpinLock<Heap>,
@@ -82,6 +87,7 @@ impl Live {
         contexts: &'static Contexts,
         stage_bytes: usize,
         fds: (i32, i32),
+        objects: Objects,
     ) -> Live {
         Live {
             pager,
@@ -93,7 +99,9 @@ impl Live {
             stage_bytes,
             fds,
             forked: AtomicBool::new(false),
+            threaded: AtomicBool::new(false),
             mlocks: Mlocks::default(),
+            objects,
             wipes: Wipes::default(),
             heap: SpinLock::new(Heap::default()),
         }

@@ -4,13 +4,14 @@
 //! program's own signal mask, however many parts it has.
 use crate::contexts::Cx;
 use crate::errno::{EFAULT, EIO};
-use crate::exec;
 use crate::gate::{self, Part};
 use crate::limits::{CALL_PINS, CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES};
 use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::stub_call::{enter, restore, resume, set_arguments};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
+use crate::{exec, whole};
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
 
@@ -100,6 +101,27 @@ fn prepare(
     args: [usize; 6],
     done: usize,
 ) -> Result<(usize, [usize; 6]), isize> {
+    let alone = !live.threaded.load(Relaxed) || !live.is_own_process();
+    loop {
+        let (pin, changed, shared) = bring(live, part, nr, args, done)?;
+        match shared.filter(|_| !alone) {
+            None => return Ok((pin, changed)),
+            Some(at) => {
+                live.pager.pins.release(pin);
+                whole::range(live, at, 1)?;
+            }
+        }
+    }
+}
+
+/// As [`prepare`]; also an address in shared memory that the part uses, if any is managed.
+fn bring(
+    live: &'static Live,
+    part: Part,
+    nr: usize,
+    args: [usize; 6],
+    done: usize,
+) -> Result<(usize, [usize; 6], Option<usize>), isize> {
     live.with(move |cx| {
         let mut pins = CallPins::new(live);
         let pin = pins.number();
@@ -128,7 +150,7 @@ fn prepare(
             }
         };
         match ok {
-            Ok(()) => Ok((pin, changed)),
+            Ok(()) => Ok((pin, changed, pins.shared())),
             Err(error) => {
                 pins.release();
                 Err(error)

@@ -77,7 +77,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
             Fault::Done => return,
             Fault::NotMapped => {
                 // Another thread may have put something else there, or brought the page in, since the fault.
-                if live.pager.state(page) == State::Resident {
+                if live.pager.state(page) == State::Resident || is_whole_since(live, ucontext) {
                     return;
                 }
             }
@@ -87,6 +87,8 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         }
         signal = SIGBUS;
         siginfo.signo = SIGBUS;
+    } else if may_be_ours && is_whole_since(live, ucontext) {
+        return;
     } else if signal == SIGSEGV && code == SEGV_ACCERR && in_arena(addr) && is_hole(live, addr) {
         // The reserved range is mapped without access where the program has nothing mapped.
         siginfo.code = SEGV_MAPERR;
@@ -96,6 +98,13 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     }
     // SAFETY: the kernel's own structures.
     unsafe { deliver::deliver(live, signal, info, uc) }
+}
+
+/// Whether the memory may have become the kernel's since the fault, and is there now ([`crate::whole`]). Says so once to each
+/// thread each time: who faults again has a reason.
+fn is_whole_since(live: &'static Live, uc: &mut Ucontext) -> bool {
+    let whole = live.objects.made_whole();
+    whole > 0 && threads::current_or_new(live, uc).is_some_and(|thread| thread.is_behind(whole))
 }
 
 fn is_hole(live: &'static Live, addr: usize) -> bool {

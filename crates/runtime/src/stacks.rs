@@ -6,7 +6,7 @@
 use crate::dispositions::OURS;
 use crate::gate::Start;
 use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
 use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
@@ -28,6 +28,8 @@ pub struct Thread {
     pretended: AtomicU64,
     /// Which of these were sent meanwhile.
     waiting: AtomicU64,
+    /// How many shared objects had been made whole when a fault of the thread last found one.
+    whole: AtomicU32,
     sp: AtomicUsize,
     size: AtomicUsize,
     flags: AtomicI32,
@@ -89,6 +91,10 @@ impl Thread {
     pub fn is_on_stack(&self, sp: usize) -> bool {
         let stack = self.stack();
         stack.flags & SS_AUTODISARM == 0 && stack.size > 0 && sp > stack.sp && sp - stack.sp <= stack.size
+    }
+    /// Whether shared objects were made whole, `whole` in all by now, since the thread was last told so.
+    pub fn is_behind(&self, whole: u32) -> bool {
+        self.whole.swap(whole, Relaxed) != whole
     }
     /// Which of our signals the thread believes to have blocked.
     pub fn pretended(&self) -> u64 {

@@ -3,6 +3,7 @@ use crate::assisted::assisted;
 use crate::calls::{self, Call};
 use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
+use crate::kind::{Kind, kind};
 use crate::layout::*;
 use crate::limits::{DATAGRAM_BYTES, IOV_MAX};
 use crate::live::Live;
@@ -16,56 +17,6 @@ use outswap_sys::signal::{Ucontext, without_sigxfsz};
 /// Flags whose messages stay where they are, or are something else than the next bytes of a stream: MSG_OOB, MSG_PEEK,
 /// MSG_ERRQUEUE.
 const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
-
-const S_IFIFO: u32 = 0o010000;
-const S_IFCHR: u32 = 0o020000;
-const S_IFBLK: u32 = 0o060000;
-const S_IFREG: u32 = 0o100000;
-const S_IFSOCK: u32 = 0o140000;
-
-/// Type of what a descriptor is open on, and its major number where that is a device.
-fn file_type(fd: usize) -> (u32, u32) {
-    const S_IFMT: u32 = 0o170000;
-    let mut stat = [0u32; 36];
-    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40.
-    let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
-    if ok { (stat[6] & S_IFMT, stat[10] >> 8 & 0xfff) } else { (0, 0) }
-}
-
-/// What a descriptor is open on, as far as transfers differ.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A file, or a device like one (`/dev/zero`), whose transfers are never cut short.
-    File,
-    Pipe,
-    /// A socket whose bytes follow each other.
-    Stream,
-    /// A socket whose messages are whole or nothing.
-    Messages,
-    Other,
-}
-
-fn kind(fd: usize) -> Kind {
-    const MEM_MAJOR: u32 = 1;
-    match file_type(fd) {
-        (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR) => Kind::File,
-        (S_IFIFO, _) => Kind::Pipe,
-        (S_IFSOCK, _) if is_stream(fd) => Kind::Stream,
-        (S_IFSOCK, _) => Kind::Messages,
-        _ => Kind::Other,
-    }
-}
-
-fn is_stream(fd: usize) -> bool {
-    const SOL_SOCKET: usize = 1;
-    const SO_TYPE: usize = 3;
-    const SOCK_STREAM: u32 = 1;
-    let (mut kind, mut len) = (0u32, 4u32);
-    let (kind_at, len_at) = (&raw mut kind as usize, &raw mut len as usize);
-    // SAFETY: places for the value and its length.
-    let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
-    ok && kind == SOCK_STREAM
-}
 
 /// Whether an array of `struct iovec` names more managed memory than `most_bytes`. One that the kernel will refuse does
 /// not.

@@ -9,7 +9,9 @@ use crate::live::Live;
 use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigprocmask};
 use crate::usermem::word;
-use crate::{calls, charge, descriptors, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, transfer};
+use crate::{
+    calls, charge, descriptors, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, transfer, whole,
+};
 use outswap_control::Stat;
 use outswap_sys::signal::{Siginfo, Ucontext};
 use outswap_sys::{nr, os};
@@ -24,6 +26,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     let args = stub_call::arguments(&uc.gregs);
     if gate::is_hook(info.addr) {
         uc.gregs.rax = from_library(live, nr % gate::NUMBERS, args) as u64;
+        return;
+    }
+    if let Some(value) = whole::before_call(live, nr, args) {
+        uc.gregs.rax = value as u64;
         return;
     }
     let value = match nr {
@@ -83,6 +89,15 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
 /// A call of the preload library's functions.
 fn from_library(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
     live.stat(Stat::CallsWrapped, 1);
+    if let Some(value) = whole::before_call(live, nr, args) {
+        return value;
+    }
+    if nr == nr::MMAP && args[3] & os::MAP_ANONYMOUS == 0 && !live.is_own_process() && !overlaps_arena(args[0], args[1])
+    {
+        // The background thread has other descriptors than a process that shares only the memory.
+        // SAFETY: the program's own call, on memory that is not managed.
+        return unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) };
+    }
     if nr == gate::KEEP {
         let kept = live.with(move |cx| pins::keep(live, cx, args[0], args[1]));
         return if kept { 0 } else { ENOMEM };

@@ -9,6 +9,7 @@ use outswap_core::pager::Context;
 use outswap_core::protection::Access;
 use outswap_core::store::Page;
 use outswap_core::units::{PAGE_BYTES, PageNo};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 
 /// One thread of the program.
@@ -67,7 +68,8 @@ impl<'a> Program<'a> {
                 73..77 => self.remap(),
                 77..79 => self.lock(),
                 79..81 => self.unlock(),
-                81..86 => self.page_out(),
+                81..85 => self.page_out(),
+                85 => self.take_content(),
                 86..89 => self.will_need(),
                 89..92 => self.change_limits(),
                 92..96 => self.call(),
@@ -268,6 +270,41 @@ impl<'a> Program<'a> {
         self.tell("discard", first, count);
         self.pager.discard(PageNo(first as u32), count as u32);
         (first..first + count).for_each(|p| drop(self.forget(p)));
+    }
+
+    /// What pages hold leaves the pager's hands: all of it, and nothing else. Some of it comes back.
+    fn take_content(&mut self) {
+        let Some((first, count)) = self.run_of(70, |_, _| true) else { return };
+        self.tell("take content", first, count);
+        self.cx.worker = Worker::default();
+        let call = self.pager.begin_call();
+        let mut taken: BTreeMap<u32, Box<Page>> = BTreeMap::new();
+        let outcome = self.pager.take_content(PageNo(first as u32), count as u32, &mut self.cx, |page, content| {
+            let content = Box::new(content.try_into().expect("a page"));
+            assert!(taken.insert(page.0, content).is_none(), "page {} was handed over twice", page.0);
+        });
+        if let Err(fault) = outcome {
+            // A machine that refuses again and again says so in the same way.
+            let refused = fault == Fault::NoMemory && !self.chaos_over;
+            let _ = refused || self.excuse(fault, first as u32, 0);
+        }
+        for page in first as u32..(first + count) as u32 {
+            let Some(found) = taken.remove(&page) else {
+                let held = self.model().content[page as usize].lock().expect("no panic while held").is_some();
+                assert!(!held || outcome.is_err() || self.is_zero(page), "page {page} was left out");
+                continue;
+            };
+            self.expect(page, &found);
+            let content = self.forget(page as usize);
+            if self.rng.once_in(2) && self.pager.put_content(PageNo(page), &*found) {
+                *self.model().content[page as usize].lock().expect("no panic while held") = content;
+            }
+        }
+        drop(call);
+    }
+    fn is_zero(&self, page: u32) -> bool {
+        let content = self.model().content[page as usize].lock().expect("no panic while held");
+        content.as_deref().is_none_or(|content| content.iter().all(|byte| *byte == 0))
     }
 
     fn map(&mut self) {

@@ -3,7 +3,7 @@ use super::common::*;
 use super::lock::{may_hold, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
-use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
+use crate::errno::{EACCES, EAGAIN, EFAULT, EINVAL, ENOMEM};
 use crate::layout::overlaps_arena;
 use crate::live::Live;
 use crate::pins::CallPins;
@@ -78,6 +78,11 @@ pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -
 
 fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
     let pager = &live.pager;
+    if vma.object.is_some()
+        && let Some(value) = advise_shared(live, &vma, what)
+    {
+        return value;
+    }
     match what {
         MADV_DONTNEED | MADV_FREE if vma.locked => return EINVAL,
         MADV_DONTNEED | MADV_FREE | advice::DONTNEED_LOCKED if vma.kept => {
@@ -131,6 +136,25 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         _ => return EINVAL,
     }
     0
+}
+
+/// Advice that means something else for shared memory, whose content is the object's and not the mapping's; `None` for other
+/// advice.
+fn advise_shared(live: &Live, vma: &Vma, what: usize) -> Option<isize> {
+    Some(match what {
+        MADV_DONTNEED | advice::REMOVE if vma.locked => EINVAL,
+        // The content stays.
+        MADV_DONTNEED | advice::DONTNEED_LOCKED => 0,
+        MADV_FREE | advice::WIPEONFORK => EINVAL,
+        advice::REMOVE if vma.prot.0 as usize & PROT_WRITE == 0 => EACCES,
+        advice::REMOVE => {
+            live.pager.discard(vma.first, vma.count);
+            0
+        }
+        // A child that is not to have it must not be given it: it is whole by now (`whole`).
+        advice::DONTFORK => EAGAIN,
+        _ => return None,
+    })
 }
 
 /// Has forked children find a range empty. A copy of what it holds must not be in what they inherit of the store either, so it

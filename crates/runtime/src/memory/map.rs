@@ -7,16 +7,61 @@ use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
 use crate::layout::overlaps_arena;
 use crate::live::Live;
 use crate::rlimits;
+use outswap_control::Stat;
 use outswap_core::machine::Prot;
 use outswap_core::protection::Access;
 use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::vma::ObjectNo;
 use outswap_sys::nr;
 use outswap_sys::os::*;
 
-/// Whether a mapping is of the kind that the runtime manages. Code stays with the kernel, as do stacks.
-fn wanted(prot: usize, flags: usize) -> bool {
+/// What a mapping is for the runtime.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The kernel's.
+    Kernels,
+    /// Managed.
+    Private,
+    /// Managed as long as this process alone has it.
+    Shared,
+}
+
+/// Of which kind a mapping is. Code stays with the kernel, as do stacks.
+fn kind(live: &Live, prot: usize, flags: usize) -> Kind {
     let excluded = MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_32BIT;
-    flags & MAP_ANONYMOUS != 0 && flags & MAP_TYPE == MAP_PRIVATE && flags & excluded == 0 && prot & !PROT_ALL == 0
+    let managed = flags & MAP_ANONYMOUS != 0 && flags & excluded == 0 && prot & !PROT_ALL == 0;
+    match flags & MAP_TYPE {
+        MAP_PRIVATE if managed => Kind::Private,
+        MAP_SHARED if managed && live.objects.is_open() => Kind::Shared,
+        _ => Kind::Kernels,
+    }
+}
+
+/// Whether a descriptor is open on memory without a name.
+fn is_memfd(fd: usize) -> bool {
+    const HEAD: &[u8] = b"/memfd:";
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    let (mut digits, mut len, mut n) = ([0u8; 10], 0, fd as u32);
+    while n > 0 || len == 0 {
+        digits[len] = b'0' + (n % 10) as u8;
+        (n, len) = (n / 10, len + 1);
+    }
+    let at = b"/proc/self/fd/".len();
+    path[at..at + len].iter_mut().zip(digits[..len].iter().rev()).for_each(|(to, digit)| *to = *digit);
+    let mut target = [0u8; HEAD.len()];
+    let (from, to) = (path.as_ptr() as usize, target.as_mut_ptr() as usize);
+    pass(nr::READLINK, [from, to, target.len(), 0, 0, 0]) == HEAD.len() as isize && target == HEAD
+}
+
+/// Leaves a mapping to the kernel. Shared memory is counted: nothing of it is in the limit.
+fn leave(live: &Live, args: [usize; 6]) -> isize {
+    let at = pass(nr::MMAP, args);
+    let [_, len, _, flags, fd, _] = args;
+    let is_mapped = at >= 0 || at <= -4096;
+    if is_mapped && flags & MAP_TYPE == MAP_SHARED && (flags & MAP_ANONYMOUS != 0 || is_memfd(fd)) {
+        live.stat(Stat::SharedUnmanagedPages, len.div_ceil(PAGE_BYTES) as u64);
+    }
+    at
 }
 
 /// Large mappings start at large borders, so that folios and allocators' own alignments fit.
@@ -51,7 +96,7 @@ fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
         let _ = each(live, page_of(addr), count, |vma| {
             new[0] -= vma.count as u64;
             if vma.prot.0 & Prot::WRITE.0 != 0 {
-                new[1] = new[1].saturating_sub(vma.count as u64);
+                new[1] = new[1].saturating_sub(if vma.object.is_none() { vma.count as u64 } else { 0 });
             }
             0
         });
@@ -69,11 +114,13 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     if fixed && overlaps_arena(addr, len) {
         return mmap_fixed(live, cx, args);
     }
-    if fixed || !wanted(prot, flags) || prot & PROT_EXEC != 0 || len == 0 {
-        return pass(nr::MMAP, args);
+    let kind = kind(live, prot, flags);
+    if fixed || kind == Kind::Kernels || prot & PROT_EXEC != 0 || len == 0 {
+        return leave(live, args);
     }
     // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
-    let Some(count) = pages(len) else { return pass(nr::MMAP, [0, len, prot, flags, fd, offset]) };
+    let elsewhere = [0, len, prot, flags, fd, offset];
+    let Some(count) = pages(len) else { return leave(live, elsewhere) };
     let _call = live.pager.begin_call();
     // A hint is a wish: it is followed where it can be.
     let hinted = addr.is_multiple_of(PAGE_BYTES) && live.is_managed(addr, count as usize * PAGE_BYTES) && addr != 0;
@@ -82,16 +129,37 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     } else {
         match live.pager.gap(count, alignment(count)) {
             Some(first) => first,
-            None => return pass(nr::MMAP, [0, len, prot, flags, fd, offset]),
+            None => return leave(live, elsewhere),
         }
     };
-    finish_mmap(live, cx, first, count, prot, flags)
+    let object = match kind {
+        Kind::Shared => match live.objects.add(first, count) {
+            None => return leave(live, elsewhere),
+            object => object,
+        },
+        _ => None,
+    };
+    finish_mmap(live, cx, first, count, object, prot, flags)
 }
 
-fn finish_mmap(live: &Live, cx: &mut Cx, first: PageNo, count: u32, prot: usize, flags: usize) -> isize {
+/// Maps a free range, of which there is the object already where it is shared.
+fn finish_mmap(
+    live: &Live,
+    cx: &mut Cx,
+    first: PageNo,
+    count: u32,
+    object: Option<ObjectNo>,
+    prot: usize,
+    flags: usize,
+) -> isize {
     let on_fault = flags & MAP_LOCKED == 0 && live.mlocks.future_on_fault();
     let lock = flags & MAP_LOCKED != 0 || live.mlocks.future();
-    if !live.pager.map(first, count, Prot(prot as u8), false) {
+    let mapped = match object {
+        None => live.pager.map(first, count, Prot(prot as u8), false),
+        Some(object) => live.pager.map_shared(first, count, Prot(prot as u8), object),
+    };
+    if !mapped {
+        object.inspect(|object| live.objects.free(*object));
         return ENOMEM;
     }
     let locked = match (lock, on_fault) {
@@ -100,8 +168,11 @@ fn finish_mmap(live: &Live, cx: &mut Cx, first: PageNo, count: u32, prot: usize,
         (false, _) => true,
     };
     if !locked {
-        live.pager.unmap(first, count);
+        unmap(live, first, count);
         return EAGAIN;
+    }
+    if object.is_some() {
+        live.stat(Stat::SharedPages, count as u64);
     }
     if flags & MAP_POPULATE != 0 && prot != 0 {
         populate(live, cx, first, count);
@@ -133,11 +204,15 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     if flags & MAP_FIXED_NOREPLACE != 0 && !live.pager.is_free(first, count) {
         return EEXIST;
     }
-    if wanted(prot, flags) {
+    let kind = kind(live, prot, flags);
+    if kind != Kind::Kernels {
         if !unmap(live, first, count) {
             return ENOMEM;
         }
-        return finish_mmap(live, cx, first, count, prot, flags);
+        let object = if kind == Kind::Shared { live.objects.add(first, count) } else { None };
+        if kind == Kind::Private || object.is_some() {
+            return finish_mmap(live, cx, first, count, object, prot, flags);
+        }
     }
     // Something that the kernel manages goes over managed memory: try it out elsewhere first, so that an error changes
     // nothing.
@@ -149,7 +224,7 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     if !unmap(live, first, count) || !live.pager.vacate(first, count) {
         return ENOMEM;
     }
-    let at = pass(nr::MMAP, [addr, len, prot, flags & !MAP_FIXED_NOREPLACE | MAP_FIXED, args[4], args[5]]);
+    let at = leave(live, [addr, len, prot, flags & !MAP_FIXED_NOREPLACE | MAP_FIXED, args[4], args[5]]);
     if at as usize != addr || !live.pager.map_foreign(first, count, Prot((prot & PROT_ALL) as u8)) {
         live.restore(first, count);
         return if at as usize == addr { ENOMEM } else { at };
@@ -169,7 +244,26 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
         page = vma.end();
     }
     live.wipes.forget(first, count);
-    live.pager.unmap(first, count)
+    let unmapped = live.pager.unmap(first, count);
+    if unmapped {
+        end_objects(live, first, count);
+    }
+    unmapped
+}
+
+/// Frees the numbers of shared objects of which nothing is left in a range, and nowhere else.
+fn end_objects(live: &Live, first: PageNo, count: u32) {
+    for object in live.objects.mapped_in(first, count) {
+        let (first, count) = live.objects.extent(object);
+        let mut left = false;
+        let _ = each(live, first, count, |vma| {
+            left |= vma.object == Some(object);
+            0
+        });
+        if !left {
+            live.objects.free(object);
+        }
+    }
 }
 
 /// `munmap`.

@@ -16,6 +16,7 @@ mod query;
 pub use advise::madvise;
 pub use map::{mmap, munmap};
 
+use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::errno::{EINVAL, error};
 use crate::layout::overlaps_arena;
@@ -23,10 +24,17 @@ use crate::live::Live;
 use brk::brk;
 use lock::{mlock, mlockall};
 use mremap::mremap;
+use outswap_core::units::PageNo;
 use outswap_sys::{Errno, nr};
 use protect::mprotect;
 use query::{mincore, msync};
 use shm::{shmat, shmdt};
+
+/// Whether a range is one mapping of the kernel's.
+fn is_kernels(live: &Live, addr: usize, len: usize) -> bool {
+    let inside = live.is_managed(addr, len).then(|| live.pager.find(page_of(addr))).flatten();
+    inside.is_some_and(|vma| vma.foreign && len <= address(PageNo(vma.end())) - addr)
+}
 
 /// Serves a memory call; `None` where `nr` is none.
 pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isize> {
@@ -46,6 +54,7 @@ pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isi
         nr::MINCORE => mincore(live, cx, a, b, c),
         nr::MSYNC => msync(live, a, b, c),
         nr::BRK => brk(live, a),
+        nr::REMAP_FILE_PAGES if is_kernels(live, a, b) => common::pass(nr, args),
         nr::REMAP_FILE_PAGES => EINVAL,
         // What is sealed could not be evicted. As on kernels before 6.10.
         nr::MSEAL if overlaps_arena(a, b) => error(Errno::ENOSYS),

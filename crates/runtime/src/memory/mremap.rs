@@ -101,6 +101,10 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     if vma.foreign {
         return mremap_foreign(live, vma, args);
     }
+    // Shared memory moves as the kernel's, and is so by now (`whole`).
+    if vma.object.is_some() {
+        return EAGAIN;
+    }
     let vma = whole_mapping(live, vma, &asked);
     // Zero pages of a private mapping cannot be duplicated.
     if asked.old == 0 {

@@ -46,8 +46,9 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
                             return result;
                         }
                     } else {
-                        let more =
-                            if prot & PROT_WRITE != 0 && vma.prot.0 & Prot::WRITE.0 == 0 { vma.count } else { 0 };
+                        let becomes_data =
+                            prot & PROT_WRITE != 0 && vma.prot.0 & Prot::WRITE.0 == 0 && vma.object.is_none();
+                        let more = if becomes_data { vma.count } else { 0 };
                         if !rlimits::allow(live, 0, more as u64)
                             || !live.pager.protect(vma.first, vma.count, Prot((prot & PROT_ALL) as u8))
                         {

@@ -40,8 +40,22 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
             if !live.pager.covered(first, count) {
                 return ENOMEM;
             }
-            for (i, out) in out[..count as usize].iter_mut().enumerate() {
-                *out = matches!(live.pager.state(first.plus(i)), State::Resident | State::Isolated) as u8;
+            let looked = each(live, first, count, |vma| {
+                let out = &mut out[(vma.first.0 - first.0) as usize..][..vma.count as usize];
+                if vma.foreign {
+                    // A forked child may not have what the kernel manages there.
+                    return pass(
+                        nr::MINCORE,
+                        [address(vma.first), out.len() * PAGE_BYTES, out.as_mut_ptr() as usize, 0, 0, 0],
+                    );
+                }
+                for (i, out) in out.iter_mut().enumerate() {
+                    *out = matches!(live.pager.state(vma.first.plus(i)), State::Resident | State::Isolated) as u8;
+                }
+                0
+            });
+            if let Err(error) = looked {
+                return error;
             }
         }
         if !copy_out(live, cx, vec + at / PAGE_BYTES, &found[..step / PAGE_BYTES]) {

@@ -21,6 +21,8 @@ pub struct CallPins<'a> {
     pinned_bytes: usize,
     /// What the call does to what is pinned.
     access: Access,
+    /// See [`CallPins::shared`].
+    shared: Option<usize>,
 }
 
 impl<'a> CallPins<'a> {
@@ -31,7 +33,7 @@ impl<'a> CallPins<'a> {
         loop {
             if let Some(pin) = live.pager.pins.acquire(tid) {
                 if pin < CALL_PINS {
-                    return CallPins { live, pin, pinned_bytes: 0, access: Access::Write };
+                    return CallPins { live, pin, pinned_bytes: 0, access: Access::Write, shared: None };
                 }
                 live.pager.pins.release(pin);
             }
@@ -51,6 +53,11 @@ impl<'a> CallPins<'a> {
     /// From now on pins are for this: a call that writes to memory which it was said only to read fails.
     pub fn set_access(&mut self, access: Access) {
         self.access = access;
+    }
+
+    /// An address in a shared object, where the call uses any that is managed.
+    pub fn shared(&self) -> Option<usize> {
+        self.shared
     }
 
     /// Ends the assistance.
@@ -78,11 +85,25 @@ impl<'a> CallPins<'a> {
         }
         let first = page_of(start);
         let count = page_of(end - 1).0 - first.0 + 1;
+        if self.live.objects.any() && self.shared.is_none() {
+            self.shared = self.shared_in(first, count);
+        }
         self.live.pager.pins.publish(self.pin, first, count);
         match self.live.pager.pin(first, count, self.access, cx).1 {
             Fault::Done | Fault::NotMapped => Ok(()),
             error => Err(error),
         }
+    }
+
+    fn shared_in(&self, first: PageNo, count: u32) -> Option<usize> {
+        let mut page = first.0;
+        while let Some(vma) = self.live.pager.next_in(page, first.0 + count) {
+            if vma.object.is_some() {
+                return Some(address(vma.first));
+            }
+            page = vma.end();
+        }
+        None
     }
 
     /// How much of a buffer there is: in managed memory, up to the first page that is not mapped or has no access. The kernel
