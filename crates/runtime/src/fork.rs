@@ -8,7 +8,7 @@ use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers};
+use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers, threads};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -105,6 +105,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     live.pid.store(pid, Relaxed);
     reclaim::forget();
     sharers::forget();
+    threads::forget();
     desk::forget();
     live.contexts.only_this();
     charge::forget(live);
