@@ -420,3 +420,227 @@ impl FaultSource for Guard {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+    use outswap_control::Stat;
+    use outswap_sys::{syscall6, uffd::Uffd};
+
+    const COUNT: u32 = 16;
+    const MAP_FLAGS: usize = os::MAP_PRIVATE | os::MAP_ANONYMOUS;
+    /// Regions are the process's: each test has some of its own.
+    const FIRST: [u32; 3] = [0, 4 * REGION_PAGES, 8 * REGION_PAGES];
+
+    /// Pages of real memory. Between any two steps of the source, `other` may look at them and write to them, as another thread
+    /// could.
+    struct Memory<'a> {
+        first: u32,
+        pages: usize,
+        frames: usize,
+        fd: i32,
+        alone: bool,
+        other: &'a dyn Fn(&Memory<'_>),
+        looks: Cell<bool>,
+    }
+
+    impl<'a> Memory<'a> {
+        fn new(first: u32, alone: bool, other: &'a dyn Fn(&Memory<'_>)) -> Memory<'a> {
+            let map = |prot| {
+                // SAFETY: no address is given, so nothing is replaced; the advice drops nothing.
+                unsafe {
+                    let at = os::mmap(0, BLOCK_PAGES * PAGE_BYTES, prot, MAP_FLAGS, -1, 0).expect("memory");
+                    let _ = os::madvise(at, BLOCK_PAGES * PAGE_BYTES, os::MADV_NOHUGEPAGE);
+                    at
+                }
+            };
+            let fd = Guard::open().expect("this kernel has guard markers");
+            let frames = map(os::PROT_READ | os::PROT_WRITE);
+            Memory { first, pages: map(os::PROT_NONE), frames, fd, alone, other, looks: Cell::new(false) }
+        }
+        fn page(&self, at: usize) -> PageNo {
+            PageNo(self.first).plus(at)
+        }
+        fn at(&self, page: PageNo) -> usize {
+            self.pages + (page.0 - self.first) as usize * PAGE_BYTES
+        }
+        /// What another thread finds in the first word of a page; `None` where it would wait.
+        fn see(&self, at: usize) -> Option<u64> {
+            let mut word = 0u64;
+            let (local, remote) = ([&raw mut word as usize, 8], [self.pages + at * PAGE_BYTES, 8]);
+            transfer(nr::PROCESS_VM_READV, &local, &remote).then_some(word)
+        }
+        /// Has another thread write the first word of a page; false where it would wait.
+        fn write(&self, at: usize, word: u64) -> bool {
+            let (local, remote) = ([&raw const word as usize, 8], [self.pages + at * PAGE_BYTES, 8]);
+            transfer(nr::PROCESS_VM_WRITEV, &local, &remote)
+        }
+        fn frame(&self, at: usize) -> u64 {
+            // SAFETY: a frame that can be read, aligned.
+            unsafe { ((self.frames + at * PAGE_BYTES) as *const u64).read() }
+        }
+    }
+
+    /// As the program's own access to memory goes: what it may not do is refused.
+    fn transfer(nr: usize, local: &[usize; 2], remote: &[usize; 2]) -> bool {
+        let pid = os::getpid() as usize;
+        // SAFETY: eight bytes of ours, and eight of a page that Rust keeps no reference into.
+        unsafe { syscall6(nr, pid, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0) == 8 }
+    }
+
+    impl Host for Memory<'_> {
+        fn source_fd(&self) -> i32 {
+            self.fd
+        }
+        fn address(&self, page: PageNo) -> usize {
+            if self.looks.replace(false) {
+                (self.other)(self);
+                self.looks.set(true);
+            }
+            self.at(page)
+        }
+        fn batch_address(&self, _: BatchNo, offset: usize) -> usize {
+            self.frames + offset * PAGE_BYTES
+        }
+        fn wait(&self, tries: u32) {
+            os::wait_a_little(tries);
+        }
+        fn stat(&self, _: Stat, _: u64) {}
+        fn post(&self, _: &[u8]) {}
+        fn find(&self, page: PageNo) -> Option<Vma> {
+            self.next_in(page.0, page.0 + 1).map(|_| Vma::new(PageNo(self.first), COUNT, Prot::READ_WRITE))
+        }
+        fn next_in(&self, page: u32, end: u32) -> Option<Vma> {
+            let (from, to) = (page.max(self.first), end.min(self.first + COUNT));
+            let foreign = |first: u32, end: u32| {
+                (first < end).then(|| Vma { foreign: true, ..Vma::new(PageNo(first), end - first, Prot::NONE) })
+            };
+            let ours = (from < to).then(|| Vma::new(PageNo(from), to - from, Prot::READ_WRITE));
+            // All around is somebody else's.
+            foreign(page, end.min(self.first)).or(ours).or(foreign(page, end))
+        }
+        fn limit_pages(&self) -> Option<u64> {
+            None
+        }
+        fn pages(&self) -> u32 {
+            self.first + 2 * REGION_PAGES
+        }
+        fn is_alone(&self) -> bool {
+            self.alone
+        }
+        fn new_frames(&self, _: BatchNo) -> bool {
+            let (len, prot) = (BLOCK_PAGES * PAGE_BYTES, os::PROT_READ | os::PROT_WRITE);
+            // SAFETY: the frames are this test's.
+            unsafe { os::mmap(self.frames, len, prot, MAP_FLAGS | os::MAP_FIXED, -1, 0) }.is_ok()
+        }
+        fn settle_range(&self, _: PageNo, _: u32) {}
+        fn with_resident(&self, _: PageNo, _: u32, _: impl FnMut(PageNo, usize) -> bool) -> bool {
+            unreachable!("the source does not ask")
+        }
+        fn uffd(&self) -> Uffd {
+            unreachable!("there is none")
+        }
+    }
+
+    fn is_there() -> bool {
+        // A kernel that has no guard markers says so; then `outswap doctor` does too.
+        Guard::open().is_ok()
+    }
+
+    const CONTENT: u64 = 0x0102_0304_0506_0708;
+
+    fn pages(count: usize) -> Vec<u8> {
+        CONTENT.to_ne_bytes().repeat(count * PAGE_BYTES / 8)
+    }
+
+    /// What another thread finds in a page while four are put and taken, and what it writes; whether all of it was right.
+    fn goes_in_and_out(first: u32, alone: bool) -> bool {
+        let (seen, written) = (RefCell::new(Vec::new()), Cell::new(CONTENT));
+        let other = |memory: &Memory<'_>| {
+            seen.borrow_mut().push(memory.see(2));
+            if memory.write(2, written.get() + 1) {
+                written.set(written.get() + 1);
+            }
+        };
+        let memory = Memory::new(first, alone, &other);
+        let batch = BatchNo(first);
+        let mut right = true;
+        for round in 0..4 {
+            written.set(CONTENT);
+            seen.borrow_mut().clear();
+            memory.looks.set(true);
+            assert_eq!(Guard::put(&memory, memory.page(0), &pages(4)), (4, None));
+            memory.looks.set(false);
+            // From the first sight of it on the page has what was put, and what was written since.
+            right &= seen.borrow().iter().all(|word| word.is_none_or(|word| word >= CONTENT));
+            right &= memory.see(2) == Some(written.get()) && memory.see(3) == Some(CONTENT);
+            assert_eq!(memory.see(4), None, "its neighbour is missing still");
+            memory.looks.set(true);
+            let present = if round % 2 == 0 { Mask::range(0, 4) } else { Mask::single(0) | Mask::single(2) };
+            let taken = Guard::take(&memory, memory.page(0), 4, present, batch, 8);
+            memory.looks.set(false);
+            assert_eq!(taken, present);
+            right &= memory.frame(10) == written.get() && memory.see(2).is_none();
+            assert!(Guard::release(&memory, batch) && memory.frame(10) == 0);
+            assert!(Guard::drop_pages(&memory, memory.page(0), 4) && memory.see(3).is_none());
+        }
+        right
+    }
+
+    #[test]
+    fn others_see_all_of_a_page_or_nothing_and_lose_no_write() {
+        if is_there() {
+            assert!(goes_in_and_out(FIRST[0], false));
+        }
+    }
+
+    #[test]
+    fn to_believe_oneself_alone_would_be_noticed() {
+        if is_there() {
+            assert!(!goes_in_and_out(FIRST[1], true));
+        }
+    }
+
+    #[test]
+    fn a_region_opens_once_and_keeps_what_it_has() {
+        if !is_there() {
+            return;
+        }
+        let memory = Memory::new(FIRST[2], false, &|_| {});
+        assert!(!is_open(FIRST[2] / REGION_PAGES));
+        assert_eq!(Guard::put_zero(&memory, memory.page(1), 2), (2, None));
+        assert!(is_open(FIRST[2] / REGION_PAGES) && !is_open(FIRST[2] / REGION_PAGES + 1));
+        assert_eq!([0, 1, 2, 3].map(|at| memory.see(at)), [None, Some(0), Some(0), None]);
+        assert!(memory.write(1, 7));
+        assert_eq!(Guard::put(&memory, memory.page(3), &pages(1)), (1, None));
+        assert!(Guard::transfer(&memory, memory.page(1), memory.page(9)));
+        assert_eq!([1, 2, 3, 9].map(|at| memory.see(at)), [None, Some(0), Some(CONTENT), Some(7)]);
+        assert!(Guard::protect(&memory, memory.page(0), COUNT as usize, Prot::NONE));
+        assert_eq!(memory.see(9), None);
+        assert!(Guard::protect(&memory, memory.page(0), COUNT as usize, Prot::READ));
+        assert_eq!((memory.see(9), memory.write(9, 8), memory.see(1)), (Some(7), false, None));
+        assert_eq!(Guard::counted_pages(&memory, 0, 0), COUNT as u64);
+        assert!(Guard::renew(&memory, memory.page(0), COUNT).is_ok());
+        assert_eq!((0..COUNT as usize).find_map(|at| memory.see(at)), None);
+    }
+
+    #[test]
+    fn what_is_open_is_found_in_one_piece() {
+        const REGION: u32 = 1000;
+        for region in [REGION, REGION + 1, REGION + 3, REGION + 200] {
+            OPEN[region as usize / 64].fetch_or(1 << (region % 64), AcqRel);
+        }
+        let found = |first: u32, count: u32| {
+            let mut found = Vec::new();
+            in_open(PageNo(first), count, |first, count| found.push((first.0, count)));
+            found
+        };
+        let page = |region: u32| region * REGION_PAGES;
+        let whole = [(page(REGION), 2 * REGION_PAGES), (page(REGION + 3), REGION_PAGES), (page(REGION + 200), 5)];
+        assert_eq!(found(page(REGION) - 7, 200 * REGION_PAGES + 12), whole);
+        assert_eq!(found(page(REGION) + 500, 100), [(page(REGION) + 500, 100)]);
+        assert_eq!(found(page(REGION + 2), REGION_PAGES + 1), [(page(REGION + 3), 1)]);
+        assert_eq!(found(page(REGION + 4), 196 * REGION_PAGES), []);
+    }
+}
