@@ -163,7 +163,7 @@ fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, Stri
             .iter()
             .find_map(|p| p.error.clone().filter(|_| p.source == Source::Mprotect.name()))
             .unwrap_or_default();
-        let fix = "only the fault source mprotect needs it: mount /proc in the sandbox, and boot without \
+        let fix = "only the fault sources guard and mprotect need it: mount /proc in the sandbox, and boot without \
                    proc_mem.force_override=never";
         let state = if sources.iter().any(|p| p.works) { Limited } else { Missing };
         out.add("proc_self_mem", state, why, Some(fix));

@@ -163,6 +163,7 @@ fn keeps_writes(scratch: &Scratch) -> Result<(), String> {
     let (get, set) = (|page| unsafe { word(page).read_volatile() }, |page, n| unsafe { word(page).write_volatile(n) });
     (0..PAGES).for_each(|page| set(page, 0));
     let ended = AtomicBool::new(false);
+    scratch.begin_threads();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
             let mut lost = None;

@@ -7,7 +7,7 @@ use outswap_core::units::{BLOCK_PAGES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_source::{Host, Source};
 use outswap_sys::{Errno, PAGE_BYTES, os};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 
 /// Pages of the region: a block, as in a managed process.
 pub const PAGES: usize = BLOCK_PAGES;
@@ -32,6 +32,7 @@ pub struct Scratch {
     frames: usize,
     states: [AtomicU8; PAGES],
     faults: AtomicU64,
+    threads: AtomicBool,
 }
 
 fn step(what: &'static str) -> impl Fn(Errno) -> String {
@@ -58,7 +59,8 @@ impl Scratch {
             source.register(fd, at, BYTES).map_err(step("registering memory"))?;
         }
         let states = [const { AtomicU8::new(UNTOUCHED) }; PAGES];
-        let scratch = Scratch { source, fd, region, frames, states, faults: AtomicU64::new(0) };
+        let scratch =
+            Scratch { source, fd, region, frames, states, faults: AtomicU64::new(0), threads: AtomicBool::new(false) };
         if !source.protect(&scratch, PageNo(0), PAGES, Prot::READ_WRITE) {
             return Err("the access of the region cannot be changed".into());
         }
@@ -69,6 +71,11 @@ impl Scratch {
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < BYTES, "the region ends here");
         (self.region + offset) as *mut u8
+    }
+
+    /// From now on, more than one thread touches the region.
+    pub fn begin_threads(&self) {
+        self.threads.store(true, SeqCst);
     }
 
     /// Faults answered since the last time that this was asked.
@@ -124,8 +131,7 @@ impl Scratch {
                 return Err(format!("page {page} can be read, and nothing has brought it in"));
             }
         }
-        // SAFETY: no page's content is in a frame.
-        unsafe { os::madvise(self.frames, BYTES, os::MADV_DONTNEED) }.map_err(step("MADV_DONTNEED"))
+        if self.source.release(self, BATCH) { Ok(()) } else { Err("the frames cannot be emptied".into()) }
     }
 
     /// Answers a signal. False where it is no fault of the region's, or a page cannot be brought in.
@@ -191,6 +197,17 @@ impl Host for Scratch {
     }
     fn limit_pages(&self) -> Option<u64> {
         Some(PAGES as u64)
+    }
+    fn pages(&self) -> u32 {
+        PAGES as u32
+    }
+    fn is_alone(&self) -> bool {
+        !self.threads.load(SeqCst)
+    }
+    fn new_frames(&self, batch: BatchNo) -> bool {
+        let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED;
+        // SAFETY: no page's content is in a frame.
+        unsafe { os::mmap(self.batch_address(batch, 0), BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0) }.is_ok()
     }
     /// The map never changes.
     fn settle_range(&self, _: PageNo, _: u32) {}

@@ -11,7 +11,7 @@ fn json_says_what_works() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(report["schema"], "outswap.doctor/1");
     let sources = report["sources"].as_array().expect("an array");
-    assert_eq!(sources.iter().map(|s| &s["source"]).collect::<Vec<_>>(), ["move", "copy", "mprotect"]);
+    assert_eq!(sources.iter().map(|s| &s["source"]).collect::<Vec<_>>(), ["move", "copy", "guard", "mprotect"]);
     let works = sources.iter().find(|s| s["works"] == true).map(|s| s["source"].clone());
     assert_eq!(report["works"], works.is_some());
     assert_eq!(report["fault_source"], works.clone().unwrap_or_default());

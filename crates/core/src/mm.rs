@@ -115,9 +115,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 return false;
             }
             if !self.machine.protect(vma.first, vma.count as usize, prot) {
-                // The way back needs no more entries than the way here.
+                // The way back needs no more entries than the way here. Part of the range may have changed.
                 let back = self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = vma.prot);
                 debug_assert!(back.is_ok());
+                let _ = self.machine.protect(vma.first, vma.count as usize, vma.prot);
                 return false;
             }
             page = vma.end();

@@ -87,7 +87,7 @@ impl Setup {
     /// The fault source that programs are to have; `None` where any is right.
     pub fn fault_source(&self) -> Option<&str> {
         if self.launcher.iter().any(|word| word == "--deny") {
-            return Some("mprotect");
+            return Some(if has_guards() { "guard" } else { "mprotect" });
         }
         let at = self.options.iter().position(|option| option == "--fault-source")?;
         self.options.get(at + 1)?.to_str()
@@ -121,6 +121,21 @@ impl Setup {
 impl Default for Setup {
     fn default() -> Setup {
         Setup::new()
+    }
+}
+
+/// Whether the kernel has guard markers, which are the best there is without userfaultfd.
+fn has_guards() -> bool {
+    const MADV_GUARD_INSTALL: libc::c_int = 102;
+    const PAGE_BYTES: usize = 4096;
+    // SAFETY: a new page that nobody else knows of.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = libc::mmap(std::ptr::null_mut(), PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert!(page != libc::MAP_FAILED, "a page can be mapped");
+        let known = libc::madvise(page, PAGE_BYTES, MADV_GUARD_INSTALL) == 0;
+        libc::munmap(page, PAGE_BYTES);
+        known
     }
 }
 

@@ -124,7 +124,7 @@ fn programs_that_may_be_executed_but_not_read_are_managed() {
     fs::copy(program("heap"), &heap).expect("writable");
     fs::set_permissions(&heap, fs::Permissions::from_mode(0o111)).expect("ours");
     let heap = heap.to_string_lossy();
-    for source in ["move", "copy", "mprotect"] {
+    for source in ["move", "copy", "guard", "mprotect"] {
         let script = format!("{} --nobody {heap} 80; exit $?", program("launch"));
         let args = ["--ram", "32M", "--fault-source", source, "--", "sh", "-c", &script];
         all_is_well(run(&[], &args).run()).within(RAM_BYTES);
@@ -248,7 +248,7 @@ fn a_fork_after_giving_up_rights() {
     if plain_mode() {
         return;
     }
-    for source in ["move", "copy", "mprotect"] {
+    for source in ["move", "copy", "guard", "mprotect"] {
         let plain = Setup::new().plain(program("dropped")).run().succeeded();
         let setup = Setup::new().option("--fault-source", source);
         setup.managed(RAM_BYTES, program("dropped")).timeout_s(60).run().same_as(&plain).within(RAM_BYTES);

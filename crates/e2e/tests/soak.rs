@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const SOURCES: [&str; 3] = ["move", "copy", "mprotect"];
+const SOURCES: [&str; 4] = ["move", "copy", "guard", "mprotect"];
 /// What each process of the stress works on, and how many threads it has.
 const DATA_MIB: u64 = 96;
 const THREADS: u64 = 3;

@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         ("nobody", Setup::nobody),
         ("move", || Setup::nobody().option("--fault-source", "move")),
         ("copy", || Setup::nobody().option("--fault-source", "copy")),
+        ("guard", || Setup::nobody().option("--fault-source", "guard")),
         ("mprotect", || Setup::nobody().option("--fault-source", "mprotect")),
         ("eperm", || Setup::denied("EPERM")),
         ("enosys", || Setup::denied("ENOSYS")),

@@ -59,6 +59,9 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     });
     // With a program's own arrangement for the child's id there is no place for ours.
     let arranged = flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID) != 0;
+    if flags & CLONE_THREAD == 0 && arranged {
+        sharers::announce_without_place();
+    }
     let sharer = if flags & CLONE_THREAD != 0 || arranged { None } else { sharers::reserve_place() };
     if flags & CLONE_THREAD == 0 && !arranged && sharer.is_none() {
         return fail(uc);

@@ -9,7 +9,7 @@ use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers, whole};
+use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers, threads, whole};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -111,6 +111,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     live.threaded.store(false, Relaxed);
     reclaim::forget();
     sharers::forget();
+    threads::forget();
     desk::forget();
     live.contexts.only_this();
     charge::forget(live);

@@ -5,7 +5,7 @@ use crate::filter::{self, Known};
 use crate::layout::*;
 use crate::limits::{BATCH_BYTES, BATCHES, FDS, MAPPINGS, PINS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
-use crate::machine::{Hooks, LiveMachine, LivePager};
+use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
@@ -248,6 +248,7 @@ const HOOKS: Hooks = Hooks {
             charge::over(live);
         }
     },
+    is_alone: || live::try_live().is_some_and(threads::is_alone),
 };
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
@@ -307,11 +308,7 @@ fn make_machine(
     machine.arena_bytes.store(arena_bytes, Relaxed);
     open_source(control, &machine, min_fd)?;
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
-    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
-    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
-        // SAFETY: an advice that drops nothing.
-        let _ = unsafe { os::madvise(stage, stage_bytes, advice) };
-    }
+    advise_frames(stage, stage_bytes);
     machine.stage.store(stage, Relaxed);
     let record = charge::take_record(control, os::getpid());
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);

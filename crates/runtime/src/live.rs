@@ -184,6 +184,12 @@ impl Live {
         arena::remap(first, count);
         self.register(address(first), count as usize * PAGE_BYTES)
             .expect("managed address space can be registered again");
+        self.renew(first, count);
+    }
+
+    /// Tells the fault source of a range that was made managed again and is now free in the map.
+    pub fn renew(&self, first: PageNo, count: u32) {
+        self.source().renew(&self.pager.machine, first, count).expect("managed address space can be made ready again");
     }
 
     /// Registers a range of managed or staging memory with the fault source.

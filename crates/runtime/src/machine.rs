@@ -25,6 +25,17 @@ pub struct Hooks {
     pub progress: fn(),
     /// The limit of resident pages could not be held.
     pub over_limit: fn(),
+    /// See [`Host::is_alone`].
+    pub is_alone: fn() -> bool,
+}
+
+/// Tells the kernel what frames are for, all alike, so that they are one mapping.
+pub fn advise_frames(at: usize, len: usize) {
+    // What is on its way out is as little for core dumps as what is stored: the program may not want its pages there.
+    for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(at, len, advice) };
+    }
 }
 
 /// Managed memory of this process. Everything that a fork changes is an atomic.
@@ -140,6 +151,25 @@ impl Host for LiveMachine {
         self.try_pager().map(LivePager::limit_pages)
     }
 
+    fn pages(&self) -> u32 {
+        (self.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32
+    }
+
+    fn is_alone(&self) -> bool {
+        (self.hooks.is_alone)()
+    }
+
+    fn new_frames(&self, batch: BatchNo) -> bool {
+        let (at, len) = (self.batch_address(batch, 0), BLOCK_PAGES * PAGE_BYTES);
+        let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED;
+        // SAFETY: the batch is the caller's, and no frame of it is needed any more.
+        let made = unsafe { os::mmap(at, len, os::PROT_READ | os::PROT_WRITE, flags, -1, 0) }.is_ok();
+        if made {
+            advise_frames(at, len);
+        }
+        made
+    }
+
     fn settle_range(&self, first: PageNo, count: u32) {
         self.pager().settle_range(first, count);
     }
@@ -174,9 +204,7 @@ impl Machine for LiveMachine {
     }
 
     fn release(&self, batch: BatchNo) -> bool {
-        let at = self.batch_address(batch, 0);
-        // SAFETY: the batch is the caller's, and no frame of it is needed any more.
-        let freed = unsafe { os::madvise(at, BLOCK_PAGES * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok();
+        let freed = self.source().release(self, batch);
         (self.hooks.progress)();
         freed
     }

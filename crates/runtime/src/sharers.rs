@@ -26,6 +26,8 @@ pub struct Sharer {
 }
 
 static ANY: AtomicBool = AtomicBool::new(false);
+/// Whether there ever was one that has no place here.
+static WITHOUT_PLACE: AtomicBool = AtomicBool::new(false);
 
 static SHARERS_AT: AtomicUsize = AtomicUsize::new(0);
 
@@ -58,6 +60,16 @@ pub fn any() -> bool {
 /// From here on there may be one.
 pub fn announce() {
     ANY.store(true, SeqCst);
+}
+
+/// From here on there may be one that has no place: when it leaves, the kernel tells the program alone.
+pub fn announce_without_place() {
+    WITHOUT_PLACE.store(true, SeqCst);
+}
+
+/// Whether a process may share this memory now.
+pub fn is_any_here() -> bool {
+    any() && (WITHOUT_PLACE.load(SeqCst) || sharers().iter().any(|s| s.tid.load(Acquire) != 0))
 }
 
 /// Reserves a place for a process that is about to start.
@@ -97,6 +109,7 @@ pub fn thread() -> Option<&'static Thread> {
 /// In a forked child nobody shares the memory.
 pub fn forget() {
     ANY.store(false, Relaxed);
+    WITHOUT_PLACE.store(false, Relaxed);
     for sharer in sharers() {
         sharer.tid.store(0, Relaxed);
         // SAFETY: no other thread or process uses the place.

@@ -2,7 +2,7 @@
 use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::uffd::Uffd;
 use outswap_sys::{Result, os};
@@ -33,6 +33,14 @@ pub trait Host {
     fn next_in(&self, page: u32, end: u32) -> Option<Vma>;
     /// How many pages may be resident; `None` before the process is set up.
     fn limit_pages(&self) -> Option<u64>;
+    /// Pages of the managed range, mapped or not.
+    fn pages(&self) -> u32;
+    /// Whether nobody but the caller can touch managed memory before it returns to the program: there is no other thread of the
+    /// program's, and no process that shares its memory. When in doubt, false.
+    fn is_alone(&self) -> bool;
+    /// Gives a batch frames that hold nothing, in place of what is mapped there. False where that failed, and nothing changed.
+    #[must_use]
+    fn new_frames(&self, batch: BatchNo) -> bool;
     /// Waits until nobody owns a page of a range who may have looked at the map before now.
     fn settle_range(&self, first: PageNo, count: u32);
     /// Calls `f` for the resident pages of a range, which stay resident meanwhile. Returns whether `f` always said yes.
@@ -57,6 +65,14 @@ pub trait Host {
             // SAFETY: the batch is the caller's, and these frames hold nothing that is needed.
             let _ = unsafe { os::madvise(self.batch_address(batch, at), len * PAGE_BYTES, os::MADV_DONTNEED) };
         }
+    }
+
+    /// Empties the frames of a batch, which nobody needs any more. False where the kernel refuses.
+    #[must_use]
+    fn drop_frames(&self, batch: BatchNo) -> bool {
+        let at = self.batch_address(batch, 0);
+        // SAFETY: the batch is the caller's, and no frame of it is needed any more.
+        unsafe { os::madvise(at, BLOCK_PAGES * PAGE_BYTES, os::MADV_DONTNEED) }.is_ok()
     }
 
     /// Changes the access that the kernel grants to pages.
@@ -90,6 +106,17 @@ pub trait FaultSource {
     /// # Errors
     /// The kernel's, for memory that cannot be registered.
     fn register(fd: i32, addr: usize, len: usize) -> Result<()>;
+    /// A range is reserved address space again, after the kernel managed something there; nothing of ours is mapped there yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn renew(_host: &impl Host, _first: PageNo, _count: u32) -> Result<()> {
+        Ok(())
+    }
+    /// Runs `f`, which has the kernel manage a range from now on: the source does nothing meanwhile to what is free in the map.
+    fn while_still<R>(_host: &impl Host, f: impl FnOnce() -> R) -> R {
+        f()
+    }
     /// Whether a signal may be about a missing page of managed memory.
     fn may_be_missing(signal: i32, code: i32) -> bool;
     /// Whether it is, as the map says; `err` is the processor's error code. Asked only of a source that [`Self::ASKS_MAP`].
@@ -97,7 +124,7 @@ pub trait FaultSource {
         true
     }
     /// Of so many writable managed pages, those that the kernel counts as data; `resident` of them are there.
-    fn counted_pages(writable: u64, _resident: u64) -> u64 {
+    fn counted_pages(_host: &impl Host, writable: u64, _resident: u64) -> u64 {
         writable
     }
 
@@ -117,6 +144,10 @@ pub trait FaultSource {
     fn drop_pages(host: &impl Host, first: PageNo, count: usize) -> bool {
         assert!(host.drop_content(first, count), "managed pages can be dropped");
         true
+    }
+    /// See [`outswap_core::machine::Machine::release`].
+    fn release(host: &impl Host, batch: BatchNo) -> bool {
+        host.drop_frames(batch)
     }
     /// See [`outswap_core::machine::Machine::transfer`].
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool;

@@ -10,6 +10,7 @@
 mod host;
 mod hidden;
 mod userfault;
+mod access;
 
 pub use host::{FaultSource, GRAIN_MAX_PAGES, Host};
 
@@ -74,6 +75,17 @@ macro_rules! sources {
             pub fn register(self, fd: i32, addr: usize, len: usize) -> Result<()> {
                 match self { $(Source::$type => <$module::$type>::register(fd, addr, len)),+ }
             }
+            /// See [`FaultSource::renew`].
+            ///
+            /// # Errors
+            /// As said there.
+            pub fn renew(self, host: &impl Host, first: PageNo, count: u32) -> Result<()> {
+                match self { $(Source::$type => <$module::$type>::renew(host, first, count)),+ }
+            }
+            /// See [`FaultSource::while_still`].
+            pub fn while_still<R>(self, host: &impl Host, f: impl FnOnce() -> R) -> R {
+                match self { $(Source::$type => <$module::$type>::while_still(host, f)),+ }
+            }
             /// See [`FaultSource::may_be_missing`].
             pub fn may_be_missing(self, signal: i32, code: i32) -> bool {
                 match self { $(Source::$type => <$module::$type>::may_be_missing(signal, code)),+ }
@@ -83,8 +95,8 @@ macro_rules! sources {
                 match self { $(Source::$type => <$module::$type>::is_missing(host, page, err)),+ }
             }
             /// See [`FaultSource::counted_pages`].
-            pub fn counted_pages(self, writable: u64, resident: u64) -> u64 {
-                match self { $(Source::$type => <$module::$type>::counted_pages(writable, resident)),+ }
+            pub fn counted_pages(self, host: &impl Host, writable: u64, resident: u64) -> u64 {
+                match self { $(Source::$type => <$module::$type>::counted_pages(host, writable, resident)),+ }
             }
             /// See [`outswap_core::machine::Machine::take`].
             pub fn take(
@@ -128,6 +140,10 @@ macro_rules! sources {
             pub fn drop_pages(self, host: &impl Host, first: PageNo, count: usize) -> bool {
                 match self { $(Source::$type => <$module::$type>::drop_pages(host, first, count)),+ }
             }
+            /// See [`outswap_core::machine::Machine::release`].
+            pub fn release(self, host: &impl Host, batch: BatchNo) -> bool {
+                match self { $(Source::$type => <$module::$type>::release(host, batch)),+ }
+            }
             /// See [`outswap_core::machine::Machine::transfer`].
             pub fn transfer(self, host: &impl Host, from: PageNo, to: PageNo) -> bool {
                 match self { $(Source::$type => <$module::$type>::transfer(host, from, to)),+ }
@@ -169,6 +185,7 @@ const _: () = {
 sources! {
     "move" moving::Moving "userfaultfd with UFFDIO_MOVE, Linux 6.8"
     "copy" copying::Copying "userfaultfd with UFFDIO_COPY, Linux 5.11"
+    "guard" guard::Guard "guard markers and SIGSEGV, Linux 6.13"
     "mprotect" mprotect::Mprotect "access rights and SIGSEGV, where userfaultfd is forbidden"
 }
 
@@ -185,7 +202,7 @@ mod tests {
         }
         assert_eq!((Source::of(source::AUTO), Source::named("auto")), (None, None));
         assert_eq!((Source::of(7), Source::named("magic")), (None, None));
-        assert!(Source::CHOICE.starts_with("auto|move|copy|mprotect"));
+        assert!(Source::CHOICE.starts_with("auto|move|copy|guard|mprotect"));
     }
 
     #[test]
@@ -199,6 +216,11 @@ mod tests {
             for (signal, code) in [(SIGBUS, BUS_ADRALN), (SIGBUS, 0), (SIGSEGV, SEGV_ACCERR), (SIGSYS, BUS_ADRERR)] {
                 assert!(!source.may_be_missing(signal, code), "{source:?} {signal} {code}");
             }
+        }
+        let source = Source::Guard;
+        assert!(source.may_be_missing(SIGSEGV, SEGV_MAPERR) && source.may_be_missing(SIGSEGV, SEGV_ACCERR));
+        for (signal, code) in [(SIGSEGV, 0), (SIGSEGV, 3), (SIGBUS, BUS_ADRERR), (SIGSYS, SEGV_MAPERR)] {
+            assert!(!source.may_be_missing(signal, code) && source.asks_map(), "{source:?} {signal} {code}");
         }
         let source = Source::Mprotect;
         assert!(source.may_be_missing(SIGSEGV, SEGV_ACCERR) && source.asks_map());

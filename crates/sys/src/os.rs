@@ -87,6 +87,13 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: usize) -> Result<()> {
     ret(unsafe { syscall3(nr::MPROTECT, addr, len, prot) }).map(drop)
 }
 
+/// `MADV_POPULATE_WRITE`.
+pub const MADV_POPULATE_WRITE: usize = 23;
+/// `MADV_GUARD_INSTALL`.
+pub const MADV_GUARD_INSTALL: usize = 102;
+/// `MADV_GUARD_REMOVE`.
+pub const MADV_GUARD_REMOVE: usize = 103;
+
 /// Advises the kernel; `MADV_DONTNEED` drops content.
 ///
 /// # Safety

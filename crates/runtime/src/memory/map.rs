@@ -224,19 +224,31 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     if !unmap(live, first, count) || !live.pager.vacate(first, count) {
         return ENOMEM;
     }
-    let at = leave(live, [addr, len, prot, flags & !MAP_FIXED_NOREPLACE | MAP_FIXED, args[4], args[5]]);
-    if at as usize != addr || !live.pager.map_foreign(first, count, Prot((prot & PROT_ALL) as u8)) {
+    let args = [addr, len, prot, flags & !MAP_FIXED_NOREPLACE | MAP_FIXED, args[4], args[5]];
+    let (at, is_mapped) = make_foreign(live, first, count, Prot((prot & PROT_ALL) as u8), || leave(live, args));
+    if !is_mapped {
         live.restore(first, count);
         return if at as usize == addr { ENOMEM } else { at };
     }
     at
 }
 
+/// Has the kernel manage a range that was vacated, by a call that gives its address. Returns what that gave, and whether the map knows.
+pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: impl FnOnce() -> isize) -> (isize, bool) {
+    // To the map the range is free until the call is over.
+    live.source().while_still(&live.pager.machine, || {
+        let at = call();
+        (at, at as usize == address(first) && live.pager.map_foreign(first, count, prot))
+    })
+}
+
 /// Unmaps a managed range; what the kernel manages there is given back first.
 pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
     let (mut page, end) = (first.0, first.0 + count);
+    let mut any_foreign = false;
     while let Some(vma) = live.pager.next_in(page, end) {
         if vma.foreign {
+            any_foreign = true;
             live.restore(vma.first, vma.count);
         } else if vma.locked {
             live.mlocks.add(-(vma.count as i64), vma.on_fault);
@@ -247,6 +259,9 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
     let unmapped = live.pager.unmap(first, count);
     if unmapped {
         end_objects(live, first, count);
+        if any_foreign {
+            live.renew(first, count);
+        }
     }
     unmapped
 }

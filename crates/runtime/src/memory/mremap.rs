@@ -282,9 +282,11 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     if result as usize != addr && old > 0 && flags & MREMAP_DONTUNMAP == 0 {
         live.restore(first, old);
         live.pager.unmap(first, old);
+        live.renew(first, old);
     } else if result as usize == addr && new < old {
         live.restore(first.plus(new as usize), old - new);
         live.pager.unmap(first.plus(new as usize), old - new);
+        live.renew(first.plus(new as usize), old - new);
     }
     result
 }

@@ -1,6 +1,6 @@
 //! shmat and shmdt.
 use super::common::*;
-use super::map::unmap;
+use super::map::{make_foreign, unmap};
 use crate::arena::{address, page_of};
 use crate::errno::{EINVAL, ENOMEM};
 use crate::live::Live;
@@ -39,9 +39,10 @@ pub fn shmat(live: &Live, id: usize, addr: usize, flags: usize) -> isize {
     if !unmap(live, first, count) || !live.pager.vacate(first, count) {
         return ENOMEM;
     }
-    let at = pass(nr::SHMAT, [id, addr, flags | SHM_REMAP, 0, 0, 0]);
     let prot = if flags & SHM_RDONLY != 0 { Prot::READ } else { Prot::READ_WRITE };
-    if at as usize != addr || !live.pager.map_foreign(first, count, prot) {
+    let args = [id, addr, flags | SHM_REMAP, 0, 0, 0];
+    let (at, is_mapped) = make_foreign(live, first, count, prot, || pass(nr::SHMAT, args));
+    if !is_mapped {
         live.restore(first, count);
         return if at as usize == addr { ENOMEM } else { at };
     }
@@ -65,6 +66,7 @@ pub fn shmdt(live: &Live, addr: usize) -> isize {
         let count = (first.0..vma.end()).map(PageNo).take_while(is_gone).count() as u32;
         live.restore(first, count);
         live.pager.unmap(first, count);
+        live.renew(first, count);
     }
     result
 }
