@@ -27,6 +27,8 @@ outswap_core::breakages! {
     IndexIgnored = "index-ignored",
     /// What is to be wiped stays in memory.
     WipeLeaves = "wipe-leaves",
+    /// A device that a tier is slowed to is not waited for.
+    DeviceUnawaited = "device-unawaited",
     /// A pool has as much memory as it wants.
     PoolUnlimited = "pool-unlimited",
 }

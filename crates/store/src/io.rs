@@ -19,10 +19,27 @@ pub struct NewFile {
     pub read_fd: i32,
 }
 
+/// One of several reads of a file.
+#[derive(Debug)]
+pub struct FileRead<'a> {
+    /// Where its bytes go.
+    pub buf: &'a mut [u8],
+    /// Where they are in the file.
+    pub offset: u64,
+    /// How it ended, as that of `pread(2)`.
+    pub result: Result<usize>,
+}
+
 /// What the file tier asks of the system. Tests put a failing one in its place.
 pub trait FileIo: Sync {
     /// Reads at an offset, as `pread(2)`.
     fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Makes several reads of a file, at the same time where that can be.
+    fn pread_all(&self, fd: i32, reads: &mut [FileRead<'_>]) {
+        for read in reads {
+            read.result = self.pread(fd, read.buf, read.offset);
+        }
+    }
     /// Writes at an offset, as `pwrite(2)`.
     fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize>;
     /// Frees a range of the file.

@@ -4,9 +4,11 @@ use crate::fork::ForkTicket;
 use crate::io::LiveIo;
 use crate::kinds::{Parameters, TierKind};
 use crate::limits::{DESCRIPTORS, MAX_SLOTS, MAX_TIERS};
+use crate::pace::DeviceStates;
 use crate::state::Tiers;
 use crate::stats::StoreStats;
 use crate::tiers::{Config, TierConfig};
+use outswap_core::device::{self, Device};
 use outswap_core::store::Store;
 use outswap_sys::Errno;
 
@@ -19,6 +21,8 @@ pub struct AskedTier<'a> {
     pub parameters: Parameters,
     /// The most it may hold, 0 for no limit.
     pub max_bytes: u64,
+    /// The numbers of the device that it is slowed to; all zero: none.
+    pub device: [u64; device::WORDS],
 }
 
 /// What a process's store is to be made of.
@@ -32,6 +36,8 @@ pub struct Asked<'a> {
     pub directory: &'a [u8],
     /// The store's descriptors have this number or one above.
     pub min_fd: i32,
+    /// Where all processes of a run have what the devices are at, as in [`Config::devices`].
+    pub devices: Option<&'static DeviceStates>,
 }
 
 /// The store of a process. The budget uses what core's [`Store`] has: bytes held, a limit of them, and shrinking.
@@ -91,7 +97,7 @@ impl ProcessStore for Tiers<LiveIo> {
     fn open(asked: &Asked<'_>) -> Result<&'static Self, InitError> {
         let read = |tier: &AskedTier<'_>| {
             let kind = TierKind::unpack(tier.kind, tier.parameters).ok_or(InitError::Config)?;
-            Ok(TierConfig::new(kind, tier.max_bytes))
+            Ok(TierConfig { device: Device::from_words(tier.device), ..TierConfig::new(kind, tier.max_bytes) })
         };
         let first = asked.tiers.first().ok_or(InitError::Config)?;
         let mut tiers = [read(first)?; MAX_TIERS];
@@ -99,7 +105,8 @@ impl ProcessStore for Tiers<LiveIo> {
         for (to, from) in tiers.iter_mut().zip(asked.tiers) {
             *to = read(from)?;
         }
-        Tiers::init(&Config { tiers, slots: asked.slots, directory: asked.directory, min_fd: asked.min_fd })
+        let Asked { slots, directory, min_fd, devices, .. } = *asked;
+        Tiers::init(&Config { tiers, slots, directory, min_fd, devices })
     }
     fn stats(&self) -> &StoreStats {
         Tiers::stats(self)

@@ -4,6 +4,7 @@ use crate::file::FileTier;
 use crate::io::{FileIo, LiveIo};
 use crate::limits::MAX_TIERS;
 use crate::lock::SpinLock;
+use crate::pace::{Pace, Paced};
 use crate::pool::{Budget, Pool, SpanRef};
 use crate::record::Records;
 use crate::regions::Regions;
@@ -24,7 +25,10 @@ pub struct Tiers<I: FileIo = LiveIo> {
     pub(crate) cleaning_used: AtomicU32,
     pub(crate) stats: StoreStats,
     pub(crate) regions: Regions,
-    pub(crate) io: I,
+    /// The system, as slow as the file's device where it has one.
+    pub(crate) io: Paced<I>,
+    /// Of the tiers in RAM, by the tier's number.
+    pub(crate) paces: [Pace; MAX_TIERS],
 }
 
 impl<I: FileIo> Tiers<I> {

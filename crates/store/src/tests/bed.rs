@@ -140,11 +140,11 @@ impl Bed {
 
     /// With folios cut into units of an order.
     pub fn with_units(tiers: &[(TierKind, u64)], unit_order: Option<Order>, slots: u32) -> Bed {
-        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { kind, max_bytes, unit_order }).collect();
+        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { unit_order, ..TierConfig::new(kind, max_bytes) }).collect();
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();
-        let config = Config { tiers: &tiers, slots, directory: &directory, min_fd: 100 };
+        let config = Config { tiers: &tiers, slots, directory: &directory, min_fd: 100, devices: None };
         let store = Tiers::init_with(&config, io).expect("memory for a small store");
         Bed { store, faults, workers: Vec::new() }
     }
