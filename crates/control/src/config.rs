@@ -30,7 +30,7 @@ pub mod source {
 
 /// One tier of the swap specification, in order from the fastest.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tier {
     /// The name of its kind, NUL-terminated; empty: no tier here.
     pub kind: [u8; TIER_KIND_BYTES],

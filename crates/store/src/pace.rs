@@ -218,3 +218,15 @@ impl<I: FileIo> FileIo for Paced<I> {
         self.inner.size_limit_bytes()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A pace of its own, for who looks at it alone.
+    pub(crate) fn of(device: Device, state: &'static [AtomicU64; DEVICE_STATE_WORDS]) -> Pace {
+        let mut pace = Pace::default();
+        pace.set(device, state);
+        pace
+    }
+}

@@ -4,6 +4,7 @@ use crate::{
     Algorithm, Compressed, Config, File, FileIo, LiveIo, NewFile, Ram, SEGMENT_BYTES, TierConfig, TierKind, Tiers,
     Worker,
 };
+use outswap_core::device::Device;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
@@ -135,12 +136,21 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub fn new(tiers: &[(TierKind, u64)], slots: u32) -> Bed {
-        Bed::with_units(tiers, None, slots)
+        Bed::of(tiers, slots, |config| config)
     }
 
     /// With folios cut into units of an order.
     pub fn with_units(tiers: &[(TierKind, u64)], unit_order: Option<Order>, slots: u32) -> Bed {
-        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { unit_order, ..TierConfig::new(kind, max_bytes) }).collect();
+        Bed::of(tiers, slots, |config| TierConfig { unit_order, ..config })
+    }
+
+    /// With all tiers slowed to a device.
+    pub fn with_device(tiers: &[(TierKind, u64)], device: Device, slots: u32) -> Bed {
+        Bed::of(tiers, slots, |config| TierConfig { device, ..config })
+    }
+
+    fn of(tiers: &[(TierKind, u64)], slots: u32, change: impl Fn(TierConfig) -> TierConfig) -> Bed {
+        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| change(TierConfig::new(kind, max_bytes))).collect();
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();

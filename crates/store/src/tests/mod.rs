@@ -1,5 +1,6 @@
 //! Tests of the whole store, by subject.
 pub(crate) mod bed;
+mod devices;
 mod model;
 mod threads;
 mod ram;
