@@ -278,6 +278,7 @@ pub fn refresh(live: &Live) {
         (Stat::PagesInFile, &stats.pages_in_file),
         (Stat::BytesOutFile, &stats.file_written_total),
         (Stat::BytesInFile, &stats.file_read_total),
+        (Stat::FileReadsTogether, &stats.file_reads_together),
         (Stat::DeviceRequests, &stats.device_requests),
         (Stat::DeviceNs, &stats.device_ns),
         (Stat::DeviceWaitNs, &stats.device_wait_ns),

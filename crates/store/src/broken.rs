@@ -29,6 +29,8 @@ outswap_core::breakages! {
     WipeLeaves = "wipe-leaves",
     /// A device that a tier is slowed to is not waited for.
     DeviceUnawaited = "device-unawaited",
+    /// What a read through the ring came to is not looked at.
+    RingUnchecked = "ring-unchecked",
     /// A pool has as much memory as it wants.
     PoolUnlimited = "pool-unlimited",
 }

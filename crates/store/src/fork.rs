@@ -41,6 +41,7 @@ impl<I: FileIo> Tiers<I> {
         self.stats.begin_child();
         self.paces.iter().chain([&self.io.pace]).for_each(Pace::begin_child);
         if self.order.file.is_some() {
+            self.io.begin_child(self.file.files().min_fd());
             self.file.fork_child(&self.io, &ticket.child, ticket.parent_pid, &self.stats);
             self.adopt();
         }

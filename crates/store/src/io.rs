@@ -45,6 +45,25 @@ pub trait FileIo: Sync {
     /// Frees a range of the file.
     fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()>;
 
+    /// Prepares for [`FileIo::pread_all`], while the process has one thread. Descriptors have this number or one above.
+    fn begin(&self, min_fd: i32) {
+        let _ = min_fd;
+    }
+    /// Ends that: later reads are made one after the other.
+    fn end(&self) {}
+    /// In a forked child, before it does anything else.
+    fn begin_child(&self, min_fd: i32) {
+        let _ = min_fd;
+    }
+    /// The descriptor that it has open for that.
+    fn descriptor(&self) -> Option<i32> {
+        None
+    }
+    /// Reads that were made at the same time as others.
+    fn reads_together(&self) -> u64 {
+        0
+    }
+
     /// Makes a file in a directory.
     fn create(&self, directory_fd: i32) -> Result<NewFile> {
         create(directory_fd)

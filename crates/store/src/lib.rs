@@ -19,6 +19,7 @@ mod lock;
 mod stats;
 mod io;
 mod pace;
+mod ring;
 mod regions;
 mod compress;
 mod pool;
@@ -49,6 +50,7 @@ pub use limits::{
 };
 pub use pace::{DEVICE_STATE_WORDS, DeviceStates};
 pub use process::{Asked, AskedTier, ProcessStore};
+pub use ring::RingIo;
 pub use state::Tiers;
 pub use stats::StoreStats;
 pub use tiers::{Config, TierConfig};

@@ -153,5 +153,5 @@ pub const DESCRIPTORS: i32 = 48;
 const _: () = assert!(MAX_USERS < 64 * USER_WORDS);
 const _: () = assert!(FAMILY_FILES.is_multiple_of(64) && FAMILY_FILES >= FAMILY_PROCESSES);
 // One for reading each file, the writer of the own one, the directory and the number kept for a child; and those of a file
-// that is being made while the old one is still open.
-const _: () = assert!(MAX_VOLUMES + 3 + 3 < DESCRIPTORS as usize);
+// that is being made while the old one is still open, and a ring.
+const _: () = assert!(MAX_VOLUMES + 3 + 3 + 1 < DESCRIPTORS as usize);

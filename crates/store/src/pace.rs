@@ -208,6 +208,21 @@ impl<I: FileIo> FileIo for Paced<I> {
     fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()> {
         self.inner.punch(fd, offset, len)
     }
+    fn begin(&self, min_fd: i32) {
+        self.inner.begin(min_fd);
+    }
+    fn end(&self) {
+        self.inner.end();
+    }
+    fn begin_child(&self, min_fd: i32) {
+        self.inner.begin_child(min_fd);
+    }
+    fn descriptor(&self) -> Option<i32> {
+        self.inner.descriptor()
+    }
+    fn reads_together(&self) -> u64 {
+        self.inner.reads_together()
+    }
     fn create(&self, directory_fd: i32) -> Result<NewFile> {
         self.inner.create(directory_fd)
     }

@@ -1,10 +1,11 @@
 //! What a process asks of its store beyond what the pager does: to be made, to fork, to be looked at.
 use crate::config::InitError;
 use crate::fork::ForkTicket;
-use crate::io::LiveIo;
+use crate::io::FileIo;
 use crate::kinds::{Parameters, TierKind};
 use crate::limits::{DESCRIPTORS, MAX_SLOTS, MAX_TIERS};
 use crate::pace::DeviceStates;
+use crate::ring::RingIo;
 use crate::state::Tiers;
 use crate::stats::StoreStats;
 use crate::tiers::{Config, TierConfig};
@@ -68,6 +69,8 @@ pub trait ProcessStore: Store + Sized + 'static {
 
     // ---- rights that the process gives up ----
 
+    /// Ends what calls on the system that a program's filters may not know are used for. For good.
+    fn leave_ring(&self);
     /// Closes the directory in which forked children would get their files.
     fn leave_directory(&self);
     /// Whether the process can write to what its children read.
@@ -89,7 +92,7 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn exec_failed(&self);
 }
 
-impl ProcessStore for Tiers<LiveIo> {
+impl ProcessStore for Tiers<RingIo> {
     type Ticket = ForkTicket;
     const DESCRIPTORS: i32 = DESCRIPTORS;
     const MAX_SLOTS: u32 = MAX_SLOTS;
@@ -119,6 +122,9 @@ impl ProcessStore for Tiers<LiveIo> {
     }
     fn file_error(&self) -> Option<Errno> {
         Tiers::file_error(self)
+    }
+    fn leave_ring(&self) {
+        self.io.end();
     }
     fn leave_directory(&self) {
         Tiers::leave_directory(self);

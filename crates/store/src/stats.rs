@@ -33,6 +33,8 @@ stats! {
         file_written_total,
         /// Bytes read from the file.
         file_read_total,
+        /// Reads of the file that were made at the same time as others.
+        file_reads_together,
         /// Requests to devices that tiers are slowed to.
         device_requests,
         /// Nanoseconds that these took, of each from when it was made.

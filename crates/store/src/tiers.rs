@@ -2,12 +2,13 @@
 use crate::compress::Worker;
 use crate::config::{InitError, SetUp, Tier, TierOrder};
 use crate::file::FileTier;
-use crate::io::{FileIo, LiveIo};
+use crate::io::FileIo;
 use crate::kinds::{TierKind, Unit};
 use crate::limits::{MAX_SLOTS, MAX_TIERS, MAX_UNIT_ORDER, SEGMENT_BYTES, UNIT_ORDER};
 use crate::pace::{DeviceStates, Pace, Paced};
 use crate::record;
 use crate::regions::Regions;
+use crate::ring::RingIo;
 use crate::state::Tiers;
 use crate::stats::{StoreStats, add};
 use core::sync::atomic::AtomicU64;
@@ -83,10 +84,10 @@ impl Config<'_> {
     }
 }
 
-impl Tiers<LiveIo> {
+impl Tiers<RingIo> {
     /// Makes a store that lives until the process ends, in memory of its own.
-    pub fn init(config: &Config<'_>) -> Result<&'static Tiers<LiveIo>, InitError> {
-        Tiers::init_with(config, LiveIo)
+    pub fn init(config: &Config<'_>) -> Result<&'static Tiers<RingIo>, InitError> {
+        Tiers::init_with(config, RingIo::default())
     }
 }
 
@@ -130,6 +131,7 @@ impl<I: FileIo> Tiers<I> {
         // Last, as it opens descriptors: nothing fails after that.
         if let Some(file) = this.order.file {
             this.set_up(file, &config.of(file), regions)?;
+            this.io.begin(config.min_fd);
         }
         this.regions = *regions;
         Ok(this)
@@ -163,6 +165,7 @@ impl<I: FileIo> Tiers<I> {
         if self.order.file.is_some() {
             // SAFETY: as the caller says.
             unsafe { self.file.destroy() };
+            self.io.end();
         }
         let regions = self.regions;
         // SAFETY: the store is never used again, so its `io` may be dropped here.
@@ -180,6 +183,7 @@ impl<I: FileIo> Tiers<I> {
             self.paces.iter().chain([&self.io.pace]).map(|pace| count(pace).load(Relaxed)).sum::<u64>()
         };
         self.stats.device_requests.store(sum(|pace| &pace.requests), Relaxed);
+        self.stats.file_reads_together.store(self.io.reads_together(), Relaxed);
         self.stats.device_ns.store(sum(|pace| &pace.taken_ns), Relaxed);
         self.stats.device_wait_ns.store(sum(|pace| &pace.waited_ns), Relaxed);
         self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
@@ -194,7 +198,7 @@ impl<I: FileIo> Tiers<I> {
     /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
-        self.order.file.iter().flat_map(|_| self.file.files().descriptors())
+        self.order.file.iter().flat_map(|_| self.file.files().descriptors().chain(self.io.descriptor()))
     }
 
     /// Closes the directory in which children get their files; those forked later have none to write to. For a process that

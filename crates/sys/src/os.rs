@@ -47,6 +47,8 @@ pub const MADV_WILLNEED: usize = 3;
 pub const MADV_FREE: usize = 8;
 /// `MADV_NOHUGEPAGE`.
 pub const MADV_NOHUGEPAGE: usize = 15;
+/// `MADV_DONTFORK`.
+pub const MADV_DONTFORK: usize = 10;
 /// `MADV_DONTDUMP`.
 pub const MADV_DONTDUMP: usize = 16;
 /// `MADV_COLD`.

@@ -86,6 +86,11 @@ impl Files {
         self.segment_count
     }
 
+    /// Descriptors have this number or one above.
+    pub fn min_fd(&self) -> i32 {
+        self.min_fd
+    }
+
     /// The number of the file that this process writes.
     pub(super) fn own(&self) -> Option<usize> {
         (self.own.load(Acquire) as usize).checked_sub(1)

@@ -1,8 +1,8 @@
 //! What the tests of the whole store share: contents, a file that fails on demand, stores that end with their test.
 use crate::record::Record;
 use crate::{
-    Algorithm, Compressed, Config, File, FileIo, LiveIo, NewFile, Ram, SEGMENT_BYTES, TierConfig, TierKind, Tiers,
-    Worker,
+    Algorithm, Compressed, Config, File, FileIo, FileRead, LiveIo, NewFile, Ram, RingIo, SEGMENT_BYTES, TierConfig,
+    TierKind, Tiers, Worker,
 };
 use outswap_core::device::Device;
 use outswap_core::store::{Page, Store, StoreError};
@@ -65,6 +65,11 @@ pub(crate) struct Faults {
     pub flip: AtomicBool,
     pub punched: AtomicUsize,
     pub swap: Mutex<Option<(u64, u64)>>,
+    /// Single reads, and batches, that were made.
+    pub reads: AtomicUsize,
+    pub batches: AtomicUsize,
+    /// Batches of reads go to the system together.
+    pub ring: RingIo,
 }
 
 #[derive(Clone, Default)]
@@ -75,7 +80,17 @@ pub(crate) fn take(counter: &AtomicUsize) -> bool {
 }
 
 impl FileIo for FaultIo {
+    fn pread_all(&self, fd: i32, reads: &mut [FileRead<'_>]) {
+        if self.0.ring.descriptor().is_some() {
+            self.0.batches.fetch_add(1, SeqCst);
+            return self.0.ring.pread_all(fd, reads);
+        }
+        for read in reads {
+            read.result = self.pread(fd, read.buf, read.offset);
+        }
+    }
     fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> outswap_sys::Result<usize> {
+        self.0.reads.fetch_add(1, SeqCst);
         if take(&self.0.read_error) {
             return Err(Errno::EIO);
         }

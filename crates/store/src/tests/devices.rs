@@ -53,7 +53,11 @@ fn neighbours_are_one_request_and_others_are_made_at_the_same_time() {
             for run in &list {
                 for i in 0..run.pages {
                     let want = page((run.first.0 + i) as u64 * 4 + 2);
-                    assert!(out[(run.at + i) as usize * PAGE_BYTES..][..PAGE_BYTES] == want, "slot {}", run.first.0 + i);
+                    assert!(
+                        out[(run.at + i) as usize * PAGE_BYTES..][..PAGE_BYTES] == want,
+                        "slot {}",
+                        run.first.0 + i
+                    );
                 }
             }
             (bed.store.stats().device_requests.load(Relaxed) - before, ns)
