@@ -214,6 +214,11 @@ impl<I: FileIo> Tiers<I> {
         self.order.file.and(self.file.files().write_fd())
     }
 
+    /// The descriptor of the ring through which files are read, where there is one. Of no file: nothing is reached by it alone.
+    pub fn ring_descriptor(&self) -> Option<i32> {
+        self.io.descriptor()
+    }
+
     /// Why this process has no file to write to, if it should have: its file tier is full then.
     pub(crate) fn file_error(&self) -> Option<Errno> {
         self.order.file.and(self.file.files().open_error())
