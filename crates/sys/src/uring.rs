@@ -263,7 +263,7 @@ mod tests {
             return;
         };
         let file = os::memfd_create(b"ring\0", 1).expect("memory");
-        let content: Vec<u8> = (0..100_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..100_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         assert_eq!(os::pwrite(file, &content, 0), Ok(content.len()));
         let mut memory = vec![0u8; ENTRIES as usize * 4096];
         for round in 0..50usize {
@@ -287,9 +287,8 @@ mod tests {
         }
         let mut wrong = [Read { address: memory.as_mut_ptr() as usize, bytes: 10, offset: 0, result: 0 }; 2];
         // SAFETY: nothing is read.
-        assert!(
-            unsafe { ring.read_all(-1, &mut wrong) } && wrong.iter().all(|r| r.result == -(Errno::EBADF.0 as isize))
-        );
+        let taken = unsafe { ring.read_all(-1, &mut wrong) };
+        assert!(taken && wrong.iter().all(|r| r.result == -(Errno::EBADF.0 as isize)));
         // Somebody has closed it: nothing is taken, and nothing waited for.
         os::close(ring.fd).expect("ours");
         // SAFETY: nothing is read.
