@@ -29,8 +29,10 @@ outswap_core::breakages! {
     WipeLeaves = "wipe-leaves",
     /// A device that a tier is slowed to is not waited for.
     DeviceUnawaited = "device-unawaited",
-    /// What a read through the ring came to is not looked at.
-    RingUnchecked = "ring-unchecked",
+    /// Several reads are made one after the other.
+    RingUnused = "ring-unused",
+    /// What stands side by side in a file is not read as one.
+    NeighboursApart = "neighbours-apart",
     /// A pool has as much memory as it wants.
     PoolUnlimited = "pool-unlimited",
 }

@@ -1,4 +1,5 @@
 //! Reading for the pager: what of several runs stands in a file is fetched together, neighbours in one read.
+use crate::broken::{self, Broken};
 use crate::compress::{Worker, decode};
 use crate::file::{Range, UNIT_HEADER_BYTES, Wanted};
 use crate::io::FileIo;
@@ -47,6 +48,7 @@ impl Batch {
             && offset / SEGMENT_BYTES as u64 == last.offset / SEGMENT_BYTES as u64
             && end + gap as usize + bytes <= FETCH_BYTES
             && room
+            && !broken::is(Broken::NeighboursApart)
         {
             let buffered_at = end + gap as usize;
             last.bytes = buffered_at + bytes - last.at;
