@@ -34,7 +34,7 @@ pub fn worker() -> &'static mut Worker {
 pub fn stores<I: FileIo>(tiers: &[TierConfig], io: impl Fn() -> I) -> Vec<&'static Tiers<I>> {
     let make = |&order: &Order| {
         let tiers: Vec<_> = tiers.iter().map(|tier| TierConfig { unit_order: Some(order), ..*tier }).collect();
-        let config = Config { tiers: &tiers, slots: SLOTS as u32, directory: b"/tmp", min_fd: 100 };
+        let config = Config { tiers: &tiers, slots: SLOTS as u32, directory: b"/tmp", min_fd: 100, devices: None };
         Tiers::init_with(&config, io()).expect("memory for a small store")
     };
     Order::ALL[..=MAX_UNIT_ORDER.get()].iter().map(make).collect()

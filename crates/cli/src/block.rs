@@ -61,10 +61,11 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.no_follow = options.no_follow.into();
     config.keep_malloc = options.keep_malloc.into();
     for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
-        *to = Tier::default();
+        *to = Tier::NONE;
         put(&mut to.kind, from.kind.name().as_bytes(), "a tier's name")?;
         to.parameters = from.kind.pack();
         to.max_bytes = from.max_bytes;
+        to.device = from.device.to_words();
     }
     if let Some(outer) = outer {
         put(&mut config.outer, outer.write(&mut [0; PLACE_BYTES]), "the place of the run around this one")?;

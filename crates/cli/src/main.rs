@@ -6,6 +6,7 @@
 
 mod size;
 mod limits;
+mod device;
 mod spec;
 mod mechanism;
 mod args;

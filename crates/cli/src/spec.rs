@@ -1,11 +1,13 @@
 //! The swap specification: a comma-separated list of tiers, fastest first. What kinds there are, and their options, the store
 //! says.
-use crate::size;
+use crate::{device, size};
 use outswap_control::MAX_TIERS;
 use outswap_store::{TierConfig, TierKind};
 
 /// Tiers where none are given.
 pub const DEFAULT: &str = "compressed,file";
+/// How the device begins that the tier before it is slowed to.
+const MODEL: &str = "model=";
 /// The smallest limit of a tier: one 64 KiB folio.
 const MIN_TIER_BYTES: u64 = 64 << 10;
 
@@ -13,7 +15,8 @@ const MIN_TIER_BYTES: u64 = 64 << 10;
 pub fn help() -> String {
     let written = |(name, options, _): &(&str, &str, &str)| format!("{name}{options}[:MAX]");
     let width = TierKind::ALL.iter().map(|kind| written(kind).len()).max().unwrap_or(0);
-    TierKind::ALL.iter().map(|kind| format!("  {:width$} {}\n", written(kind), kind.2)).collect()
+    let kinds: String = TierKind::ALL.iter().map(|kind| format!("  {:width$} {}\n", written(kind), kind.2)).collect();
+    format!("{kinds}  Behind a tier, ,{MODEL}{} slows it to a device.\n", device::choice())
 }
 
 /// The names of all kinds, as in "a, b and c".
@@ -29,6 +32,14 @@ fn names() -> String {
 pub fn parse(text: &str, machine_bytes: u64) -> Result<Vec<TierConfig>, String> {
     let mut tiers: Vec<TierConfig> = Vec::new();
     for word in text.split(',') {
+        if let Some(name) = word.strip_prefix(MODEL) {
+            let tier = tiers.last_mut().ok_or_else(|| format!("'{word}' stands behind no tier"))?;
+            if !tier.device.is_none() {
+                return Err(format!("'{word}' is the second device of one tier"));
+            }
+            tier.device = device::find(name).map_err(|e| format!("'{word}': {e}"))?;
+            continue;
+        }
         let tier = parse_tier(word, machine_bytes)?;
         if tiers.iter().any(|t| t.kind.is_file()) {
             return Err(format!("'{word}' comes after the file: the file is the last tier"));
@@ -99,6 +110,14 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_that_of_the_tier_before_it() {
+        let tiers = parse("ram:1G,model=hdd,compressed,file,model=ssd", 8 * GIB).expect("three tiers");
+        assert_eq!(tiers.iter().map(|t| device::name(&t.device)).collect::<Vec<_>>(), [Some("hdd"), None, Some("ssd")]);
+        assert!(tiers[1].device.is_none() && tiers[0].max_bytes == GIB);
+        assert!(help().contains(",model=hdd|ssd|nvme|FILE.toml"));
+    }
+
+    #[test]
     fn every_kind_goes_through_the_control_block() {
         let levels = [-7, -1, 1, 19].map(|level| format!("compressed:zstd:{level}"));
         let plain = TierKind::ALL.iter().map(|(name, ..)| (*name).to_owned());
@@ -133,6 +152,10 @@ mod tests {
             ("file:1K", "64K"),
             ("file:1G:2G", "nothing was expected"),
             ("ram:", "not a size"),
+            ("model=hdd", "no tier"),
+            ("file,model=hdd,model=ssd", "second device"),
+            ("file,model=tape", "not a device"),
+            ("file,model=", "not a device"),
         ] {
             let error = parse(text, 8 * GIB).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");

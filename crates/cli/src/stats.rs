@@ -1,5 +1,6 @@
 //! What a run came to: collected from the control block, written as JSON (`docs/stats.md`) or for people.
 use crate::args::RunOptions;
+use crate::device;
 use crate::size::show;
 use crate::supervise::End;
 use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
@@ -162,6 +163,7 @@ struct TierStats {
     algorithm: Option<&'static str>,
     level: i32,
     max_bytes: u64,
+    model: Option<&'static str>,
 }
 #[derive(Serialize)]
 struct Processes {
@@ -305,6 +307,7 @@ impl Stats {
                         algorithm: t.kind.algorithm().map(|(name, _)| name),
                         level: t.kind.algorithm().map_or(0, |(_, level)| level),
                         max_bytes: t.max_bytes,
+                        model: (!t.device.is_none()).then(|| device::name(&t.device).unwrap_or("other")),
                     })
                     .collect(),
                 swap_dir: options.swap_dir.to_string_lossy().into_owned(),

@@ -24,6 +24,11 @@ impl Control {
         Control { config, shared, outer, record: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
+    /// What every process of the tree can write.
+    pub fn shared(&self) -> &'static Shared {
+        self.shared
+    }
+
     /// This run and those around it, from the inside out.
     pub fn levels(&self) -> impl Iterator<Item = &Control> {
         core::iter::successors(Some(self), |c| c.outer)

@@ -1,19 +1,19 @@
 //! The part of the control block that never changes during a run, and the version of the whole.
 use crate::fingerprint::{self, layout, number, short, texts};
-use crate::shared::{self, MAX_MESSAGES, MAX_PROCESSES};
+use crate::shared::{self, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS};
 use crate::stats::{self, STAT_NAMES};
 
 /// Environment variable that names the control block; see [`crate::Place`].
 pub const ENV: &str = "OUTSWAP_CONTROL";
 /// First bytes of a configuration.
 pub const MAGIC: u64 = 0x4f55_5453_5741_5031;
-/// Tiers of a swap specification.
-pub const MAX_TIERS: usize = 4;
 /// Bytes of the longest value of [`ENV`], with a NUL.
 pub const PLACE_BYTES: usize = 64;
 
 /// Bytes of the longest name of a kind of tier, with a NUL.
 pub const TIER_KIND_BYTES: usize = 16;
+/// Numbers of a device that a tier is slowed to.
+pub const DEVICE_WORDS: usize = 10;
 
 /// What has a name and is stored as a number: fault sources, policies.
 pub mod source {
@@ -30,7 +30,7 @@ pub mod source {
 
 /// One tier of the swap specification, in order from the fastest.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tier {
     /// The name of its kind, NUL-terminated; empty: no tier here.
     pub kind: [u8; TIER_KIND_BYTES],
@@ -38,6 +38,14 @@ pub struct Tier {
     pub parameters: [i32; 2],
     /// Limit in bytes, 0 for none.
     pub max_bytes: u64,
+    /// The device that it is slowed to, as its model has it; all zero: none.
+    pub device: [u64; DEVICE_WORDS],
+}
+
+impl Tier {
+    /// No tier.
+    pub const NONE: Tier =
+        Tier { kind: [0; TIER_KIND_BYTES], parameters: [0; 2], max_bytes: 0, device: [0; DEVICE_WORDS] };
 }
 
 /// What the command line asked for, and what else never changes during a run.
@@ -97,7 +105,7 @@ impl Config {
         resident_bytes: 0,
         no_follow: 0,
         keep_malloc: 0,
-        tiers: [Tier { kind: [0; TIER_KIND_BYTES], parameters: [0; 2], max_bytes: 0 }; MAX_TIERS],
+        tiers: [Tier::NONE; MAX_TIERS],
         outer: [0; PLACE_BYTES],
         swap_dir: [0; 1024],
         preload: [0; 2048],
@@ -109,7 +117,7 @@ impl Config {
     }
 }
 const _: () = assert!(size_of::<Config>() == 96 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
-const _: () = assert!(size_of::<Tier>() == 32);
+const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
 const MEANING: u32 = 4;
@@ -118,7 +126,7 @@ const MEANING: u32 = 4;
 /// structures, about name, place and size of each of their fields, and about the statistics. A process attaches to no other.
 pub const VERSION: u32 = {
     let mut hash = number(fingerprint::START, MEANING as u64);
-    hash = layout!(hash, Tier { kind, parameters, max_bytes });
+    hash = layout!(hash, Tier { kind, parameters, max_bytes, device });
     hash = layout!(
         hash,
         Config {

@@ -13,6 +13,11 @@ pub const MAX_MESSAGES: usize = 64;
 /// Bytes of one message.
 pub const MESSAGE_BYTES: usize = 240;
 
+/// Tiers of a swap specification.
+pub const MAX_TIERS: usize = 4;
+/// Words that tell what the device is at that a tier is slowed to.
+pub const DEVICE_STATE_WORDS: usize = 35;
+
 /// The record of one managed process.
 #[repr(C, align(64))]
 pub struct Process {
@@ -92,6 +97,8 @@ pub struct Shared {
     pub messages: [Message; MAX_MESSAGES],
     /// Records of live processes.
     pub processes: [Process; MAX_PROCESSES],
+    /// What the devices are at that tiers are slowed to: one for each tier, for all processes.
+    pub devices: [[AtomicU64; DEVICE_STATE_WORDS]; MAX_TIERS],
 }
 
 /// Goes on with how all of it lies in memory.
@@ -110,6 +117,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             ended,
             messages,
             processes,
+            devices,
         }
     )
 }

@@ -70,6 +70,14 @@ stats! {
     BytesOutFile = "out_file_written_total",
     /// Bytes read from the file.
     BytesInFile = "in_file_read_total",
+    /// Reads of the file that were made at the same time as others.
+    FileReadsTogether = "file_reads_together",
+    /// Requests that tiers which are slowed to a device have made of it.
+    DeviceRequests = "device_requests",
+    /// Nanoseconds that the device took for them, of each from when it was made.
+    DeviceNs = "device_ns",
+    /// Nanoseconds of these that were waited.
+    DeviceWaitNs = "device_wait_ns",
     /// Bytes that went into compression.
     CompressIn = "compress_in_total",
     /// Bytes that came out of compression.

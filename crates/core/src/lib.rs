@@ -18,6 +18,7 @@ pub mod lock;
 pub mod table;
 pub mod ring;
 pub mod occupancy;
+pub mod device;
 
 // State.
 pub mod page;

@@ -159,6 +159,35 @@ fn a_limit_of_address_space_from_outside() {
     all_is_well(run(&limited, &["--ram", "32M", "--", &program("heap"), "60"]).run()).within(RAM_BYTES);
 }
 
+#[test]
+fn a_run_on_a_hard_disk_is_right_and_says_what_it_waited() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let mine = dir.join("mine.toml");
+    fs::write(&mine, "like = \"hdd\"\nseek_max_ns = 2_000_000\n").expect("writable");
+    let devices = [("hdd".to_owned(), "hdd"), (mine.to_string_lossy().into_owned(), "other")];
+    let script = "x=bytearray(b'12345678'*(4<<20)); print([sum(x[::4096]) for _ in range(3)])";
+    let python = outswap_e2e::workloads::python();
+    let plain = Run::new(python).args(["-c", script]).run().exited(0);
+    for (device, name) in devices {
+        let (file, swap) = (dir.join("stats.json"), format!("file,model={device}"));
+        let said = file.to_string_lossy().into_owned();
+        let args = ["--resident", "16M", "--swap", &swap, "--stats", &said, "--", python, "-c", script];
+        run(&[], &args).run().exited(0).same_as(&plain);
+        let stats = stats::read(&file);
+        stats::nothing_lost(&stats).expect("every page came back");
+        assert_eq!(stats["config"]["swap"][0]["model"], name);
+        let count = |name: &str| stats["counters"][name].as_u64().expect("a number");
+        // A read costs its tenth of a millisecond at least, and more than one in ten a turn of the disk or a part of it.
+        let (requests, ns, waited) = (count("device_requests"), count("device_ns"), count("device_wait_ns"));
+        assert!(count("pages_in_file") > 1000 && requests > 100, "{stats}");
+        assert!(ns > requests * 200_000 && waited > requests * 100_000, "{stats}");
+        assert!(stats["duration_ns"].as_u64() > Some(waited / 4), "{stats}");
+    }
+}
+
 // What a process of the tree may do to another.
 
 fn hostile(way: &str) -> Outcome {

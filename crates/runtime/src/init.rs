@@ -411,6 +411,7 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static O
         kind: until_nul(&tier.kind),
         parameters: tier.parameters,
         max_bytes: tier.max_bytes,
+        device: tier.device,
     });
     let count = tiers.iter().take_while(|tier| !tier.kind.is_empty()).count();
     let asked = Asked {
@@ -418,6 +419,7 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static O
         slots: slots as u32,
         directory: until_nul(&control.config.swap_dir),
         min_fd: min_fd + SOURCE_FDS,
+        devices: Some(&control.shared().devices),
     };
     OurStore::open(&asked).map_err(|error| match error {
         InitError::Config => SetupError::System(

@@ -44,6 +44,9 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         return;
     };
     reclaim::hold_off(live);
+    if live.is_own_process() {
+        live.contexts.alone(|_| live.pager.store.leave_ring());
+    }
     if live.is_own_process() && live.pager.store.is_writing_shared() {
         live.contexts.alone(|_| live.pager.store.give_up_writing());
     }

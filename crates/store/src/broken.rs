@@ -27,6 +27,12 @@ outswap_core::breakages! {
     IndexIgnored = "index-ignored",
     /// What is to be wiped stays in memory.
     WipeLeaves = "wipe-leaves",
+    /// A device that a tier is slowed to is not waited for.
+    DeviceUnawaited = "device-unawaited",
+    /// Several reads are made one after the other.
+    RingUnused = "ring-unused",
+    /// What stands side by side in a file is not read as one.
+    NeighboursApart = "neighbours-apart",
     /// A pool has as much memory as it wants.
     PoolUnlimited = "pool-unlimited",
 }

@@ -15,7 +15,8 @@
 //!
 //! 16 KiB has most of what 64 KiB wins in ratio; a random page costs a quarter to two fifths of what it costs there.
 //! For LZ4, see [`Algorithm::unit_order`].
-use crate::limits::{MAX_SEALED_BYTES, MAX_UNIT_BYTES, UNIT_ORDER};
+use crate::limits::{FETCH_BYTES, MAX_SEALED_BYTES, MAX_UNIT_BYTES, UNIT_ORDER};
+use crate::pace::Requests;
 use core::ffi::{c_char, c_int, c_void};
 use lz4_sys as _;
 use outswap_core::units::{Order, PAGE_BYTES};
@@ -101,6 +102,10 @@ pub struct Worker {
     pub(crate) packed: [u8; MAX_SEALED_BYTES],
     /// A sealed unit on its way to the file.
     pub(crate) sealed: [u8; MAX_SEALED_BYTES],
+    /// Sealed units as they were read from a file.
+    pub(crate) fetched: [u8; FETCH_BYTES],
+    /// What is asked of devices that tiers are slowed to.
+    pub(crate) requests: Requests,
     pub(crate) scratch: Scratch,
     zstd_c: *mut zstd_sys::ZSTD_CCtx,
     zstd_c_space: [u64; ZSTD_CCTX_BYTES / 8],

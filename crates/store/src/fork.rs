@@ -2,6 +2,7 @@
 use crate::file::{ForkedUse, Kept};
 use crate::io::FileIo;
 use crate::limits::SEGMENT_BUFFERS;
+use crate::pace::Pace;
 use crate::state::Tiers;
 use outswap_sys::os;
 
@@ -38,7 +39,9 @@ impl<I: FileIo> Tiers<I> {
     /// descriptor that can write to its parent's file.
     pub(crate) fn fork_child(&self, ticket: ForkTicket) {
         self.stats.begin_child();
+        self.paces.iter().chain([&self.io.pace]).for_each(Pace::begin_child);
         if self.order.file.is_some() {
+            self.io.begin_child(self.file.files().min_fd());
             self.file.fork_child(&self.io, &ticket.child, ticket.parent_pid, &self.stats);
             self.adopt();
         }

@@ -19,14 +19,50 @@ pub struct NewFile {
     pub read_fd: i32,
 }
 
+/// One of several reads of a file.
+#[derive(Debug)]
+pub struct FileRead<'a> {
+    /// Where its bytes go.
+    pub buf: &'a mut [u8],
+    /// Where they are in the file.
+    pub offset: u64,
+    /// How it ended, as that of `pread(2)`.
+    pub result: Result<usize>,
+}
+
 /// What the file tier asks of the system. Tests put a failing one in its place.
 pub trait FileIo: Sync {
     /// Reads at an offset, as `pread(2)`.
     fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Makes several reads of a file, at the same time where that can be.
+    fn pread_all(&self, fd: i32, reads: &mut [FileRead<'_>]) {
+        for read in reads {
+            read.result = self.pread(fd, read.buf, read.offset);
+        }
+    }
     /// Writes at an offset, as `pwrite(2)`.
     fn pwrite(&self, fd: i32, buf: &[u8], offset: u64) -> Result<usize>;
     /// Frees a range of the file.
     fn punch(&self, fd: i32, offset: u64, len: u64) -> Result<()>;
+
+    /// Prepares for [`FileIo::pread_all`], while the process has one thread. Descriptors have this number or one above.
+    fn begin(&self, min_fd: i32) {
+        let _ = min_fd;
+    }
+    /// Ends that: later reads are made one after the other.
+    fn end(&self) {}
+    /// In a forked child, before it does anything else.
+    fn begin_child(&self, min_fd: i32) {
+        let _ = min_fd;
+    }
+    /// The descriptor that it has open for that.
+    fn descriptor(&self) -> Option<i32> {
+        None
+    }
+    /// Reads that were made at the same time as others.
+    fn reads_together(&self) -> u64 {
+        0
+    }
 
     /// Makes a file in a directory.
     fn create(&self, directory_fd: i32) -> Result<NewFile> {

@@ -18,6 +18,8 @@ mod limits;
 mod lock;
 mod stats;
 mod io;
+mod pace;
+mod ring;
 mod regions;
 mod compress;
 mod pool;
@@ -30,6 +32,7 @@ mod relocate;
 mod clean;
 mod spill;
 mod kinds;
+mod fetch;
 mod fork;
 mod tiers;
 mod process;
@@ -39,13 +42,15 @@ mod tests;
 pub use compress::{Algorithm, Worker};
 pub use config::InitError;
 pub use fork::ForkTicket;
-pub use io::{FileIo, LiveIo, NewFile};
+pub use io::{FileIo, FileRead, LiveIo, NewFile};
 pub use kinds::{Compressed, File, KIND_NAME_BYTES, OptionError, Parameters, Ram, TierKind, Words};
 pub use limits::{
     DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_UNIT_BYTES, MAX_UNIT_ORDER, MAX_UNIT_PAGES, MAX_USERS, MAX_VOLUMES,
     SEGMENT_BYTES, SHARDS, UNIT_ORDER,
 };
+pub use pace::{DEVICE_STATE_WORDS, DeviceStates};
 pub use process::{Asked, AskedTier, ProcessStore};
+pub use ring::RingIo;
 pub use state::Tiers;
 pub use stats::StoreStats;
 pub use tiers::{Config, TierConfig};

@@ -20,11 +20,13 @@ const STORE_REGIONS: usize = 3;
 const POOL_REGIONS: usize = 2;
 /// Of these, for the file: four of the tier, and the cleaner's buffer.
 const FILE_REGIONS: usize = 5;
+/// Of these: what devices are at.
+const DEVICE_REGIONS: usize = 1;
 
 // Folios, and with them the units that they are cut into, never lie in two clusters.
 const _: () = assert!((1usize << CLUSTER_ORDER).is_multiple_of(MAX_FOLIO_PAGES) && MAX_UNIT_PAGES <= MAX_FOLIO_PAGES);
-const _: () = assert!(STORE_REGIONS + (MAX_TIERS - 1) * POOL_REGIONS + FILE_REGIONS <= MAX_REGIONS);
-const _: () = assert!(STORE_REGIONS + MAX_TIERS * POOL_REGIONS <= MAX_REGIONS);
+const _: () = assert!(STORE_REGIONS + (MAX_TIERS - 1) * POOL_REGIONS + FILE_REGIONS + DEVICE_REGIONS <= MAX_REGIONS);
+const _: () = assert!(STORE_REGIONS + MAX_TIERS * POOL_REGIONS + DEVICE_REGIONS <= MAX_REGIONS);
 
 // ---- units ----
 
@@ -39,7 +41,23 @@ pub const MAX_UNIT_BYTES: usize = MAX_UNIT_PAGES * PAGE_BYTES;
 /// Most bytes of a unit with the file tier's header and tag around it.
 pub(crate) const MAX_SEALED_BYTES: usize = MAX_UNIT_BYTES + 64;
 
+/// What is read from a file for one fault at the same time: a folio of units that are not compressed, or a few of the largest.
+pub(crate) const FETCH_BYTES: usize = MAX_SEALED_BYTES + MAX_UNIT_PAGES * 64;
+/// Units that are fetched at the same time, at most.
+pub(crate) const FETCH_UNITS: usize = 16;
+/// Bytes that are not wanted between two that are: no more are read to spare a second read.
+pub(crate) const FETCH_GAP_BYTES: u64 = PAGE_BYTES as u64;
+
 const _: () = assert!(UNIT_ORDER.get() <= MAX_UNIT_ORDER.get());
+
+// ---- devices ----
+
+/// Writes that a device may be behind with before the next one waits.
+pub(crate) const WRITES_BEHIND: usize = 4;
+/// Most bytes of one request to a device that a tier in RAM is slowed to.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 512 << 10;
+/// The longest that a device is behind: what it is at stands in memory that others can write.
+pub(crate) const BACKLOG_MAX_NS: u64 = 10_000_000_000;
 
 // ---- pools ----
 
@@ -135,5 +153,5 @@ pub const DESCRIPTORS: i32 = 48;
 const _: () = assert!(MAX_USERS < 64 * USER_WORDS);
 const _: () = assert!(FAMILY_FILES.is_multiple_of(64) && FAMILY_FILES >= FAMILY_PROCESSES);
 // One for reading each file, the writer of the own one, the directory and the number kept for a child; and those of a file
-// that is being made while the old one is still open.
-const _: () = assert!(MAX_VOLUMES + 3 + 3 < DESCRIPTORS as usize);
+// that is being made while the old one is still open, and a ring.
+const _: () = assert!(MAX_VOLUMES + 3 + 3 + 1 < DESCRIPTORS as usize);

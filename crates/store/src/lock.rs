@@ -40,6 +40,12 @@ impl<T> SpinLock<T> {
     }
 }
 
+impl<T: Default> Default for SpinLock<T> {
+    fn default() -> SpinLock<T> {
+        SpinLock::new(T::default())
+    }
+}
+
 impl<T> Deref for Guard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {

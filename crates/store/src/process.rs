@@ -1,12 +1,15 @@
 //! What a process asks of its store beyond what the pager does: to be made, to fork, to be looked at.
 use crate::config::InitError;
 use crate::fork::ForkTicket;
-use crate::io::LiveIo;
+use crate::io::FileIo;
 use crate::kinds::{Parameters, TierKind};
 use crate::limits::{DESCRIPTORS, MAX_SLOTS, MAX_TIERS};
+use crate::pace::DeviceStates;
+use crate::ring::RingIo;
 use crate::state::Tiers;
 use crate::stats::StoreStats;
 use crate::tiers::{Config, TierConfig};
+use outswap_core::device::{self, Device};
 use outswap_core::store::Store;
 use outswap_sys::Errno;
 
@@ -19,6 +22,8 @@ pub struct AskedTier<'a> {
     pub parameters: Parameters,
     /// The most it may hold, 0 for no limit.
     pub max_bytes: u64,
+    /// The numbers of the device that it is slowed to; all zero: none.
+    pub device: [u64; device::WORDS],
 }
 
 /// What a process's store is to be made of.
@@ -32,6 +37,8 @@ pub struct Asked<'a> {
     pub directory: &'a [u8],
     /// The store's descriptors have this number or one above.
     pub min_fd: i32,
+    /// Where all processes of a run have what the devices are at, as in [`Config::devices`].
+    pub devices: Option<&'static DeviceStates>,
 }
 
 /// The store of a process. The budget uses what core's [`Store`] has: bytes held, a limit of them, and shrinking.
@@ -62,6 +69,8 @@ pub trait ProcessStore: Store + Sized + 'static {
 
     // ---- rights that the process gives up ----
 
+    /// Ends what calls on the system that a program's filters may not know are used for. For good.
+    fn leave_ring(&self);
     /// Closes the directory in which forked children would get their files.
     fn leave_directory(&self);
     /// Whether the process can write to what its children read.
@@ -83,7 +92,7 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn exec_failed(&self);
 }
 
-impl ProcessStore for Tiers<LiveIo> {
+impl ProcessStore for Tiers<RingIo> {
     type Ticket = ForkTicket;
     const DESCRIPTORS: i32 = DESCRIPTORS;
     const MAX_SLOTS: u32 = MAX_SLOTS;
@@ -91,7 +100,7 @@ impl ProcessStore for Tiers<LiveIo> {
     fn open(asked: &Asked<'_>) -> Result<&'static Self, InitError> {
         let read = |tier: &AskedTier<'_>| {
             let kind = TierKind::unpack(tier.kind, tier.parameters).ok_or(InitError::Config)?;
-            Ok(TierConfig::new(kind, tier.max_bytes))
+            Ok(TierConfig { device: Device::from_words(tier.device), ..TierConfig::new(kind, tier.max_bytes) })
         };
         let first = asked.tiers.first().ok_or(InitError::Config)?;
         let mut tiers = [read(first)?; MAX_TIERS];
@@ -99,7 +108,8 @@ impl ProcessStore for Tiers<LiveIo> {
         for (to, from) in tiers.iter_mut().zip(asked.tiers) {
             *to = read(from)?;
         }
-        Tiers::init(&Config { tiers, slots: asked.slots, directory: asked.directory, min_fd: asked.min_fd })
+        let Asked { slots, directory, min_fd, devices, .. } = *asked;
+        Tiers::init(&Config { tiers, slots, directory, min_fd, devices })
     }
     fn stats(&self) -> &StoreStats {
         Tiers::stats(self)
@@ -112,6 +122,9 @@ impl ProcessStore for Tiers<LiveIo> {
     }
     fn file_error(&self) -> Option<Errno> {
         Tiers::file_error(self)
+    }
+    fn leave_ring(&self) {
+        self.io.end();
     }
     fn leave_directory(&self) {
         Tiers::leave_directory(self);

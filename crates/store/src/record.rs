@@ -36,6 +36,9 @@ const _: () =
     assert!(MAX_FILE_BYTES <= (UNIT_ALIGN as u64) << 36 && MAX_VOLUMES <= 1 << 4 && OFFSET_SHIFT + 40 <= u64::BITS);
 
 impl Record {
+    /// That of a slot that holds nothing.
+    pub const NONE: Record = Record { place: 0, seal: 0 };
+
     /// A unit in a pool.
     pub fn ram(tier: usize, object: Object) -> Record {
         Record { place: (tier as u64 + 1) | (object.0 as u64) << 8, seal: 0 }

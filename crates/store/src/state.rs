@@ -1,18 +1,20 @@
 //! The store itself: what its mechanisms share.
 use crate::config::TierOrder;
 use crate::file::FileTier;
-use crate::io::{FileIo, LiveIo};
+use crate::io::FileIo;
 use crate::limits::MAX_TIERS;
 use crate::lock::SpinLock;
+use crate::pace::{Pace, Paced};
 use crate::pool::{Budget, Pool, SpanRef};
 use crate::record::Records;
 use crate::regions::Regions;
+use crate::ring::RingIo;
 use crate::stats::{StoreStats, add};
 use core::sync::atomic::AtomicU32;
 use outswap_core::store::StoreError;
 
 /// The tiers of a swap specification, as one store.
-pub struct Tiers<I: FileIo = LiveIo> {
+pub struct Tiers<I: FileIo = RingIo> {
     pub(crate) order: TierOrder,
     pub(crate) records: Records,
     /// Those of the RAM tiers, by the tier's number.
@@ -24,7 +26,10 @@ pub struct Tiers<I: FileIo = LiveIo> {
     pub(crate) cleaning_used: AtomicU32,
     pub(crate) stats: StoreStats,
     pub(crate) regions: Regions,
-    pub(crate) io: I,
+    /// The system, as slow as the file's device where it has one.
+    pub(crate) io: Paced<I>,
+    /// Of the tiers in RAM, by the tier's number.
+    pub(crate) paces: [Pace; MAX_TIERS],
 }
 
 impl<I: FileIo> Tiers<I> {

@@ -33,6 +33,14 @@ stats! {
         file_written_total,
         /// Bytes read from the file.
         file_read_total,
+        /// Reads of the file that were made at the same time as others.
+        file_reads_together,
+        /// Requests to devices that tiers are slowed to.
+        device_requests,
+        /// Nanoseconds that these took, of each from when it was made.
+        device_ns,
+        /// Nanoseconds of them that were waited.
+        device_wait_ns,
         /// Bytes that went into compression.
         compress_in_total,
         /// Bytes that came out of compression, raw units counted at full size.

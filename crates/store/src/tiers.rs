@@ -1,17 +1,21 @@
 //! The tiers as one store: making it, what the runtime reads and sets, and core's [`Store`].
 use crate::compress::Worker;
-use crate::config::{InitError, SetUp, TierOrder};
+use crate::config::{InitError, SetUp, Tier, TierOrder};
 use crate::file::FileTier;
-use crate::io::{FileIo, LiveIo};
+use crate::io::FileIo;
 use crate::kinds::{TierKind, Unit};
 use crate::limits::{MAX_SLOTS, MAX_TIERS, MAX_UNIT_ORDER, SEGMENT_BYTES, UNIT_ORDER};
+use crate::pace::{DeviceStates, Pace, Paced};
 use crate::record;
 use crate::regions::Regions;
+use crate::ring::RingIo;
 use crate::state::Tiers;
 use crate::stats::{StoreStats, add};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use outswap_core::device::{Device, Request};
 use outswap_core::slots::Unused;
-use outswap_core::store::{Store, StoreError};
+use outswap_core::store::{Folio, Read, Run, Store, StoreError, Stored, Write};
 use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::Errno;
 
@@ -26,12 +30,14 @@ pub struct TierConfig {
     /// The order of the units that folios are cut into and compressed in, at most [`MAX_UNIT_ORDER`]. The first tier that says so
     /// has its way. `None`: as the first compressor likes it best.
     pub unit_order: Option<Order>,
+    /// The device that it is slowed to; [`Device::NONE`] for none.
+    pub device: Device,
 }
 
 impl TierConfig {
     /// A tier whose units are as its compressor likes them best.
     pub const fn new(kind: TierKind, max_bytes: u64) -> TierConfig {
-        TierConfig { kind, max_bytes, unit_order: None }
+        TierConfig { kind, max_bytes, unit_order: None, device: Device::NONE }
     }
 }
 
@@ -47,6 +53,9 @@ pub struct Config<'a> {
     pub directory: &'a [u8],
     /// The store's descriptors are moved to this number or above.
     pub min_fd: i32,
+    /// What the devices of the tiers are at, in memory that is shared with other processes. `None`: the store has such memory of
+    /// its own, which those that are forked share.
+    pub devices: Option<&'static DeviceStates>,
 }
 
 impl Config<'_> {
@@ -61,7 +70,11 @@ impl Config<'_> {
         let wanted = self.tiers.iter().find_map(|t| t.unit_order);
         let liked = || self.tiers.iter().find_map(|t| t.kind.unit_order());
         let order = wanted.or_else(liked).unwrap_or(UNIT_ORDER);
-        TierOrder::new(self.tiers.iter().map(|t| t.kind.settle(order)), order)
+        let settle = |t: &TierConfig| {
+            let tier = t.kind.settle(order);
+            Tier { is_synchronous: tier.is_synchronous && t.device.is_none(), ..tier }
+        };
+        TierOrder::new(self.tiers.iter().map(settle), order)
     }
 
     /// What the set-up of a tier is told.
@@ -71,10 +84,10 @@ impl Config<'_> {
     }
 }
 
-impl Tiers<LiveIo> {
+impl Tiers<RingIo> {
     /// Makes a store that lives until the process ends, in memory of its own.
-    pub fn init(config: &Config<'_>) -> Result<&'static Tiers<LiveIo>, InitError> {
-        Tiers::init_with(config, LiveIo)
+    pub fn init(config: &Config<'_>) -> Result<&'static Tiers<RingIo>, InitError> {
+        Tiers::init_with(config, RingIo::default())
     }
 }
 
@@ -99,7 +112,7 @@ impl<I: FileIo> Tiers<I> {
         // SAFETY: fresh zeroed memory of the right size, page-aligned. All-zero is a valid value of every field
         // but the order, the keys and `io`, which are written here before a reference is made.
         let this = unsafe {
-            (&raw mut (*at).io).write(io);
+            (&raw mut (*at).io).write(Paced::new(io));
             (&raw mut (*at).order).write(order);
             FileTier::zero_to_valid(&raw mut (*at).file);
             &mut *at
@@ -109,6 +122,7 @@ impl<I: FileIo> Tiers<I> {
         let table = regions.map(table, false).map_err(InitError::System)?;
         let touched = regions.map(touched, false).map_err(InitError::System)?;
         this.records.set(slots, table, touched);
+        this.set_devices(config, regions)?;
         for tier in 0..MAX_TIERS {
             if Some(tier) != this.order.file {
                 this.set_up(tier, &config.of(tier), regions)?;
@@ -117,9 +131,30 @@ impl<I: FileIo> Tiers<I> {
         // Last, as it opens descriptors: nothing fails after that.
         if let Some(file) = this.order.file {
             this.set_up(file, &config.of(file), regions)?;
+            this.io.begin(config.min_fd);
         }
         this.regions = *regions;
         Ok(this)
+    }
+
+    /// Has the tiers that are slowed to a device know where its state is.
+    fn set_devices(&mut self, config: &Config<'_>, regions: &mut Regions) -> Result<(), InitError> {
+        if config.tiers.iter().all(|t| t.device.is_none()) {
+            return Ok(());
+        }
+        let states = match config.devices {
+            Some(states) => states,
+            None => {
+                let at = regions.map(size_of::<DeviceStates>(), true).map_err(InitError::System)?;
+                // SAFETY: zeroed memory of this size, which lives as long as the store.
+                unsafe { &*(at as *const DeviceStates) }
+            }
+        };
+        for (tier, asked) in config.tiers.iter().enumerate().filter(|(_, t)| !t.device.is_none()) {
+            let pace = if Some(tier) == self.order.file { &mut self.io.pace } else { &mut self.paces[tier] };
+            pace.set(asked.device, &states[tier]);
+        }
+        Ok(())
     }
 
     /// Unmaps the store and closes its files.
@@ -130,6 +165,7 @@ impl<I: FileIo> Tiers<I> {
         if self.order.file.is_some() {
             // SAFETY: as the caller says.
             unsafe { self.file.destroy() };
+            self.io.end();
         }
         let regions = self.regions;
         // SAFETY: the store is never used again, so its `io` may be dropped here.
@@ -143,6 +179,13 @@ impl<I: FileIo> Tiers<I> {
     /// Counters and gauges. The pool gauges are brought up to date by this call.
     pub(crate) fn stats(&self) -> &StoreStats {
         self.stats.pool_bytes.store(self.budget.held_bytes.load(Relaxed), Relaxed);
+        let sum = |count: fn(&Pace) -> &AtomicU64| {
+            self.paces.iter().chain([&self.io.pace]).map(|pace| count(pace).load(Relaxed)).sum::<u64>()
+        };
+        self.stats.device_requests.store(sum(|pace| &pace.requests), Relaxed);
+        self.stats.file_reads_together.store(self.io.reads_together(), Relaxed);
+        self.stats.device_ns.store(sum(|pace| &pace.taken_ns), Relaxed);
+        self.stats.device_wait_ns.store(sum(|pace| &pace.waited_ns), Relaxed);
         self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
         &self.stats
     }
@@ -155,7 +198,7 @@ impl<I: FileIo> Tiers<I> {
     /// All descriptors that the store has open now, so that the runtime can guard just these against the program: of the own
     /// file, of its directory, one that keeps a number for a child, and of ancestors' files. Takes no lock.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
-        self.order.file.iter().flat_map(|_| self.file.files().descriptors())
+        self.order.file.iter().flat_map(|_| self.file.files().descriptors().chain(self.io.descriptor()))
     }
 
     /// Closes the directory in which children get their files; those forked later have none to write to. For a process that
@@ -169,6 +212,11 @@ impl<I: FileIo> Tiers<I> {
     /// The descriptor that writes this process's file.
     pub fn file_descriptor(&self) -> Option<i32> {
         self.order.file.and(self.file.files().write_fd())
+    }
+
+    /// The descriptor of the ring through which files are read, where there is one. Of no file: nothing is reached by it alone.
+    pub fn ring_descriptor(&self) -> Option<i32> {
+        self.io.descriptor()
     }
 
     /// Why this process has no file to write to, if it should have: its file tier is full then.
@@ -189,6 +237,8 @@ impl<I: FileIo> Tiers<I> {
         loop {
             for tier in 0..MAX_TIERS {
                 if self.offer(tier, &mut unit, worker).is_ok() {
+                    let (offset, bytes) = (first as u64 * PAGE_BYTES as u64, raw.len() as u64);
+                    worker.requests.add(&self.paces, tier, Request { is_write: true, offset, bytes });
                     return Ok(());
                 }
                 for i in 0..core::mem::take(&mut unit.stored_pages) {
@@ -202,12 +252,9 @@ impl<I: FileIo> Tiers<I> {
             unit.skip_incompressible = false;
         }
     }
-}
 
-impl<I: FileIo> Store for Tiers<I> {
-    type Worker = Worker;
-
-    fn put(&self, first: SlotId, content: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
+    /// Puts a folio, all or nothing.
+    fn put_folio(&self, first: SlotId, content: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
         let pages = content.len() / PAGE_BYTES;
         let fits = Order::of(pages).is_some_and(|order| order.fits_at(first.0 as usize));
         if !fits || !self.records.in_range(first, pages) {
@@ -224,17 +271,38 @@ impl<I: FileIo> Store for Tiers<I> {
         }
         Ok(())
     }
+}
 
+impl<I: FileIo> Store for Tiers<I> {
+    type Worker = Worker;
+
+    fn put(&self, first: SlotId, content: &[u8], worker: &mut Worker) -> Result<(), StoreError> {
+        let result = self.put_folio(first, content, worker);
+        worker.requests.end(&self.paces);
+        result
+    }
+
+    fn write(&self, folios: &[Folio<'_>], worker: &mut Worker) -> Write {
+        let mut stored = Stored::default();
+        for (i, folio) in folios.iter().enumerate() {
+            if self.put_folio(folio.first, folio.content, worker).is_err() {
+                // Who is refused one makes room before the next.
+                break;
+            }
+            stored.insert(i);
+        }
+        worker.requests.end(&self.paces);
+        Write::Done(stored)
+    }
     fn get(&self, first: SlotId, out: &mut [u8], worker: &mut Worker) -> Result<(), StoreError> {
-        if !self.records.in_range(first, out.len() / PAGE_BYTES) {
-            return Err(StoreError::Corrupt);
-        }
-        let mut done = 0;
-        while done < out.len() {
-            let slot = first.0 + (done / PAGE_BYTES) as u32;
-            done += self.get_unit(slot, &mut out[done..], worker)? * PAGE_BYTES;
-        }
-        Ok(())
+        let pages = (out.len() / PAGE_BYTES) as u32;
+        self.read(&[Run { first, pages, at: 0 }], out, worker).map(|_done| ())
+    }
+
+    fn read(&self, runs: &[Run], out: &mut [u8], worker: &mut Worker) -> Result<Read, StoreError> {
+        let result = self.fetch(runs, out, worker);
+        worker.requests.end(&self.paces);
+        result.map(|()| Read::Done)
     }
 
     fn free(&self, slot: Unused) {

@@ -13,6 +13,7 @@ pub mod os;
 pub mod procfs;
 pub mod signal;
 pub mod uffd;
+pub mod uring;
 
 pub use call::{Errno, Result, issue_from, ret, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5, syscall6};
 

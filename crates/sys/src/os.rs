@@ -47,6 +47,8 @@ pub const MADV_WILLNEED: usize = 3;
 pub const MADV_FREE: usize = 8;
 /// `MADV_NOHUGEPAGE`.
 pub const MADV_NOHUGEPAGE: usize = 15;
+/// `MADV_DONTFORK`.
+pub const MADV_DONTFORK: usize = 10;
 /// `MADV_DONTDUMP`.
 pub const MADV_DONTDUMP: usize = 16;
 /// `MADV_COLD`.
@@ -353,16 +355,19 @@ pub fn sched_yield() {
 pub fn wait_a_little(spins: u32) {
     const SPINS: u32 = 64;
     const YIELDS: u32 = 1024;
-    const SLEEP_NS: i64 = 50_000;
+    const SLEEP_NS: u64 = 50_000;
     match spins {
         0..SPINS => core::hint::spin_loop(),
         SPINS..YIELDS => sched_yield(),
-        _ => {
-            let time = [0i64, SLEEP_NS];
-            // SAFETY: `time` has the layout of `struct timespec`; the time that is left is not asked for.
-            unsafe { syscall2(nr::NANOSLEEP, time.as_ptr() as usize, 0) };
-        }
+        _ => sleep_ns(SLEEP_NS),
     }
+}
+
+/// Sleeps, or less where a signal comes.
+pub fn sleep_ns(duration_ns: u64) {
+    let time = [(duration_ns / 1_000_000_000) as i64, (duration_ns % 1_000_000_000) as i64];
+    // SAFETY: `time` has the layout of `struct timespec`; the time that is left is not asked for.
+    unsafe { syscall2(nr::NANOSLEEP, time.as_ptr() as usize, 0) };
 }
 
 /// Ends the process at once.

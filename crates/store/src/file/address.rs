@@ -33,6 +33,11 @@ impl Segment {
         self.0 as u64 * SEGMENT_BYTES as u64
     }
 
+    /// The file offset of an offset in it.
+    pub fn file_offset_of(self, offset: u64) -> u64 {
+        self.file_offset() + offset % SEGMENT_BYTES as u64
+    }
+
     /// The file offset that it begins at.
     pub fn file_offset(self) -> u64 {
         self.number() as u64 * SEGMENT_BYTES as u64

@@ -2,8 +2,8 @@
 use super::address::Segment;
 use super::rest::Rest;
 use super::segments::Segments;
-use crate::io::FileIo;
-use crate::limits::{READ_TRIES, RETRY_NS, SEGMENT_BUFFERS, SEGMENT_BYTES, WAIT_SPINS};
+use crate::io::{FileIo, FileRead};
+use crate::limits::{FETCH_UNITS, READ_TRIES, RETRY_NS, SEGMENT_BUFFERS, SEGMENT_BYTES, WAIT_SPINS};
 use crate::lock::SpinLock;
 use crate::stats::{StoreStats, add};
 use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -58,6 +58,38 @@ pub(crate) struct Kept {
     pub offset: u64,
 }
 
+/// Bytes of a segment that are wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    /// Where they are among the segments of all files.
+    pub offset: u64,
+    pub bytes: usize,
+    /// Where they go in a buffer: behind those of the range before.
+    pub at: usize,
+}
+
+/// Ranges that are wanted together.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub ranges: [Range; FETCH_UNITS],
+    pub len: usize,
+    /// Which of them are there.
+    fetched: u16,
+}
+
+const _: () = assert!(FETCH_UNITS <= u16::BITS as usize);
+
+impl Wanted {
+    /// None.
+    pub const NOTHING: Wanted =
+        Wanted { ranges: [Range { offset: 0, bytes: 0, at: 0 }; FETCH_UNITS], len: 0, fetched: 0 };
+
+    /// Whether a range was read.
+    pub fn has(&self, range: usize) -> bool {
+        self.fetched >> range & 1 != 0
+    }
+}
+
 /// The buffers of one process.
 pub(super) struct Buffers {
     at: usize,
@@ -101,6 +133,67 @@ impl Buffers {
 
     // ---- reading ----
 
+    /// Reads bytes of a segment from its buffer. False where none holds it.
+    fn read_held(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let (segment, at) = (Segment::at(offset), offset as usize % SEGMENT_BYTES);
+        let buffers = self.buffers.lock();
+        let holds = |b: &Buffer| b.segment == segment && !matches!(b.state, BufferState::Free | BufferState::Opening);
+        let Some(i) = buffers.iter().position(holds) else { return false };
+        let end = (at + buf.len()).min(buffers[i].filled as usize);
+        let len = end.saturating_sub(at);
+        // SAFETY: the buffer's filled part is written, and stays while its lock is held.
+        let held = unsafe { core::slice::from_raw_parts((self.buffer(i) + at) as *const u8, len) };
+        buf[..len].copy_from_slice(held);
+        buf[len..].fill(0);
+        true
+    }
+
+    /// Reads ranges of segments, those of one file at the same time where that can be. What fails is not tried again.
+    pub fn fetch<I: FileIo>(
+        &self,
+        segments: &Segments,
+        io: &I,
+        wanted: &mut Wanted,
+        buf: &mut [u8],
+        stats: &StoreStats,
+    ) {
+        let mut begun = 0;
+        while begun < wanted.len {
+            let volume = Segment::at(wanted.ranges[begun].offset).volume();
+            let mut reads: [FileRead<'_>; FETCH_UNITS] =
+                core::array::from_fn(|_| FileRead { buf: &mut [], offset: 0, result: Ok(0) });
+            let mut of = [0; FETCH_UNITS];
+            let (mut count, mut rest, mut rest_at) = (0, &mut *buf, 0);
+            let same = |range: &&Range| Segment::at(range.offset).volume() == volume;
+            let end = begun + wanted.ranges[begun..wanted.len].iter().take_while(same).count();
+            for (i, range) in wanted.ranges[..end].iter().enumerate().skip(begun) {
+                let (part, behind) = core::mem::take(&mut rest).split_at_mut(range.at + range.bytes - rest_at);
+                (rest, rest_at) = (behind, range.at + range.bytes);
+                let part_at = part.len() - range.bytes;
+                let part = &mut part[part_at..];
+                if self.read_held(range.offset, part) {
+                    wanted.fetched |= 1 << i;
+                } else {
+                    let offset = Segment::at(range.offset).file_offset_of(range.offset);
+                    reads[count] = FileRead { buf: part, offset, result: Ok(0) };
+                    of[count] = i;
+                    count += 1;
+                }
+            }
+            let reads = &mut reads[..count];
+            if count > 0 {
+                segments.files.pread_all(io, Segment::at(wanted.ranges[begun].offset), reads);
+            }
+            for (read, i) in reads.iter().zip(of) {
+                if read.result == Ok(read.buf.len()) {
+                    wanted.fetched |= 1 << i;
+                    add(&stats.file_read_total, read.buf.len() as u64);
+                }
+            }
+            begun = end;
+        }
+    }
+
     /// Reads bytes of a segment from its buffer or the file.
     pub fn read<I: FileIo>(
         &self,
@@ -110,22 +203,11 @@ impl Buffers {
         buf: &mut [u8],
         stats: &StoreStats,
     ) -> StoreResult<()> {
-        let (segment, at) = (Segment::at(offset), offset as usize % SEGMENT_BYTES);
-        {
-            let buffers = self.buffers.lock();
-            let holds =
-                |b: &Buffer| b.segment == segment && !matches!(b.state, BufferState::Free | BufferState::Opening);
-            if let Some(i) = buffers.iter().position(holds) {
-                let end = (at + buf.len()).min(buffers[i].filled as usize);
-                let len = end.saturating_sub(at);
-                // SAFETY: the buffer's filled part is written, and stays while its lock is held.
-                let held = unsafe { core::slice::from_raw_parts((self.buffer(i) + at) as *const u8, len) };
-                buf[..len].copy_from_slice(held);
-                buf[len..].fill(0);
-                return Ok(());
-            }
+        if self.read_held(offset, buf) {
+            return Ok(());
         }
-        let at = segment.file_offset() + at as u64;
+        let segment = Segment::at(offset);
+        let at = segment.file_offset_of(offset);
         let (mut done, mut tries) = (0, 0);
         while done < buf.len() {
             match segments.files.pread(io, segment, &mut buf[done..], at + done as u64) {

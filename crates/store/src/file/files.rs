@@ -8,7 +8,7 @@ use super::address::Segment;
 use super::family::Family;
 use super::users::FOR_EVER;
 use super::volume::{CLOSING, Descriptor, FREE, HELD, Volume};
-use crate::io::{self, FileIo, NewFile};
+use crate::io::{self, FileIo, FileRead, NewFile};
 use crate::limits::{MAX_USERS, MAX_VOLUMES};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use outswap_sys::{Errno, Result, os};
@@ -84,6 +84,11 @@ impl Files {
     /// Segments that the table of each file has room for.
     pub(super) fn segment_count(&self) -> u32 {
         self.segment_count
+    }
+
+    /// Descriptors have this number or one above.
+    pub fn min_fd(&self) -> i32 {
+        self.min_fd
     }
 
     /// The number of the file that this process writes.
@@ -226,6 +231,21 @@ impl Files {
             self.close_idle();
         }
         done
+    }
+
+    /// Makes several reads of the file that a segment is in. Where this process does not have it any more, nothing is read.
+    pub(super) fn pread_all<I: FileIo>(&self, io: &I, segment: Segment, reads: &mut [FileRead<'_>]) {
+        if self.is_own(segment) {
+            if let Some(fd) = self.write_fd() {
+                io.pread_all(fd, reads);
+            }
+            return;
+        }
+        let volume = self.volume(segment);
+        volume.reading(|fd| io.pread_all(fd, reads));
+        if volume.state.load(SeqCst) == CLOSING {
+            self.close_idle();
+        }
     }
 
     /// Closes files that this process does not need any more, unless someone reads there just now.

@@ -27,18 +27,18 @@ mod fork;
 mod exec;
 
 use crate::io::FileIo;
-use crate::limits::{DIRECTORY_BYTES, MAX_SEALED_BYTES, SEGMENT_BUFFERS, SEGMENT_BYTES};
+use crate::limits::{DIRECTORY_BYTES, FETCH_BYTES, MAX_SEALED_BYTES, SEGMENT_BUFFERS, SEGMENT_BYTES};
 use crate::stats::{StoreStats, add};
 pub(crate) use address::Segment;
 use buffers::Buffers;
-pub(crate) use buffers::Kept;
+pub(crate) use buffers::{Kept, Range, Wanted};
 use core::sync::atomic::Ordering::*;
 use exec::Execs;
 use family::Family;
 pub(crate) use files::Files;
 pub(crate) use fork::ForkedUse;
+use keys::Keys;
 pub(crate) use keys::MAX_NONCE;
-use keys::{Keys, TAG_BYTES};
 use outswap_core::store::StoreError;
 use outswap_sys::{Errno, Result};
 pub(crate) use seal::{Seal, UNIT_ALIGN, UNIT_HEADER_BYTES, UnitId};
@@ -163,13 +163,23 @@ impl FileTier {
         buf: &mut [u8; MAX_SEALED_BYTES],
         stats: &StoreStats,
     ) -> core::result::Result<(), StoreError> {
-        let stored = UNIT_HEADER_BYTES + id.len as usize + TAG_BYTES;
+        let stored = id.sealed_bytes();
         if stored > buf.len() {
             return Err(StoreError::Corrupt);
         }
         let key = self.segments.key_of(offset);
         self.buffers.read(&self.segments, io, offset, &mut buf[..stored], stats)?;
         if self.segments.keys.open_in_place(id, key, nonce, buf) { Ok(()) } else { Err(StoreError::Corrupt) }
+    }
+
+    /// Reads ranges of segments, several at the same time where that can be.
+    pub fn fetch<I: FileIo>(&self, io: &I, wanted: &mut Wanted, buf: &mut [u8; FETCH_BYTES], stats: &StoreStats) {
+        self.buffers.fetch(&self.segments, io, wanted, buf, stats);
+    }
+
+    /// Opens the seal of a unit that was read from `offset`. False where it is not what was sealed.
+    pub fn open(&self, id: UnitId, nonce: u64, offset: u64, unit: &mut [u8]) -> bool {
+        self.segments.keys.open_in_place(id, self.segments.key_of(offset), nonce, unit)
     }
 
     /// Reads as much of a segment as its file has; the rest is zero, which is no unit. False on an error.

@@ -59,9 +59,14 @@ impl UnitId {
         is_one.then_some(UnitId { slot, len, order, codec: Codec::from_bits((bits >> CODEC_SHIFT) as u64) })
     }
 
+    /// Bytes of it with what stands around it.
+    pub fn sealed_bytes(self) -> usize {
+        UNIT_HEADER_BYTES + self.len as usize + TAG_BYTES
+    }
+
     /// Bytes the unit takes in a segment.
     pub fn stored_bytes(self) -> usize {
-        (UNIT_HEADER_BYTES + self.len as usize + TAG_BYTES).next_multiple_of(UNIT_ALIGN)
+        self.sealed_bytes().next_multiple_of(UNIT_ALIGN)
     }
 
     /// Pages in the unit.

@@ -13,7 +13,7 @@ use crate::regions::Regions;
 use crate::state::Tiers;
 use crate::stats::add;
 use outswap_core::store::StoreError;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{Order, PAGE_BYTES};
 
 /// An encrypted file without a name. At most one tier is a file, and nothing is moved further down from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,10 @@ impl Kind for File {
     }
     fn unpack(_: Parameters) -> Option<File> {
         Some(File)
+    }
+    /// What is not compressed is read by the page: a larger unit would be read, and its seal opened, for the one that is wanted.
+    fn unit_order(self) -> Option<Order> {
+        Some(Order::PAGE)
     }
     fn set_up<I: FileIo>(
         store: &mut Tiers<I>,
@@ -116,7 +120,7 @@ impl<I: FileIo> Tiers<I> {
     ) -> Result<Option<usize>, StoreError> {
         let want = out.len() / PAGE_BYTES;
         let id = record.unit(slot);
-        let skip = if broken::is(Broken::IndexIgnored) { 0 } else { record.index() };
+        let skip = self.skipped(record);
         let most = want.min(id.pages() as usize - skip);
         let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
         drop(shard);
@@ -137,6 +141,11 @@ impl<I: FileIo> Tiers<I> {
         decode(id.codec, src, unit, skip * PAGE_BYTES, out, scratch).map_err(|()| self.corrupt())?;
         add(&self.stats.pages_in_file, run as u64);
         Ok(Some(run))
+    }
+
+    /// Pages of a unit in a file that stand before the one of a record.
+    pub(crate) fn skipped(&self, record: Record) -> usize {
+        if broken::is(Broken::IndexIgnored) { 0 } else { record.index() }
     }
 
     /// Frees a slot whose content is in a file, as its record said.

@@ -227,21 +227,22 @@ macro_rules! kinds {
                 }
             }
 
-            /// Reads what one unit has of `out`, from `slot` on. Returns the pages read.
-            pub(crate) fn get_unit(&self, slot: u32, out: &mut [u8], worker: &mut Worker) -> Result<usize, StoreError> {
-                loop {
-                    let shard = self.records.lock(slot);
-                    let record = self.records.get(&shard, slot);
-                    let Some(tier) = record.tier() else { return Err(StoreError::Corrupt) };
-                    let read = match self.order.tier(tier).kind {
-                        $(kind if kind == Number::$type as u8 => {
-                            <$type as Kind>::get(self, tier, shard, record, slot, out, worker)
-                        })+
-                        _ => Err(StoreError::Corrupt),
-                    };
-                    if let Some(pages) = read? {
-                        return Ok(pages);
-                    }
+            /// Reads what one unit of a tier has of `out`, from `slot` on, whose record is this. Returns the pages read; `None`
+            /// where the unit was moved meanwhile.
+            pub(crate) fn read_unit(
+                &self,
+                tier: usize,
+                shard: Guard<'_, Shard>,
+                record: Record,
+                slot: u32,
+                out: &mut [u8],
+                worker: &mut Worker,
+            ) -> Result<Option<usize>, StoreError> {
+                match self.order.tier(tier).kind {
+                    $(kind if kind == Number::$type as u8 => {
+                        <$type as Kind>::get(self, tier, shard, record, slot, out, worker)
+                    })+
+                    _ => Err(StoreError::Corrupt),
                 }
             }
 
@@ -275,6 +276,18 @@ kinds! {
 }
 
 impl<I: FileIo> Tiers<I> {
+    /// Reads what one unit has of `out`, from `slot` on. Returns the pages read.
+    pub(crate) fn get_unit(&self, slot: u32, out: &mut [u8], worker: &mut Worker) -> Result<usize, StoreError> {
+        loop {
+            let shard = self.records.lock(slot);
+            let record = self.records.get(&shard, slot);
+            let tier = record.tier().ok_or(StoreError::Corrupt)?;
+            if let Some(pages) = self.read_unit(tier, shard, record, slot, out, worker)? {
+                return Ok(pages);
+            }
+        }
+    }
+
     /// Whether reading `slot` needs no file (see "synchronous store").
     pub fn is_synchronous(&self, slot: SlotId) -> bool {
         let shard = self.records.lock(slot.0);

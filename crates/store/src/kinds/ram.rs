@@ -15,6 +15,7 @@ use crate::record::{Record, Shard};
 use crate::regions::{Regions, address_space_limit_bytes};
 use crate::state::Tiers;
 use crate::stats::add;
+use outswap_core::device::Request;
 use outswap_core::store::StoreError;
 use outswap_core::units::{Order, PAGE_BYTES};
 
@@ -131,7 +132,9 @@ impl<I: FileIo> Tiers<I> {
         }
         let out = &mut out[..run * PAGE_BYTES];
         let payload = pool.payload(record.object(), header);
-        let Worker { packed, scratch, .. } = worker;
+        let Worker { packed, scratch, requests, .. } = worker;
+        let (offset, bytes) = (slot as u64 * PAGE_BYTES as u64, (run * PAGE_BYTES) as u64);
+        requests.add(&self.paces, tier, Request { is_write: false, offset, bytes });
         let (unit, skip) = (size * PAGE_BYTES, skip * PAGE_BYTES);
         let decoded = if header.codec == Codec::Zstd {
             // Too slow to keep others waiting.

@@ -1,9 +1,10 @@
 //! What the tests of the whole store share: contents, a file that fails on demand, stores that end with their test.
 use crate::record::Record;
 use crate::{
-    Algorithm, Compressed, Config, File, FileIo, LiveIo, NewFile, Ram, SEGMENT_BYTES, TierConfig, TierKind, Tiers,
-    Worker,
+    Algorithm, Compressed, Config, File, FileIo, FileRead, LiveIo, NewFile, Ram, RingIo, SEGMENT_BYTES, TierConfig,
+    TierKind, Tiers, Worker,
 };
+use outswap_core::device::Device;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
@@ -64,6 +65,11 @@ pub(crate) struct Faults {
     pub flip: AtomicBool,
     pub punched: AtomicUsize,
     pub swap: Mutex<Option<(u64, u64)>>,
+    /// Single reads, and batches, that were made.
+    pub reads: AtomicUsize,
+    pub batches: AtomicUsize,
+    /// Batches of reads go to the system together.
+    pub ring: RingIo,
 }
 
 #[derive(Clone, Default)]
@@ -74,7 +80,17 @@ pub(crate) fn take(counter: &AtomicUsize) -> bool {
 }
 
 impl FileIo for FaultIo {
+    fn pread_all(&self, fd: i32, reads: &mut [FileRead<'_>]) {
+        if self.0.ring.descriptor().is_some() {
+            self.0.batches.fetch_add(1, SeqCst);
+            return self.0.ring.pread_all(fd, reads);
+        }
+        for read in reads {
+            read.result = self.pread(fd, read.buf, read.offset);
+        }
+    }
     fn pread(&self, fd: i32, buf: &mut [u8], offset: u64) -> outswap_sys::Result<usize> {
+        self.0.reads.fetch_add(1, SeqCst);
         if take(&self.0.read_error) {
             return Err(Errno::EIO);
         }
@@ -135,16 +151,25 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub fn new(tiers: &[(TierKind, u64)], slots: u32) -> Bed {
-        Bed::with_units(tiers, None, slots)
+        Bed::of(tiers, slots, |config| config)
     }
 
     /// With folios cut into units of an order.
     pub fn with_units(tiers: &[(TierKind, u64)], unit_order: Option<Order>, slots: u32) -> Bed {
-        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| TierConfig { kind, max_bytes, unit_order }).collect();
+        Bed::of(tiers, slots, |config| TierConfig { unit_order, ..config })
+    }
+
+    /// With all tiers slowed to a device.
+    pub fn with_device(tiers: &[(TierKind, u64)], device: Device, slots: u32) -> Bed {
+        Bed::of(tiers, slots, |config| TierConfig { device, ..config })
+    }
+
+    fn of(tiers: &[(TierKind, u64)], slots: u32, change: impl Fn(TierConfig) -> TierConfig) -> Bed {
+        let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| change(TierConfig::new(kind, max_bytes))).collect();
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();
-        let config = Config { tiers: &tiers, slots, directory: &directory, min_fd: 100 };
+        let config = Config { tiers: &tiers, slots, directory: &directory, min_fd: 100, devices: None };
         let store = Tiers::init_with(&config, io).expect("memory for a small store");
         Bed { store, faults, workers: Vec::new() }
     }

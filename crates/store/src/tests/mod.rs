@@ -1,5 +1,7 @@
 //! Tests of the whole store, by subject.
 pub(crate) mod bed;
+mod devices;
+mod fetch;
 mod model;
 mod threads;
 mod ram;
