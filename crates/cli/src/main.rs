@@ -8,6 +8,7 @@ mod size;
 mod limits;
 mod spec;
 mod mechanism;
+mod record;
 mod args;
 mod block;
 mod elf;

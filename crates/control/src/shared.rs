@@ -1,6 +1,7 @@
 //! The part of the control block that every process of the tree can write.
 //!
 //! Anything may stand there: all of it is checked where it is read.
+use crate::accesses::{self, Accesses};
 use crate::fingerprint::layout;
 use crate::stats::Counters;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -87,12 +88,14 @@ pub struct Shared {
     pub messages: [Message; MAX_MESSAGES],
     /// Records of live processes.
     pub processes: [Process; MAX_PROCESSES],
+    /// Accesses, where they are recorded.
+    pub accesses: Accesses,
 }
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
     let hash = layout!(hash, Process { pid, fault_source, charge_bytes, counters });
-    let hash = layout!(hash, Message { state, len, text });
+    let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
         Shared {
@@ -105,6 +108,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             ended,
             messages,
             processes,
+            accesses,
         }
     )
 }

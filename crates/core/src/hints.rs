@@ -23,7 +23,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 continue;
             }
             while page < vma.end() {
-                if self.pages.get(PageNo(page)).state() != State::Resident {
+                let state = self.pages.get(PageNo(page)).state();
+                if state != State::Resident {
+                    self.machine.used_by_call(PageNo(page), state == State::Untouched);
                     match self.fault_in(PageNo(page), PageNo(vma.end()), cx) {
                         // Reclaim may have taken it again before it saw the pin: look again.
                         Fault::Done => continue,

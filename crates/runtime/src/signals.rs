@@ -15,6 +15,8 @@ use outswap_sys::signal::*;
 
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
+/// Of a page fault's error code: the access was a write.
+const ERR_WRITE: u64 = 2;
 const SYS_SECCOMP: i32 = 1;
 
 /// Installs the handlers; the dispositions that were there become the program's. `old` gets those, to be put back by
@@ -64,7 +66,11 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     if ours {
         let start = clock::ticks();
         let page = page_of(addr);
+        let state = live.pager.state(page);
         let outcome = live.with(move |cx| live.pager.fault(page, cx));
+        if state != State::Resident && outcome == Fault::Done {
+            live.pager.machine.record_touch(page, err & ERR_WRITE != 0, state == State::Untouched);
+        }
         let ticks = clock::ticks().saturating_sub(start);
         let bucket = clock::ticks_to_ns(ticks).max(1).ilog2() as usize;
         let buckets = &live.record().counters.latency_ns;
