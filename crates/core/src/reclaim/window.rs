@@ -2,6 +2,7 @@
 //! once: no page stays for having been touched, or comes back without a fault that is seen.
 use super::fifo::Fifo;
 use super::{Asked, Reclaim, Search, Verdict};
+use crate::broken::{self, Broken};
 use crate::page::Word;
 use crate::table::Reserve;
 use crate::units::BlockNo;
@@ -33,8 +34,8 @@ impl Reclaim for Window {
         self.0.asked(block, asked, search);
     }
 
-    fn judge(&self, _: Word) -> Verdict {
-        Verdict::Take
+    fn judge(&self, word: Word) -> Verdict {
+        if broken::is(Broken::WindowKeeps) { self.0.judge(word) } else { Verdict::Take }
     }
 
     fn touched(&self, word: Word) -> u64 {
