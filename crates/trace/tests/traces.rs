@@ -107,7 +107,7 @@ fn no_bytes_make_it_panic() {
     assert!(failed > 0 && read_on > 0, "{failed} {read_on}");
     for _ in 0..20_000 {
         let mut noise = bytes[..20 + header().program.len()].to_vec();
-        noise.extend((0..numbers.below(64)).map(|_| numbers.below(256) as u8 | 0x80 * numbers.below(2) as u8));
+        noise.extend((0..numbers.below(64)).map(|_| numbers.below(256) as u8 | (numbers.below(2) as u8) << 7));
         assert!(read(&noise).is_ok(), "the header is good");
     }
 }

@@ -30,8 +30,6 @@ pub struct Rules {
     pub protect_within: f64,
     /// Pages that came in since so many looks stay when their block goes.
     pub keep_looks: u32,
-    /// Of pages that came back, only those stay.
-    pub keep_only_back: bool,
     /// The limit through this may be isolated; 0 for nothing.
     pub isolated_share: usize,
     /// The share follows its success, between this and eight times as little: it is halved where more than a quarter of the pages
@@ -39,6 +37,9 @@ pub struct Rules {
     pub adapts: bool,
     /// A touch of an isolated page brings its block's other isolated pages along.
     pub neighbours: bool,
+    /// Blocks that come for the first time, or late, wait in a queue of their own, from which pages go while it has more than
+    /// this of the limit; 0 for none.
+    pub small: f64,
     /// A touch of an isolated page raises its block's score to this.
     pub hit_score: f64,
 }
@@ -54,10 +55,10 @@ impl Rules {
         back_within: f64::INFINITY,
         protect_within: 0.0,
         keep_looks: 0,
-        keep_only_back: false,
         isolated_share: 8,
         adapts: false,
         neighbours: false,
+        small: 0.0,
         hit_score: 0.0,
     };
     /// `--mechanism reclaim=accessed`.
@@ -78,7 +79,6 @@ struct Page {
     referenced: u8,
     /// Looks before it came in.
     came_look: u32,
-    came_back: bool,
     evicted_at: Option<u64>,
 }
 
@@ -99,6 +99,8 @@ pub struct Blocks {
     lists: Chains,
     isolated: Chains,
     resident: usize,
+    /// Pages of the blocks on the lowest list.
+    lowest: usize,
     /// Pages that have left memory so far, and at the last look.
     evictions: u64,
     looked_at: u64,
@@ -116,15 +118,8 @@ fn level(score: f64) -> usize {
 impl Blocks {
     /// Such a policy.
     pub fn new(rules: Rules, limit: usize, steps: &Steps) -> Blocks {
-        assert!(BLOCK_PAGES_MAX % rules.block_pages == 0, "blocks have whole numbers of pages");
-        let page = Page {
-            state: State::Out,
-            accessed: false,
-            referenced: 0,
-            came_look: 0,
-            came_back: false,
-            evicted_at: None,
-        };
+        assert!(BLOCK_PAGES_MAX.is_multiple_of(rules.block_pages), "blocks have whole numbers of pages");
+        let page = Page { state: State::Out, accessed: false, referenced: 0, came_look: 0, evicted_at: None };
         let blocks = steps.pages / rules.block_pages;
         Blocks {
             rules,
@@ -134,6 +129,7 @@ impl Blocks {
             lists: Chains::new(blocks, LEVELS),
             isolated: Chains::new(steps.pages, 1),
             resident: 0,
+            lowest: 0,
             evictions: 0,
             looked_at: 0,
             looks: 0,
@@ -155,6 +151,29 @@ impl Blocks {
             self.share = (self.share / 2).max(self.rules.isolated_share);
         }
         (self.hits, self.set_at) = (0, self.evictions);
+    }
+
+    /// Puts a block on the list of a level.
+    fn put_block(&mut self, number: u32, level: usize) {
+        self.take_block(number);
+        self.lists.put(number, level);
+        self.lowest += if level == 0 { self.blocks[number as usize].resident as usize } else { 0 };
+    }
+
+    /// Takes a block from its list.
+    fn take_block(&mut self, number: u32) {
+        let list = self.lists.list(number);
+        self.lowest -= if list == Some(0) { self.blocks[number as usize].resident as usize } else { 0 };
+        self.lists.remove(number);
+    }
+
+    /// The block that goes next.
+    fn next_block(&mut self) -> Option<u32> {
+        let keeps_lowest = self.rules.small > 0.0 && (self.lowest as f64) <= self.rules.small * self.limit as f64;
+        let main = (1..LEVELS).find_map(|level| self.lists.first(level)).filter(|_| keeps_lowest);
+        let number = main.or_else(|| (0..LEVELS).find_map(|level| self.lists.first(level)))?;
+        self.take_block(number);
+        Some(number)
     }
 
     fn block_of(&self, page: u32) -> u32 {
@@ -184,7 +203,7 @@ impl Blocks {
             block.score = block.score * self.rules.memory + share * (1.0 - self.rules.memory);
             let level = level(block.score);
             if self.lists.list(number as u32).is_some_and(|list| list != level) {
-                self.lists.put(number as u32, level);
+                self.put_block(number as u32, level);
             }
         }
         self.pages.iter_mut().for_each(|page| page.accessed = false);
@@ -203,13 +222,14 @@ impl Blocks {
         self.resident += 1;
         let number = self.block_of(page);
         self.blocks[number as usize].resident += 1;
+        self.lowest += usize::from(self.lists.list(number) == Some(0));
         self.mark_accessed(page);
         if self.lists.list(number).is_none() {
             let evicted_at = self.blocks[number as usize].evicted_at;
             let is_back = self.is_within(evicted_at, self.rules.back_within);
             let score = if is_back { self.rules.fresh_back } else { self.rules.fresh };
             self.blocks[number as usize].score = score;
-            self.lists.put(number, level(score));
+            self.put_block(number, level(score));
         }
     }
 
@@ -219,6 +239,7 @@ impl Blocks {
         let place = &mut self.pages[page as usize];
         place.state = to;
         self.blocks[number].resident -= 1;
+        self.lowest -= usize::from(self.lists.list(number as u32) == Some(0));
         if std::mem::take(&mut place.accessed) {
             self.blocks[number].accessed -= 1;
         }
@@ -227,7 +248,7 @@ impl Blocks {
 
     /// Isolates what may go of the next block, or all of it. Gives false where there is none.
     fn isolate(&mut self, all: bool) -> bool {
-        let Some(number) = (0..LEVELS).find_map(|level| self.lists.pop(level)) else { return false };
+        let Some(number) = self.next_block() else { return false };
         let pages = self.rules.block_pages as u32;
         let mut left = false;
         for page in number * pages..(number + 1) * pages {
@@ -235,8 +256,7 @@ impl Blocks {
             if place.state != State::Resident {
                 continue;
             }
-            let is_new =
-                self.looks - place.came_look < self.rules.keep_looks && (place.came_back || !self.rules.keep_only_back);
+            let is_new = self.looks - place.came_look < self.rules.keep_looks;
             if !all && (place.referenced > 0 || is_new) {
                 place.referenced = place.referenced.saturating_sub(1);
                 left = true;
@@ -246,7 +266,7 @@ impl Blocks {
             self.isolated.put(page, 0);
         }
         if left {
-            self.lists.put(number, LEVELS - 1);
+            self.put_block(number, LEVELS - 1);
         }
         true
     }
@@ -294,7 +314,7 @@ impl Policy for Blocks {
                 let block = &mut self.blocks[number as usize];
                 if block.score < self.rules.hit_score {
                     block.score = self.rules.hit_score;
-                    self.lists.put(number, level(self.rules.hit_score));
+                    self.put_block(number, level(self.rules.hit_score));
                 }
                 if self.rules.neighbours {
                     let pages = self.rules.block_pages as u32;
@@ -315,7 +335,6 @@ impl Policy for Blocks {
         let is_soon = self.is_within(evicted_at, self.rules.protect_within);
         let place = &mut self.pages[page as usize];
         place.came_look = self.looks;
-        place.came_back = evicted_at.is_some();
         place.referenced = u8::from(is_soon);
         self.come(page);
         Outcome::Missing
@@ -333,7 +352,7 @@ impl Policy for Blocks {
         self.pages[page as usize].evicted_at = None;
         let number = self.block_of(page);
         if self.blocks[number as usize].resident == 0 {
-            self.lists.remove(number);
+            self.take_block(number);
         }
     }
 

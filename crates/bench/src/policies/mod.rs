@@ -204,8 +204,11 @@ policies! {
     "live-accessed" live_accessed::new "--mechanism reclaim=accessed"
     "together" together::new "live-fifo; a hit brings its block back; as much waits as pays"
     "together-accessed" together_accessed::new "live-accessed; a hit brings its block back"
+    "kept" kept::new "together-accessed; what came in since the last look stays"
     "protected" protected::new "together; pages that came back soon are passed by once"
     "distance" distance::new "together; blocks queue by refault distance"
+    "small-queue" small_queue::new "together; a small queue for blocks that are new, as in S3-FIFO"
+    "small-blocks" small_blocks::new "together; blocks of 16 pages"
 }
 
 #[cfg(test)]
@@ -241,7 +244,9 @@ mod tests {
                 let counts = run(&mut *(entry.new)(limit, &steps), &steps);
                 assert!(counts.read_back >= least.read_back, "{} {limit}", entry.name);
                 assert_eq!(counts.first, least.first, "{} {limit}", entry.name);
-                let isolates = ["live", "together", "protected", "distance"].iter().any(|n| entry.name.starts_with(n));
+                let isolates = ["live", "together", "kept", "protected", "distance", "small"]
+                    .iter()
+                    .any(|n| entry.name.starts_with(n));
                 assert_eq!(counts.hits > 0, isolates, "{} {limit}", entry.name);
             }
         }
