@@ -13,6 +13,7 @@ mod worker;
 mod overhead;
 mod touch;
 mod programs;
+mod policies;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ enum Task {
     Touch(touch::Args),
     /// Run programs that people use in a part of their memory: under kernel swap on zram, and under Outswap
     Programs(programs::Args),
+    /// Compare eviction policies over traces of page accesses
+    Policies(policies::Args),
     /// Run a program whose budget is above its need: plainly and under Outswap
     NoPressure(overhead::PressureArgs),
     /// Start a small program: plainly and under Outswap
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Touch(args) => touch::main(&args),
         Task::Programs(args) => programs::main(&args),
+        Task::Policies(args) => policies::main(&args),
         Task::NoPressure(args) => overhead::pressure_main(&args),
         Task::Startup(args) => overhead::startup_main(&args),
         Task::TouchWorker { workload, size, threads } => return worker::touch_main(workload, size, threads),

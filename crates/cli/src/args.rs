@@ -1,10 +1,12 @@
 //! The command line. Every flag is also an `OUTSWAP_*` variable; the flag wins, and an empty variable is none.
 use crate::limits::{self, Machine};
 use crate::mechanism::{self, Mechanisms};
+use crate::record::{self, Recording};
 use crate::spec;
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
 use outswap_control::MAX_TIERS;
+use outswap_core::units::PAGE_BYTES;
 use outswap_source::Source;
 use outswap_store::TierConfig;
 use std::ffi::OsString;
@@ -21,7 +23,7 @@ const AUTO_PERCENT: u64 = 90;
 /// What the command line says.
 #[derive(Debug)]
 pub enum Parsed {
-    /// `outswap run`.
+    /// `outswap run`, and `outswap record`.
     Run(Box<RunOptions>),
     /// `outswap doctor`.
     Doctor(DoctorOptions),
@@ -83,6 +85,8 @@ pub struct RunOptions {
     pub quiet: bool,
     /// Run what cannot be managed.
     pub allow_unmanaged: bool,
+    /// Accesses are recorded.
+    pub record: Option<Recording>,
     /// Program and arguments.
     pub command: Vec<OsString>,
 }
@@ -127,6 +131,32 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
         .hide_possible_values(true)
 }
 
+fn fault_source() -> Arg {
+    value("fault-source", Source::CHOICE, "How faults arrive [default: auto, the best that works]")
+}
+
+fn malloc() -> Arg {
+    value("malloc", "mimalloc|keep", "The program's allocator [default: mimalloc]")
+}
+
+fn no_follow() -> Arg {
+    switch("no-follow", "Leaves programs that the program starts alone")
+}
+
+fn quiet() -> Arg {
+    switch("quiet", "Gives no warnings")
+}
+
+fn program() -> Arg {
+    Arg::new("command")
+        .value_names(["PROGRAM", "ARGS"])
+        .help("The program and its arguments")
+        .num_args(1..)
+        .required(true)
+        .trailing_var_arg(true)
+        .value_parser(clap::value_parser!(OsString))
+}
+
 fn command() -> Command {
     let run = Command::new("run")
         .about("Runs a program in less memory than it needs")
@@ -141,23 +171,30 @@ fn command() -> Command {
         .arg(value("resident", "SIZE", "Bounds resident pages alone, the compressed pool not counted"))
         .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
         .arg(value("swap-dir", "DIR", "Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
-        .arg(value("fault-source", Source::CHOICE, "How faults arrive [default: auto, the best that works]"))
+        .arg(fault_source())
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
-        .arg(value("malloc", "mimalloc|keep", "The program's allocator [default: mimalloc]"))
-        .arg(switch("no-follow", "Leaves programs that the program starts alone"))
+        .arg(malloc())
+        .arg(no_follow())
         .arg(value("stats", "FILE", "Writes statistics as JSON at exit"))
         .arg(switch("summary", "Prints statistics on standard error at exit"))
-        .arg(switch("quiet", "Gives no warnings"))
+        .arg(quiet())
         .arg(switch("allow-unmanaged", "Runs programs that cannot be managed, without Outswap"))
-        .arg(
-            Arg::new("command")
-                .value_names(["PROGRAM", "ARGS"])
-                .help("The program and its arguments")
-                .num_args(1..)
-                .required(true)
-                .trailing_var_arg(true)
-                .value_parser(clap::value_parser!(OsString)),
-        );
+        .arg(program());
+    let record = Command::new("record")
+        .about("Runs a program and records which pages it touches, for comparing policies")
+        .override_usage("outswap record [OPTIONS] [--] PROGRAM [ARGS]...")
+        .arg(value("output", "FILE", "Where the trace goes [default: outswap.trace]").short('o'))
+        .arg(value(
+            "resident",
+            "SIZE",
+            "Memory whose touches are not seen: less is more exact, and slower [default: 1M]",
+        ))
+        .arg(value("resident-pages", "PAGES", "The same in pages of 4 KiB").conflicts_with("resident"))
+        .arg(fault_source())
+        .arg(malloc())
+        .arg(no_follow())
+        .arg(quiet())
+        .arg(program());
     let doctor = Command::new("doctor")
         .about("Says what this host allows, and how to get what is missing")
         .arg(switch("json", "Prints JSON"))
@@ -168,6 +205,7 @@ fn command() -> Command {
         .subcommand_required(true)
         .disable_help_subcommand(true)
         .subcommand(run)
+        .subcommand(record)
         .subcommand(doctor)
 }
 
@@ -194,12 +232,17 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, Failure> {
             let machine = limits::machine().map_err(Failure::ours)?;
             run_options(&given, machine).map(|o| Parsed::Run(Box::new(o))).map_err(Failure::ours)
         }
+        Some(("record", matches)) => {
+            let given = Given { matches, environment: &environment };
+            let machine = limits::machine().map_err(Failure::ours)?;
+            record_options(&given, machine).map(|o| Parsed::Run(Box::new(o))).map_err(Failure::ours)
+        }
         Some((_, matches)) => {
             let given = Given { matches, environment: &environment };
             let json = given.switch("json").map_err(Failure::ours)?;
             Ok(Parsed::Doctor(DoctorOptions { json, swap_dir: given.swap_dir() }))
         }
-        None => Err(Failure::ours("a command is missing: outswap run, outswap doctor")),
+        None => Err(Failure::ours("a command is missing: outswap run, outswap record, outswap doctor")),
     }
 }
 
@@ -236,6 +279,32 @@ impl Given<'_> {
             _ => Err(format!("'{text}' is neither true nor false")),
         });
         Ok(read?.unwrap_or(false))
+    }
+
+    fn fault_source(&self) -> Result<Option<Source>, String> {
+        let found = self.read("fault-source", |text| {
+            let found = if text == "auto" { Some(None) } else { Source::named(text).map(Some) };
+            found.ok_or_else(|| format!("'{text}' is not a fault source ({})", Source::CHOICE.replace('|', ", ")))
+        });
+        Ok(found?.flatten())
+    }
+
+    fn keep_malloc(&self) -> Result<bool, String> {
+        let keep = self.read("malloc", |text| match text {
+            "mimalloc" => Ok(false),
+            "keep" => Ok(true),
+            _ => Err(format!("'{text}' is not an allocator (mimalloc, keep)")),
+        });
+        Ok(keep?.unwrap_or(false))
+    }
+
+    fn command(&self) -> Result<Vec<OsString>, String> {
+        let words = self.matches.get_many::<OsString>("command");
+        let command: Vec<OsString> = words.map(|c| c.cloned().collect()).unwrap_or_default();
+        if command.iter().any(|word| word.as_bytes().contains(&0)) {
+            return Err("an argument has a NUL byte in it".into());
+        }
+        Ok(command)
     }
 
     fn swap_dir(&self) -> PathBuf {
@@ -287,21 +356,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
     let tiers = given.read("swap", |t| spec::parse(t, total))?;
     let tiers = tiers.map_or_else(|| spec::parse(spec::DEFAULT, total), Ok)?;
     debug_assert!(tiers.len() <= MAX_TIERS);
-    let fault_source = given.read("fault-source", |text| {
-        let found = if text == "auto" { Some(None) } else { Source::named(text).map(Some) };
-        found.ok_or_else(|| format!("'{text}' is not a fault source ({})", Source::CHOICE.replace('|', ", ")))
-    })?;
     let mechanisms = given.read("mechanism", mechanism::parse)?.unwrap_or_default();
-    let keep_malloc = given.read("malloc", |text| match text {
-        "mimalloc" => Ok(false),
-        "keep" => Ok(true),
-        _ => Err(format!("'{text}' is not an allocator (mimalloc, keep)")),
-    })?;
-    let command: Vec<OsString> =
-        given.matches.get_many::<OsString>("command").map(|c| c.cloned().collect()).unwrap_or_default();
-    if command.iter().any(|word| word.as_bytes().contains(&0)) {
-        return Err("an argument has a NUL byte in it".into());
-    }
     Ok(RunOptions {
         ram_bytes,
         ram_source,
@@ -309,14 +364,45 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         tiers,
         swap_dir: given.swap_dir(),
         mechanisms,
-        fault_source: fault_source.flatten(),
-        keep_malloc: keep_malloc.unwrap_or(false),
+        fault_source: given.fault_source()?,
+        keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
         stats: given.value("stats").map(|(_, v)| v.into()),
         summary: given.switch("summary")?,
         quiet: given.switch("quiet")?,
         allow_unmanaged: given.switch("allow-unmanaged")?,
-        command,
+        record: None,
+        command: given.command()?,
+    })
+}
+
+/// What `outswap record` comes to: a run in which memory is a window over the pages that were touched last.
+fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
+    let total = machine.total_bytes;
+    let least = record::MIN_WINDOW_BYTES;
+    let resident = given.read("resident", |t| at_least(size::parse(t, total)?, least, t))?;
+    let pages = given.read("resident-pages", |text| {
+        let pages: u64 = text.parse().map_err(|_| format!("'{text}' is not a number of pages"))?;
+        at_least(pages.saturating_mul(PAGE_BYTES as u64), least, text)
+    })?;
+    let window_bytes = pages.or(resident).unwrap_or(record::WINDOW_BYTES);
+    let output = given.matches.get_one::<OsString>("output").map_or("outswap.trace".into(), PathBuf::from);
+    Ok(RunOptions {
+        ram_bytes: 0,
+        ram_source: RamSource::Unlimited,
+        resident_bytes: window_bytes,
+        tiers: spec::parse(record::TIERS, total)?,
+        swap_dir: PathBuf::new(),
+        mechanisms: mechanism::parse(record::MECHANISMS)?,
+        fault_source: given.fault_source()?,
+        keep_malloc: given.keep_malloc()?,
+        no_follow: given.switch("no-follow")?,
+        stats: None,
+        summary: false,
+        quiet: given.switch("quiet")?,
+        allow_unmanaged: false,
+        record: Some(Recording { output, window_bytes }),
+        command: given.command()?,
     })
 }
 

@@ -9,6 +9,7 @@ mod limits;
 mod device;
 mod spec;
 mod mechanism;
+mod record;
 mod args;
 mod block;
 mod elf;

@@ -1,6 +1,7 @@
 //! `outswap run`.
 use crate::args::RunOptions;
 use crate::preflight::{self, Program};
+use crate::record::Recorder;
 use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
@@ -45,6 +46,8 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     };
     let block = block::make(&options, preload.as_deref(), block::outer()).map_err(Failure::ours)?;
     let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
+    let mut recorder =
+        options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
     let mut collector = Collector::new(block.control);
 
@@ -54,9 +57,18 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     let end = supervise::supervise(pid, &signals, || {
         print();
         collector.tick();
+        if let Some(recorder) = &mut recorder {
+            recorder.take(&block.control.accesses);
+        }
     });
     collector.tick();
     print();
+    if let Some(recorder) = recorder {
+        let told = recorder.finish(&block.control.accesses).map_err(Failure::ours)?;
+        if !options.quiet {
+            say(&told);
+        }
+    }
     if managed && collector.processes_started() == 0 {
         warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
     }

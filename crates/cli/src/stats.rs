@@ -501,6 +501,7 @@ mod tests {
             summary: true,
             quiet: false,
             allow_unmanaged: false,
+            record: None,
             command: vec!["prog".into(), "arg".into()],
         };
         let mut sums = [0u64; STAT_COUNT];

@@ -64,8 +64,8 @@ pub struct Config {
     pub fault_source: u32,
     /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory.
     pub policies: [u32; 5],
-    /// Nothing.
-    pub pad: u32,
+    /// 1: accesses to pages are recorded, in [`crate::Shared::accesses`].
+    pub record: u32,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -98,7 +98,7 @@ impl Config {
         supervisor_fd: -1,
         fault_source: source::AUTO,
         policies: [source::AUTO; 5],
-        pad: 0,
+        record: 0,
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -136,7 +136,7 @@ pub const VERSION: u32 = {
             supervisor_fd,
             fault_source,
             policies,
-            pad,
+            record,
             shared_file,
             gate,
             ram_bytes,

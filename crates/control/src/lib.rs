@@ -17,11 +17,13 @@
 mod fingerprint;
 mod text;
 mod stats;
+mod accesses;
 mod shared;
 mod config;
 mod place;
 mod block;
 
+pub use accesses::{ACCESS_PLACES, Access, AccessPlace, Accesses, Recorded};
 pub use block::{Control, MAX_LEVELS};
 pub use config::{Config, DEVICE_WORDS, ENV, MAGIC, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, source};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};

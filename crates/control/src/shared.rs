@@ -1,6 +1,7 @@
 //! The part of the control block that every process of the tree can write.
 //!
 //! Anything may stand there: all of it is checked where it is read.
+use crate::accesses::{self, Accesses};
 use crate::fingerprint::layout;
 use crate::stats::Counters;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -99,12 +100,14 @@ pub struct Shared {
     pub processes: [Process; MAX_PROCESSES],
     /// What the devices are at that tiers are slowed to: one for each tier, for all processes.
     pub devices: [[AtomicU64; DEVICE_STATE_WORDS]; MAX_TIERS],
+    /// Accesses, where they are recorded.
+    pub accesses: Accesses,
 }
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
     let hash = layout!(hash, Process { pid, fault_source, charge_bytes, counters });
-    let hash = layout!(hash, Message { state, len, text });
+    let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
         Shared {
@@ -118,6 +121,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             messages,
             processes,
             devices,
+            accesses,
         }
     )
 }

@@ -85,6 +85,8 @@ breakages! {
     MapUnchecked = "map-unchecked",
     /// Neighbours are wanted again where the machine has none.
     NeverAlone = "never-alone",
+    /// Pages stay in the window for having been touched.
+    WindowKeeps = "window-keeps",
     /// Regions are not marked.
     NoRegions = "no-regions",
     /// What the program uses is looked at in vain.

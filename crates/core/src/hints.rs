@@ -30,6 +30,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let word = self.pages.get(PageNo(page));
                 let writes = access == Access::Write && !broken::is(Broken::CallsOnlyRead);
                 if word.state() != State::Resident || writes && word.protected() != 0 {
+                    if word.state() != State::Resident {
+                        self.machine.used_by_call(PageNo(page), word.state() == State::Untouched);
+                    }
                     let access = if writes { Access::Write } else { Access::Read };
                     match self.fault_in(PageNo(page), PageNo(vma.end()), access, cx) {
                         // Reclaim may have taken it again before it saw the pin: look again.

@@ -152,6 +152,16 @@ pub trait Machine: Sync {
     /// Smallest number of pages that one fault should install: 1, or more where the machine has a coarse grain.
     fn grain(&self) -> usize;
 
+    /// A call is about to use a page that is not resident; `fresh` where it has no content. For machines that record accesses.
+    fn used_by_call(&self, page: PageNo, fresh: bool) {
+        let _ = (page, fresh);
+    }
+
+    /// Pages lose their content, of which some may have had none. For machines that record accesses.
+    fn discarded(&self, first: PageNo, count: u32) {
+        let _ = (first, count);
+    }
+
     /// Counts.
     fn count(&self, event: Event, n: u64);
 }

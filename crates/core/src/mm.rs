@@ -134,6 +134,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Drops the content of a range: its pages read as zero again.
     pub fn discard(&self, first: PageNo, count: u32) {
         self.touched(first, count, |first, count| {
+            self.machine.discarded(first, count);
             let (mut page, end) = (first.0, first.0 + count);
             let mut spins = 0;
             while page < end {

@@ -22,11 +22,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if !self.pages.claim(page, seen) {
             return Next::Again;
         }
-        self.policy().hit();
+        let whole = self.policy().hit() && !broken::is(Broken::HitsAlone);
         let frame = seen.frame();
         let batch = self.frames.batch_of(frame);
         // Not while it is written out: who does so reads its frames.
-        if !broken::is(Broken::HitsAlone) && self.frames.hold(batch) {
+        if whole && self.frames.hold(batch) {
             let back = self.put_back(page, seen, batch, cx);
             self.frames.let_go(batch);
             if back > 0 {

@@ -13,9 +13,9 @@ use crate::live::Live;
 use crate::procfs;
 use crate::store::ProcessStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use outswap_control::{self as control, Control, Counters, Once, Process, Stat};
+use outswap_control::{self as control, Control, Counters, Once, Process, Recorded, Stat};
 use outswap_core::store::Store;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
 
 /// Where a process counts that has no record in the control block.
@@ -144,6 +144,7 @@ pub fn leave(live: &Live) {
         return;
     }
     let pid = live.pid.load(Relaxed);
+    live.pager.machine.note(Recorded::Ends, PageNo(0), 0);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
             // Threads that go on counting until they are ended must not do so in a record that is another's by then.

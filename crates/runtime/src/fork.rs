@@ -132,6 +132,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
     record.charge_bytes.store(half, Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
+    machine.record_begin(pid, machine.recorded_pid.load(Relaxed));
     let old = machine.source_fd.load(Relaxed);
     let _ = os::close(old);
     machine.source_fd.store(process::raise(live.source().open()?, old), Relaxed);

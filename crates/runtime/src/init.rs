@@ -313,6 +313,7 @@ fn make_machine(
     let record = charge::take_record(control, os::getpid());
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
+    machine.record_begin(os::getpid(), 0);
     Ok(machine)
 }
 

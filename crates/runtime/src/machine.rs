@@ -6,7 +6,7 @@ use crate::clock;
 use crate::limits::PROGRESS_PAGES;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_control::{Control, Process, Stat};
+use outswap_control::{self as control, Access, Control, Process, Recorded, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
@@ -50,6 +50,8 @@ pub struct LiveMachine {
     pub source_fd: AtomicI32,
     /// Counters of this process.
     pub record: AtomicPtr<Process>,
+    /// The number of this process, where its accesses are recorded; else 0.
+    pub recorded_pid: AtomicI32,
     /// Pages installed so far.
     installed: AtomicU64,
     pager: AtomicPtr<LivePager>,
@@ -66,6 +68,7 @@ impl LiveMachine {
             source: AtomicU32::new(0),
             source_fd: AtomicI32::new(-1),
             record: AtomicPtr::new(core::ptr::null_mut()),
+            recorded_pid: AtomicI32::new(0),
             installed: AtomicU64::new(0),
             pager: AtomicPtr::new(core::ptr::null_mut()),
             control,
@@ -106,6 +109,38 @@ impl LiveMachine {
     pub fn source(&self) -> Source {
         Source::of(self.source.load(Relaxed)).expect("a fault source was chosen")
     }
+    /// Records that this process begins, where accesses are recorded; as a copy of `parent`, or with nothing (0).
+    pub fn record_begin(&self, pid: i32, parent: i32) {
+        if self.control.config.record == 0 {
+            return;
+        }
+        self.recorded_pid.store(pid, Relaxed);
+        self.note(if parent == 0 { Recorded::Begins } else { Recorded::Forked }, PageNo(parent as u32), 0);
+    }
+
+    /// Records a touch of a page that is not resident; `fresh` where it has no content.
+    pub fn record_touch(&self, page: PageNo, write: bool, fresh: bool) {
+        self.note(
+            match (write, fresh) {
+                (false, false) => Recorded::Read,
+                (true, false) => Recorded::Write,
+                (false, true) => Recorded::ReadFirst,
+                (true, true) => Recorded::WriteFirst,
+            },
+            page,
+            1,
+        );
+    }
+
+    /// Records something, where accesses are recorded.
+    pub fn note(&self, what: Recorded, first: PageNo, pages: u32) {
+        let pid = self.recorded_pid.load(Relaxed);
+        if pid != 0 {
+            let has_reader = || control::exists(self.control.config.supervisor_pid);
+            self.control.accesses.put(Access { pid, what, first: first.0, pages }, os::wait_a_little, has_reader);
+        }
+    }
+
     fn installed(&self, pages: usize) {
         let before = self.installed.fetch_add(pages as u64, Relaxed);
         if before / PROGRESS_PAGES != (before + pages as u64) / PROGRESS_PAGES {
@@ -243,6 +278,15 @@ impl Machine for LiveMachine {
 
     fn grain(&self) -> usize {
         self.source().grain(self)
+    }
+
+    fn used_by_call(&self, page: PageNo, fresh: bool) {
+        // Whether the call writes is not told.
+        self.record_touch(page, false, fresh);
+    }
+
+    fn discarded(&self, first: PageNo, count: u32) {
+        self.note(Recorded::Gone, first, count);
     }
 
     fn count(&self, event: Event, n: u64) {

@@ -16,8 +16,9 @@ use outswap_sys::signal::*;
 
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
-const SYS_SECCOMP: i32 = 1;
+/// Of a page fault's error code: the access was a write.
 const ERR_WRITE: u64 = 2;
+const SYS_SECCOMP: i32 = 1;
 
 /// Installs the handlers; the dispositions that were there become the program's. `old` gets those, to be put back by
 /// [`uninstall`].
@@ -66,9 +67,12 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     if ours {
         let start = clock::ticks();
         let page = page_of(addr);
-        // The processor's error code says whether it was a write.
+        let state = live.pager.state(page);
         let access = if err & ERR_WRITE != 0 { Access::Write } else { Access::Read };
         let outcome = live.with(move |cx| live.pager.fault(page, access, cx));
+        if (state != State::Resident || access == Access::Write) && outcome == Fault::Done {
+            live.pager.machine.record_touch(page, access == Access::Write, state == State::Untouched);
+        }
         let ticks = clock::ticks().saturating_sub(start);
         let bucket = clock::ticks_to_ns(ticks).max(1).ilog2() as usize;
         let buckets = &live.record().counters.latency_ns;

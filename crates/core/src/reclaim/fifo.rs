@@ -26,7 +26,12 @@ impl Fifo {
     pub fn new(from: &impl Reserve, pages: usize) -> Option<Fifo> {
         let blocks = pages / BLOCK_PAGES;
         let queue = SpinLock::new(Ring::new(from, blocks)?);
-        Some(Fifo { queued: Table::new(from, blocks)?, rest: Rest::new(from, pages)?, queue, waiting: Waiting::default() })
+        Some(Fifo {
+            queued: Table::new(from, blocks)?,
+            rest: Rest::new(from, pages)?,
+            queue,
+            waiting: Waiting::default(),
+        })
     }
 }
 
@@ -55,8 +60,9 @@ impl Reclaim for Fifo {
         self.rest.asked(block, asked, search);
     }
 
-    fn hit(&self) {
+    fn hit(&self) -> bool {
         self.waiting.hit();
+        true
     }
 
     fn evicted(&self, pages: usize) {

@@ -91,8 +91,10 @@ pub trait Reclaim: Sync {
         if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
     }
 
-    /// An isolated page was touched.
-    fn hit(&self) {}
+    /// An isolated page was touched. Says whether all of its block that waits with it comes back, too.
+    fn hit(&self) -> bool {
+        true
+    }
 
     /// So many pages have left memory.
     fn evicted(&self, pages: usize) {
@@ -163,7 +165,7 @@ macro_rules! policies {
             fn touched(&self, word: Word) -> u64 {
                 match self { $(Any::$type(policy) => policy.touched(word)),+ }
             }
-            fn hit(&self) {
+            fn hit(&self) -> bool {
                 match self { $(Any::$type(policy) => policy.hit()),+ }
             }
             fn evicted(&self, pages: usize) {
@@ -182,6 +184,7 @@ macro_rules! policies {
 policies! {
     "fifo" fifo::Fifo "blocks in the order in which they came in, with a second chance for pages that are touched while isolated"
     "accessed" accessed::Accessed "blocks of which the program uses the least, as far as the kernel tells"
+    "window" window::Window "blocks in the order in which they came in, at once: for recording accesses"
 }
 
 impl Kind {

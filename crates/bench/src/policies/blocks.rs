@@ -1,0 +1,362 @@
+//! Policies that know what Outswap knows: faults, and of each block, at each look, how many of its pages were accessed since the look
+//! before. A look costs milliseconds, so there are only a few of them while the whole limit is turned over.
+//!
+//! Whole blocks are chosen, those with the lowest score first, among equals first in, first out; their pages wait isolated for a
+//! while, where a touch brings them back. [`Rules`] has what is tried.
+use super::chain::Chains;
+use super::load::{BLOCK_PAGES_MAX, Steps};
+use super::{Outcome, Policy};
+
+/// Lists of blocks, by score; the last is for those with the highest, and those that were asked in vain.
+const LEVELS: usize = 16;
+const REFERENCED_MAX: u8 = 3;
+
+/// What a block-by-block policy goes by.
+#[derive(Clone, Copy)]
+pub struct Rules {
+    /// Pages of a block.
+    pub block_pages: usize,
+    /// Looks while as many pages are evicted as the limit has; 0 for none.
+    pub looks: usize,
+    /// What the score before a look counts for beside what the look has found, of 1.
+    pub memory: f64,
+    /// The score of a block that was not in memory, of 1: one that is touched for the first time, and one that comes back.
+    pub fresh: f64,
+    /// See `fresh`.
+    pub fresh_back: f64,
+    /// A block that comes back counts as `fresh_back` only if fewer pages than this, in limits, were evicted meanwhile.
+    pub back_within: f64,
+    /// A page that comes back sooner than this, in limits of evicted pages, is passed by once.
+    pub protect_within: f64,
+    /// Pages that came in since so many looks stay when their block goes.
+    pub keep_looks: u32,
+    /// The limit through this may be isolated; 0 for nothing.
+    pub isolated_share: usize,
+    /// The share follows its success, between this and eight times as little: it is halved where more than a quarter of the pages
+    /// that leave memory were hit while they waited, and doubled below a sixteenth.
+    pub adapts: bool,
+    /// A touch of an isolated page brings its block's other isolated pages along.
+    pub neighbours: bool,
+    /// Blocks that come for the first time, or late, wait in a queue of their own, from which pages go while it has more than
+    /// this of the limit; 0 for none.
+    pub small: f64,
+    /// A touch of an isolated page raises its block's score to this.
+    pub hit_score: f64,
+}
+
+impl Rules {
+    /// `--mechanism reclaim=fifo`.
+    pub const FIFO: Rules = Rules {
+        block_pages: 64,
+        looks: 0,
+        memory: 0.5,
+        fresh: 1.0,
+        fresh_back: 1.0,
+        back_within: f64::INFINITY,
+        protect_within: 0.0,
+        keep_looks: 0,
+        isolated_share: 8,
+        adapts: false,
+        neighbours: false,
+        small: 0.0,
+        hit_score: 0.0,
+    };
+    /// `--mechanism reclaim=accessed`.
+    pub const ACCESSED: Rules = Rules { looks: 8, isolated_share: 64, ..Rules::FIFO };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Out,
+    Resident,
+    Isolated,
+}
+
+#[derive(Clone, Copy)]
+struct Page {
+    state: State,
+    accessed: bool,
+    referenced: u8,
+    /// Looks before it came in.
+    came_look: u32,
+    evicted_at: Option<u64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Block {
+    score: f64,
+    resident: u32,
+    accessed: u32,
+    evicted_at: Option<u64>,
+}
+
+/// Such a policy.
+pub struct Blocks {
+    rules: Rules,
+    limit: usize,
+    pages: Vec<Page>,
+    blocks: Vec<Block>,
+    lists: Chains,
+    isolated: Chains,
+    resident: usize,
+    /// Pages of the blocks on the lowest list.
+    lowest: usize,
+    /// Pages that have left memory so far, and at the last look.
+    evictions: u64,
+    looked_at: u64,
+    looks: u32,
+    /// The isolated share in use; hits, and evictions before, since it was last set.
+    share: usize,
+    hits: u64,
+    set_at: u64,
+}
+
+fn level(score: f64) -> usize {
+    ((score * LEVELS as f64) as usize).min(LEVELS - 1)
+}
+
+impl Blocks {
+    /// Such a policy.
+    pub fn new(rules: Rules, limit: usize, steps: &Steps) -> Blocks {
+        assert!(BLOCK_PAGES_MAX.is_multiple_of(rules.block_pages), "blocks have whole numbers of pages");
+        let page = Page { state: State::Out, accessed: false, referenced: 0, came_look: 0, evicted_at: None };
+        let blocks = steps.pages / rules.block_pages;
+        Blocks {
+            rules,
+            limit,
+            pages: vec![page; steps.pages],
+            blocks: vec![Block::default(); blocks],
+            lists: Chains::new(blocks, LEVELS),
+            isolated: Chains::new(steps.pages, 1),
+            resident: 0,
+            lowest: 0,
+            evictions: 0,
+            looked_at: 0,
+            looks: 0,
+            share: rules.isolated_share,
+            hits: 0,
+            set_at: 0,
+        }
+    }
+
+    /// Sets the share that may be isolated by what came of the last one.
+    fn adapt(&mut self) {
+        let since = self.evictions - self.set_at;
+        if !self.rules.adapts || (since + self.hits) * 8 < self.limit as u64 {
+            return;
+        }
+        if self.hits * 4 > since {
+            self.share = (self.share * 2).min(self.rules.isolated_share * 8);
+        } else if self.hits * 16 < since {
+            self.share = (self.share / 2).max(self.rules.isolated_share);
+        }
+        (self.hits, self.set_at) = (0, self.evictions);
+    }
+
+    /// Puts a block on the list of a level.
+    fn put_block(&mut self, number: u32, level: usize) {
+        self.take_block(number);
+        self.lists.put(number, level);
+        self.lowest += if level == 0 { self.blocks[number as usize].resident as usize } else { 0 };
+    }
+
+    /// Takes a block from its list.
+    fn take_block(&mut self, number: u32) {
+        let list = self.lists.list(number);
+        self.lowest -= if list == Some(0) { self.blocks[number as usize].resident as usize } else { 0 };
+        self.lists.remove(number);
+    }
+
+    /// The block that goes next.
+    fn next_block(&mut self) -> Option<u32> {
+        let keeps_lowest = self.rules.small > 0.0 && (self.lowest as f64) <= self.rules.small * self.limit as f64;
+        let main = (1..LEVELS).find_map(|level| self.lists.first(level)).filter(|_| keeps_lowest);
+        let number = main.or_else(|| (0..LEVELS).find_map(|level| self.lists.first(level)))?;
+        self.take_block(number);
+        Some(number)
+    }
+
+    fn block_of(&self, page: u32) -> u32 {
+        page / self.rules.block_pages as u32
+    }
+
+    /// Whether fewer pages than `limits` times the limit were evicted since.
+    fn is_within(&self, at: Option<u64>, limits: f64) -> bool {
+        at.is_some_and(|at| ((self.evictions - at) as f64) < limits * self.limit as f64)
+    }
+
+    fn look_if_due(&mut self) {
+        let since = self.evictions - self.looked_at;
+        let is_first = self.looks == 0 && self.resident * 4 > self.limit * 3;
+        if self.rules.looks == 0 || !is_first && since <= (self.limit / self.rules.looks) as u64 {
+            return;
+        }
+        self.looked_at = self.evictions;
+        self.looks += 1;
+        for number in 0..self.blocks.len() {
+            let block = &mut self.blocks[number];
+            let found = std::mem::take(&mut block.accessed);
+            if block.resident == 0 {
+                continue;
+            }
+            let share = f64::from(found) / f64::from(block.resident);
+            block.score = block.score * self.rules.memory + share * (1.0 - self.rules.memory);
+            let level = level(block.score);
+            if self.lists.list(number as u32).is_some_and(|list| list != level) {
+                self.put_block(number as u32, level);
+            }
+        }
+        self.pages.iter_mut().for_each(|page| page.accessed = false);
+    }
+
+    fn mark_accessed(&mut self, page: u32) {
+        let block = self.block_of(page) as usize;
+        if !std::mem::replace(&mut self.pages[page as usize].accessed, true) {
+            self.blocks[block].accessed += 1;
+        }
+    }
+
+    /// A page becomes resident.
+    fn come(&mut self, page: u32) {
+        self.pages[page as usize].state = State::Resident;
+        self.resident += 1;
+        let number = self.block_of(page);
+        self.blocks[number as usize].resident += 1;
+        self.lowest += usize::from(self.lists.list(number) == Some(0));
+        self.mark_accessed(page);
+        if self.lists.list(number).is_none() {
+            let evicted_at = self.blocks[number as usize].evicted_at;
+            let is_back = self.is_within(evicted_at, self.rules.back_within);
+            let score = if is_back { self.rules.fresh_back } else { self.rules.fresh };
+            self.blocks[number as usize].score = score;
+            self.put_block(number, level(score));
+        }
+    }
+
+    /// A resident page leaves.
+    fn leave(&mut self, page: u32, to: State) {
+        let number = self.block_of(page) as usize;
+        let place = &mut self.pages[page as usize];
+        place.state = to;
+        self.blocks[number].resident -= 1;
+        self.lowest -= usize::from(self.lists.list(number as u32) == Some(0));
+        if std::mem::take(&mut place.accessed) {
+            self.blocks[number].accessed -= 1;
+        }
+        self.resident -= 1;
+    }
+
+    /// Isolates what may go of the next block, or all of it. Gives false where there is none.
+    fn isolate(&mut self, all: bool) -> bool {
+        let Some(number) = self.next_block() else { return false };
+        let pages = self.rules.block_pages as u32;
+        let mut left = false;
+        for page in number * pages..(number + 1) * pages {
+            let place = &mut self.pages[page as usize];
+            if place.state != State::Resident {
+                continue;
+            }
+            let is_new = self.looks - place.came_look < self.rules.keep_looks;
+            if !all && (place.referenced > 0 || is_new) {
+                place.referenced = place.referenced.saturating_sub(1);
+                left = true;
+                continue;
+            }
+            self.leave(page, State::Isolated);
+            self.isolated.put(page, 0);
+        }
+        if left {
+            self.put_block(number, LEVELS - 1);
+        }
+        true
+    }
+
+    fn make_room(&mut self) {
+        self.adapt();
+        let share = self.limit.checked_div(self.share).unwrap_or(0).max(1);
+        let mut tries = 0;
+        while self.resident + self.isolated.len(0) >= self.limit {
+            self.look_if_due();
+            let few = self.isolated.len(0) < share;
+            tries += 1;
+            let all = tries > 2 * self.blocks.len();
+            if few && self.isolate(all) {
+                continue;
+            }
+            match self.isolated.pop(0) {
+                Some(page) => {
+                    self.evictions += 1;
+                    let block = self.block_of(page) as usize;
+                    self.pages[page as usize].state = State::Out;
+                    self.pages[page as usize].evicted_at = Some(self.evictions);
+                    self.blocks[block].evicted_at = Some(self.evictions);
+                }
+                None => break,
+            }
+        }
+    }
+}
+
+impl Policy for Blocks {
+    fn access(&mut self, page: u32, _write: bool) -> Outcome {
+        let place = &mut self.pages[page as usize];
+        match place.state {
+            State::Resident => {
+                self.mark_accessed(page);
+                return Outcome::Resident;
+            }
+            State::Isolated => {
+                place.referenced = (place.referenced + 1).min(REFERENCED_MAX);
+                self.hits += 1;
+                let number = self.block_of(page);
+                self.isolated.remove(page);
+                self.come(page);
+                let block = &mut self.blocks[number as usize];
+                if block.score < self.rules.hit_score {
+                    block.score = self.rules.hit_score;
+                    self.put_block(number, level(self.rules.hit_score));
+                }
+                if self.rules.neighbours {
+                    let pages = self.rules.block_pages as u32;
+                    for other in number * pages..(number + 1) * pages {
+                        if self.pages[other as usize].state == State::Isolated {
+                            self.isolated.remove(other);
+                            self.come(other);
+                        }
+                    }
+                }
+                self.make_room();
+                return Outcome::Isolated;
+            }
+            State::Out => {}
+        }
+        self.make_room();
+        let evicted_at = self.pages[page as usize].evicted_at;
+        let is_soon = self.is_within(evicted_at, self.rules.protect_within);
+        let place = &mut self.pages[page as usize];
+        place.came_look = self.looks;
+        place.referenced = u8::from(is_soon);
+        self.come(page);
+        Outcome::Missing
+    }
+
+    fn gone(&mut self, page: u32) {
+        match self.pages[page as usize].state {
+            State::Resident => self.leave(page, State::Out),
+            State::Isolated => {
+                self.isolated.remove(page);
+                self.pages[page as usize].state = State::Out;
+            }
+            State::Out => {}
+        }
+        self.pages[page as usize].evicted_at = None;
+        let number = self.block_of(page);
+        if self.blocks[number as usize].resident == 0 {
+            self.take_block(number);
+        }
+    }
+
+    fn looks(&self) -> u64 {
+        self.looks.into()
+    }
+}
