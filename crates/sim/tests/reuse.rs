@@ -1,0 +1,185 @@
+//! What is known of pages without looking at them, and what comes back with a page that was touched while it waited.
+use outswap_core::fault::Fault;
+use outswap_core::machine::{Event, Prot};
+use outswap_core::page::State;
+use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::protection::{self, Access};
+use outswap_core::units::{BLOCK_PAGES, PageNo};
+use outswap_core::{orders, readahead, reclaim};
+use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
+use outswap_sim::sabotage::Sabotage;
+use outswap_sim::store::{SimStore, Trouble, Worker};
+use outswap_sim::world::{Arena, context};
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGES: u32 = BLOCK_PAGES as u32;
+
+struct Program {
+    pager: Box<SimPager>,
+    cx: Box<Context<Worker>>,
+    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the pager")]
+    arena: Arena,
+}
+
+impl Program {
+    fn new(reuse: protection::Kind) -> Program {
+        let config = Config {
+            pages: 2 * PAGES,
+            slots: 512,
+            batches: 4,
+            pins: 1,
+            mappings: 8,
+            seed: 1,
+            readahead: readahead::Kind::Off,
+            reclaim: reclaim::Kind::Fifo,
+            orders: orders::Any::Small,
+            reuse,
+        };
+        let arena = Arena::default();
+        let machine = SimMachine::new(1, config.pages as usize, config.batches, 1, Chaos::default(), Sabotage::None);
+        let store = SimStore::new(1, config.slots, Trouble::default(), Sabotage::None);
+        let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
+        pager.machine.attach(&pager);
+        assert!(pager.map(PageNo(0), config.pages, Prot::READ_WRITE, false));
+        Program { pager, cx: context(), arena }
+    }
+
+    /// An access to a page, which holds `now`, or will; how many faults it took.
+    fn access(&mut self, page: u32, access: Access, now: u8) -> u32 {
+        for faults in 0..9 {
+            let found = self.pager.machine.access(page, access == Access::Write, |content| match access {
+                Access::Read => assert_eq!(content[7], now, "page {page}"),
+                Access::Write => content[7] = now,
+            });
+            if found == Found::Done {
+                return faults;
+            }
+            assert_eq!(self.pager.fault(PageNo(page), access, &mut self.cx), Fault::Done);
+        }
+        panic!("page {page} cannot be used");
+    }
+
+    fn page_out(&mut self) {
+        self.pager.page_out(PageNo(0), PAGES, true, &mut self.cx);
+        assert_eq!(self.pager.used_pages(), 0);
+    }
+
+    fn count(&self, event: Event) -> u64 {
+        self.pager.machine.events[event as usize].load(Relaxed)
+    }
+
+    /// Pages with their numbers in them, in the store, all of which were read since they were written.
+    fn filled(reuse: protection::Kind, pages: u32) -> Program {
+        let mut program = Program::new(reuse);
+        for round in 0..2 {
+            for page in 0..pages {
+                let access = if round == 0 { Access::Write } else { Access::Read };
+                program.access(page, access, page as u8 + 1);
+            }
+            if round == 0 {
+                program.page_out();
+            }
+        }
+        program
+    }
+}
+
+#[test]
+fn what_was_only_read_goes_without_being_looked_at() {
+    for (reuse, known) in [(protection::Kind::Protect, true), (protection::Kind::Hash, false)] {
+        const ROUNDS: u32 = 8;
+        let mut program = Program::filled(reuse, PAGES);
+        for _ in 0..ROUNDS {
+            program.page_out();
+            for page in 0..PAGES {
+                assert_eq!(program.access(page, Access::Read, page as u8 + 1), 1);
+            }
+        }
+        assert_eq!(program.count(Event::PagesClean), u64::from(ROUNDS * PAGES), "{reuse:?}");
+        // The machine may keep some in frames all the same.
+        let unwritten = program.count(Event::PagesUnwritten);
+        assert_eq!(unwritten > 0, known, "{reuse:?}: {unwritten}");
+        program.pager.check();
+    }
+}
+
+#[test]
+fn the_first_write_gives_the_slot_up_and_copies_nothing() {
+    let mut program = Program::filled(protection::Kind::Protect, 8);
+    assert_eq!((program.pager.used_slots(), program.pager.swapcache_pages()), (8, 8));
+    assert_eq!(program.access(3, Access::Write, 200), 1, "it is noticed");
+    assert_eq!(program.access(3, Access::Write, 201), 0);
+    assert_eq!(program.count(Event::PagesReused), 1);
+    assert_eq!((program.pager.used_slots(), program.pager.swapcache_pages()), (7, 7));
+    program.page_out();
+    assert_eq!(program.pager.used_slots(), 8);
+    for page in 0..8 {
+        program.access(page, Access::Read, if page == 3 { 201 } else { page as u8 + 1 });
+    }
+    // It is likely to be written again, so nobody wants to notice.
+    assert_eq!(program.access(3, Access::Write, 202), 0);
+    assert_eq!(program.access(4, Access::Write, 203), 1);
+    program.pager.check();
+}
+
+#[test]
+fn what_is_known_of_a_parents_pages_says_nothing_of_a_childs() {
+    let mut program = Program::filled(protection::Kind::Protect, 8);
+    // As it is in a child: the tables are the parent's, the protection is gone.
+    program.pager.forked();
+    program.pager.machine.forked(1, true);
+    for page in 0..8 {
+        assert_eq!(program.access(page, Access::Write, 100 + page as u8), 0, "nobody notices");
+    }
+    program.page_out();
+    for page in 0..8 {
+        program.access(page, Access::Read, 100 + page as u8);
+    }
+    // What came in since is the child's own.
+    assert_eq!(program.access(5, Access::Write, 9), 0, "it was written after it had come in to be read");
+    program.page_out();
+    (0..4).for_each(|page| _ = program.access(page, Access::Read, 100 + page as u8));
+    program.page_out();
+    assert_eq!(program.count(Event::StoreErrors) + program.count(Event::Corruptions), 0);
+    program.pager.check();
+}
+
+#[test]
+fn calls_that_write_meet_no_protection() {
+    let mut program = Program::filled(protection::Kind::Protect, 20);
+    let pin = program.pager.pins.acquire(1).expect("none is in use");
+    for (access, faults) in [(Access::Read, true), (Access::Write, false)] {
+        program.pager.pins.publish(pin, PageNo(0), 20);
+        assert_eq!(program.pager.pin(PageNo(0), 20, access, &mut program.cx), (20, Fault::Done));
+        let found = program.pager.machine.access(11, true, |content| content[7] = 77);
+        assert_eq!(found == Found::Protected, faults, "{access:?}");
+    }
+    program.pager.pins.release(pin);
+    program.page_out();
+    assert_eq!(program.access(11, Access::Read, 77), 1);
+    program.pager.check();
+}
+
+#[test]
+fn a_touch_of_an_isolated_page_brings_back_all_that_wait_with_it() {
+    let mut program = Program::new(protection::Kind::Hash);
+    for page in 0..40 {
+        program.access(page, Access::Write, page as u8 + 1);
+    }
+    // Isolated only.
+    program.pager.page_out(PageNo(0), PAGES, false, &mut program.cx);
+    assert_eq!(program.pager.state(PageNo(17)), State::Isolated);
+    assert_eq!(program.access(17, Access::Read, 18), 1);
+    for page in 0..40 {
+        assert_eq!(program.access(page, Access::Write, page as u8 + 1), 0, "page {page} came with it");
+    }
+    assert_eq!((program.count(Event::FaultHit), program.count(Event::PagesPutBack)), (1, 39));
+    assert_eq!((program.pager.resident_pages(), program.pager.isolated_pages()), (40, 0));
+    program.pager.check();
+    // The empty batch goes when its turn comes.
+    program.page_out();
+    program.pager.check();
+    for page in 0..40 {
+        program.access(page, Access::Read, page as u8 + 1);
+    }
+}
