@@ -14,6 +14,10 @@ use crate::reclaim::Reclaim;
 use crate::store::{Read, Run, Store, StoreError, Ticket};
 use crate::units::{Order, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
 
+/// Runs of neighbours up to which a batch's pages come back together. Pages that are scattered over their block were not used together,
+/// and to take them again costs several times as much.
+const DENSE_RUNS: usize = 8;
+
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// A touch of an isolated page: it goes back from its frame to the program, with all others of its block that wait with it. What
     /// was used together once will be used together again; to bring each by a fault of its own costs more than to be wrong about some.
@@ -26,7 +30,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let frame = seen.frame();
         let batch = self.frames.batch_of(frame);
         // Not while it is written out: who does so reads its frames.
-        if whole && self.frames.hold(batch) {
+        let is_dense = self.frames.live(batch).runs().nth(DENSE_RUNS).is_none();
+        if whole && is_dense && self.frames.hold(batch) {
             let back = self.put_back(page, seen, batch, cx);
             self.frames.let_go(batch);
             if back > 0 {
