@@ -583,7 +583,9 @@ mod tests {
             assert_eq!(memory.see(4), None, "its neighbour is missing still");
             memory.looks.set(true);
             let present = if round % 2 == 0 { Mask::range(0, 4) } else { Mask::single(0) | Mask::single(2) };
-            let taken = Guard::take(&memory, memory.page(0), 4, Wanted { framed: present, clean: Mask::EMPTY }, batch, 8).framed;
+            let taken =
+                Guard::take(&memory, memory.page(0), 4, Wanted { framed: present, clean: Mask::EMPTY }, batch, 8)
+                    .framed;
             memory.looks.set(false);
             assert_eq!(taken, present);
             right &= memory.frame(10) == written.get() && memory.see(2).is_none();
