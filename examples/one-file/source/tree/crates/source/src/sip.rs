@@ -2,7 +2,7 @@
 use crate::copying::Copying;
 use crate::host::{FaultSource, Host};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use outswap_core::machine::{BatchNo, Prot, PutError};
+use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::units::PageNo;
 use outswap_sys::Result;
@@ -31,10 +31,11 @@ impl FaultSource for Sip {
         Copying::may_be_missing(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, _count: usize, present: Mask, batch: BatchNo, offset: usize) -> Mask {
-        let sip: Mask = present.iter().take(SIP_PAGES).collect();
-        let taken = Copying::take(host, first, sip.end(), sip, batch, offset);
-        let count = taken.count() as u64;
+    fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        let sip: Mask = wanted.all().iter().take(SIP_PAGES).collect();
+        let wanted = Wanted { framed: wanted.framed & sip, clean: wanted.clean & sip };
+        let taken = Copying::take(host, first, sip.end(), wanted, batch, offset);
+        let count = taken.all().count() as u64;
         let before = TAKEN.fetch_add(count, Relaxed);
         if before < TOLD_PAGES && before + count >= TOLD_PAGES {
             host.post(b"the fault source sip has taken 1000 pages, up to 8 at a time");
@@ -42,8 +43,12 @@ impl FaultSource for Sip {
         taken
     }
 
-    fn put(host: &impl Host, first: PageNo, src: &[u8]) -> (usize, Option<PutError>) {
-        Copying::put(host, first, src)
+    fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
+        Copying::put_back(host, first, batch, pages, held)
+    }
+
+    fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
+        Copying::put(host, first, src, write_protected)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
