@@ -205,10 +205,10 @@ pub fn allow(live: &Live, pages: u64, data: u64) -> bool {
     if !is_limited() {
         return true;
     }
-    let (mapped, _) = live.pager.mapped_pages();
-    // Of managed memory the kernel counts what is writable there.
-    let writable = live.pager.writable_pages();
-    let counted = live.source().counted_pages(&live.pager.machine, writable, live.pager.resident_pages());
+    let (mapped, writable) = live.pager.mapped_pages();
+    // Of managed memory the kernel counts what is writable there, shared or not.
+    let pager = &live.pager;
+    let counted = live.source().counted_pages(&pager.machine, pager.writable_pages(), pager.resident_pages());
     let ours = |which: usize| KEPT[which].our_pages.load(Relaxed);
     let reserve = |which: usize| KEPT[which].reserve_pages.load(Relaxed);
     let [size, private] = procfs::sizes_pages().unwrap_or([0; 2]);
