@@ -201,7 +201,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let word = Word::resident(Some(slot), order).with_dirtied(old.dirtied()).with_protected(epoch);
                 self.pages.release(page, word);
             } else {
-                self.pages.release(page, Word::resident(None, order).with_dirtied(old.dirtied()));
+                // Others were faster: it came in protected all the same.
+                let word = Word::resident(None, order).with_dirtied(old.dirtied()).with_protected(epoch);
+                self.pages.release(page, word.with_doubt());
                 self.put_slot(slot);
             }
         }

@@ -5,23 +5,24 @@
 //! Loom takes sequentially consistent accesses for acquire and release only, so what holds here holds a fortiori.
 #![cfg(loom)]
 
+mod loom_bed;
+
 use loom::sync::Arc;
 use loom::thread;
+use loom_bed::{Arena, Memory};
 use outswap_core::fault::Fault;
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
-use outswap_core::pins::{Pins, RANGES};
+use outswap_core::pins::RANGES;
 use outswap_core::protection::Access;
 use outswap_core::room::Step;
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
-use outswap_core::sync::{AtomicU64, Ordering::Release, Ordering::SeqCst};
-use outswap_core::table::Reserve;
-use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo, SlotId};
+use outswap_core::sync::{AtomicU64, Ordering::SeqCst};
+use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo, SlotId};
 use outswap_core::{orders, protection, readahead, reclaim};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -30,40 +31,6 @@ const BATCHES: usize = 2;
 const PAGE: PageNo = PageNo(5);
 /// In a page of the machine: a write faults.
 const PROTECTED: u64 = 1 << 32;
-
-/// Memory of zeros, given back when the execution is over.
-struct Memory {
-    base: *mut u8,
-    layout: Layout,
-}
-impl Memory {
-    fn new(bytes: usize) -> Memory {
-        let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("sizes are small");
-        // SAFETY: the size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        if base.is_null() {
-            handle_alloc_error(layout);
-        }
-        Memory { base, layout }
-    }
-}
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base, self.layout) };
-    }
-}
-
-#[derive(Default)]
-struct Arena(Mutex<Vec<Memory>>);
-impl Reserve for Arena {
-    fn reserve(&self, bytes: usize) -> *mut u8 {
-        let memory = Memory::new(bytes);
-        let base = memory.base;
-        self.0.lock().expect("no panic while held").push(memory);
-        base
-    }
-}
 
 /// A context, made in place: loom's threads have small stacks.
 struct Cx(Memory);
@@ -584,102 +551,25 @@ fn fault_with_neighbours_against_unmap() {
     });
 }
 
-/// Pins alone, with `len` slots and as many records.
-struct Slots {
-    pins: Pins,
-    #[expect(dead_code, reason = "owns the memory of the tables, so it is dropped after the pins")]
-    arena: Arena,
-}
-impl Slots {
-    fn new(len: usize) -> Slots {
-        let arena = Arena::default();
-        let pins = Pins::new(&arena, len).expect("tables fit");
-        let slots = Slots { pins, arena };
-        // As `warm_up`.
-        let taken: Vec<usize> = (0..len).map(|i| slots.fill(i as u32, 40)).collect();
-        taken.into_iter().for_each(|slot| slots.ends(slot));
-        slots
-    }
-    /// A call with so many ranges, from `first` on, that one of them is in a record; returns its slot.
-    fn fill(&self, owner: u32, first: u32) -> usize {
-        let slot = self.pins.acquire(owner + 1).expect("there are as many slots as calls");
-        self.more(slot, first);
-        slot
-    }
-    fn more(&self, slot: usize, first: u32) {
-        (0..=RANGES as u32).for_each(|i| self.pins.publish(slot, PageNo(first + 2 * i), 1));
-        self.covers(first);
-    }
-    fn covers(&self, first: u32) {
-        let wanted: Mask = (0..=RANGES).map(|i| first as usize + 2 * i).collect();
-        assert_eq!(self.pins.mask(BlockNo(0)) & wanted, wanted, "what is published is covered");
-    }
-    /// As the stub ends a call: one plain store.
-    fn ends(&self, slot: usize) {
-        self.pins.owner_word(slot).store(0, Release);
-    }
-}
-
-fn check_slots(len: usize, threads: [fn(&Slots); 2], after: fn(&Slots)) {
-    let mut builder = loom::model::Builder::new();
-    builder.max_branches = 100_000;
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(move || {
-        let slots = Arc::new(Slots::new(len));
-        // One call is under way, in slot 0.
-        assert_eq!(slots.fill(7, 0), 0);
-        let other = slots.clone();
-        let thread = thread::spawn(move || threads[1](&other));
-        threads[0](&slots);
-        thread.join().expect("no panic");
-        after(&slots);
-    });
-}
-
-fn nothing_is_left(slots: &Slots) {
-    assert_eq!(slots.pins.mask(BlockNo(0)), Mask::EMPTY, "all that is over is free");
-}
-
+/// Two pages come in, of which one may keep its slot: a call can write to both all the same.
 #[test]
-fn a_record_is_taken_again_by_the_next_call_of_its_slot() {
-    let again = |slots: &Slots| {
-        slots.ends(0);
-        let slot = slots.fill(8, 12);
-        slots.covers(12);
-        slots.ends(slot);
+fn swap_in_against_swap_in_beyond_the_swap_cache() {
+    let before = |w: &World, cx: &mut Cx| {
+        for page in [PAGE, ELSEWHERE] {
+            assert_eq!(w.pager.fault(page, Access::Write, cx.get()), Fault::Done);
+            assert_eq!(w.pager.machine.access(page, Some(1)), Some(1));
+        }
+        evicts_all(w, cx);
+        w.pager.set_swapcache_max(1);
     };
-    let reclaims = |slots: &Slots| {
-        slots.pins.mask(BlockNo(0));
-        slots.pins.mask(BlockNo(0));
-    };
-    check_slots(1, [again, reclaims], nothing_is_left);
-}
-#[test]
-fn a_record_is_taken_by_another_call_than_the_one_that_ended() {
-    let ends = |slots: &Slots| {
-        slots.ends(0);
-        slots.pins.mask(BlockNo(0));
-    };
-    let takes = |slots: &Slots| {
-        // With two slots there are two records: one of them is the ended call's, or will be free.
-        let slot = slots.fill(8, 12);
-        slots.covers(12);
-        slots.ends(slot);
-    };
-    check_slots(2, [ends, takes], nothing_is_left);
-}
-#[test]
-fn two_calls_at_once_take_different_records() {
-    let ends_and_takes = |slots: &Slots| {
-        slots.ends(0);
-        let slot = slots.fill(8, 12);
-        slots.covers(12);
-        slots.ends(slot);
-    };
-    let takes = |slots: &Slots| {
-        let slot = slots.fill(9, 24);
-        slots.covers(24);
-        slots.ends(slot);
-    };
-    check_slots(2, [ends_and_takes, takes], nothing_is_left);
+    let read = |w: &World, cx: &mut Cx, page| assert_eq!(w.pager.fault(page, Access::Read, cx.get()), Fault::Done);
+    model(
+        before,
+        move |w, cx| read(w, cx, PAGE),
+        move |w, cx| read(w, cx, ELSEWHERE),
+        |w| {
+            assert_eq!(w.pager.pin(PAGE, 8, Access::Write, Cx::new().get()), (8, Fault::Done));
+            assert!([PAGE, ELSEWHERE].iter().all(|&page| w.pager.machine.access(page, Some(2)).is_some()));
+        },
+    );
 }
