@@ -44,6 +44,10 @@ pub const SHARE_MAX: i64 = 14;
 /// Pages that must have come in before the shares are looked at again.
 const SHARE_STEP_PAGES: u64 = 512;
 
+/// What is kept free: at least, and at most.
+const FREE_MIN_PAGES: u64 = 96;
+const FREE_MAX_PAGES: u64 = 256;
+
 /// A page from the file costs about so many from the pool.
 const FILE_COST: u64 = 4;
 
@@ -105,10 +109,13 @@ pub fn next_share(share: i64, from_ram: u64, from_file: u64) -> i64 {
     (share + step).clamp(0, SHARE_MAX - SHARE_START)
 }
 
-/// Free pages under the limit at which background reclaim starts, and up to which it works: 1/32 and 1/16 of the limit,
-/// 8 MiB and 16 MiB at most.
+/// Free pages under the limit at which background reclaim starts, and up to which it works. What is kept free is not used: with 1/32
+/// and 1/16 of the limit, programs read back up to a third more. But the thread needs as much as programs take before it has freed
+/// anything.
 pub fn watermarks(limit_pages: u64) -> (u64, u64) {
-    ((limit_pages / 32).clamp(16, 2048), (limit_pages / 16).clamp(32, 4096))
+    let least = FREE_MIN_PAGES.min(limit_pages / 32).max(16);
+    let low = (limit_pages / 256).clamp(least, FREE_MAX_PAGES);
+    (low, low * 2)
 }
 
 /// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB.
@@ -189,8 +196,8 @@ mod tests {
             let (low, high) = watermarks(limit);
             assert!(0 < low && low < high && high <= limit / 2, "{limit}");
         }
-        assert_eq!(watermarks(16384), (512, 1024));
-        assert_eq!(watermarks(u64::MAX), (2048, 4096));
+        assert_eq!((watermarks(512), watermarks(2048)), ((16, 32), (64, 128)));
+        assert_eq!(watermarks(1 << 16), (256, 512));
     }
 
     #[test]
