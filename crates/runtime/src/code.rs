@@ -69,6 +69,10 @@ pub struct Code {
     /// The program's and that of its libraries, without ours. Without code at fixed addresses, where unmanaged programs that
     /// this one executes have theirs.
     pub all: Ranges,
+    /// Where the C library's file is mapped, from its start on.
+    pub library_file: (usize, usize),
+    /// Whether code is in that.
+    library_runs: bool,
     walled: bool,
 }
 
@@ -78,11 +82,22 @@ impl Code {
         let mut fields = line.split(|b| *b == b' ');
         let mut bounds = fields.next().unwrap_or_default().split(|b| *b == b'-').map(hex);
         let (start, end) = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
-        if fields.next().is_none_or(|rights| rights.get(2) != Some(&b'x')) || start >= end {
-            return;
-        }
+        let (rights, offset) = (fields.next().unwrap_or_default(), fields.next().map(hex));
         let path = line.iter().position(|b| *b == b'/').map(|at| &line[at..]);
         let name = path.and_then(|p| p.rsplit(|b| *b == b'/').next()).unwrap_or_default();
+        if start < end && rights.first() == Some(&b'r') && (name == b"libc.so.6" || name.starts_with(b"libc-2.")) {
+            let file = &mut self.library_file;
+            if file.1 == start {
+                file.1 = end;
+                self.library_runs |= rights.get(2) == Some(&b'x');
+            } else if offset == Some(0) && !self.library_runs {
+                // What was before may have been somebody who only reads it.
+                *file = (start, end);
+            }
+        }
+        if rights.get(2) != Some(&b'x') || start >= end {
+            return;
+        }
         if name.is_empty() || name.starts_with(b"liboutswap_") || start < FIXED_END || end > USER_END {
             self.walled = true;
             return;
@@ -174,6 +189,22 @@ mod tests {
             (0x7f00_0044_0000, 0x7f00_0045_0000),
         ];
         assert_eq!(code.all.get(), all, "ours and what is of no file lie in no range");
+    }
+
+    #[test]
+    fn the_file_of_the_c_library_is_what_is_mapped_of_it_in_one_piece() {
+        let code = parse(
+            "7e0000000000-7e0000020000 r--p 00000000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000000000-7f0000020000 r--p 00000000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000020000-7f0000100000 r-xp 00020000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000100000-7f0000150000 r--p 00100000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000150000-7f0000151000 ---p 00150000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000151000-7f0000155000 rw-p 00150000 08:01 3 /usr/lib/libc.so.6\n\
+             7f0000155000-7f0000160000 rw-p 00000000 00:00 0 \n\
+             7f1000000000-7f1000020000 r--p 00000000 08:01 3 /usr/lib/libc.so.6\n",
+        );
+        assert_eq!(code.library_file, (0x7f00_0000_0000, 0x7f00_0015_0000));
+        assert_eq!(parse("7f0000020000-7f0000100000 r-xp 00020000 08:01 3 /usr/lib/libc.so.6").library_file, (0, 0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 use crate::contexts::Contexts;
 use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
+use crate::heap_calls::HeapCalls;
 use crate::layout::*;
 use crate::limits::{BATCH_BYTES, BATCHES, FDS, MAPPINGS, PINS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
@@ -366,11 +367,14 @@ fn install_filters(live: &Live) -> outswap_sys::Result<()> {
     if !range_is_trapped() {
         filter::install_range(gate(), GATE_CODE_BYTES)?;
     }
+    // Where the C library is another than expected, all of it counts.
+    let heap_calls = HeapCalls::find(code.library_file);
+    let heap = heap_calls.as_ref().map_or(code.library.get(), HeapCalls::get);
     filter::install_process(&Known {
         library: code.library.get(),
         all: code.all.get(),
         fds: live.fds.0..=live.fds.1,
-        keep_malloc: live.control.config.keep_malloc != 0,
+        heap: (live.control.config.keep_malloc != 0).then_some(heap),
     })
 }
 

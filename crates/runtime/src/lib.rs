@@ -21,6 +21,7 @@ mod clock;
 mod procfs;
 mod process;
 mod code;
+mod heap_calls;
 mod contexts;
 mod dispositions;
 

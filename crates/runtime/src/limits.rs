@@ -29,6 +29,8 @@ pub const FILTER_NEAR: usize = 250;
 pub const FILTER_BORDERS: usize = 320;
 /// Ranges of code, of each kind.
 pub const CODE_RANGES: usize = 8;
+/// Instructions of the C library that ask for memory for its allocator.
+pub const HEAP_CALLS: usize = 8;
 
 /// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in
 /// progress could not all have their pages.

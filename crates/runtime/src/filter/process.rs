@@ -13,8 +13,8 @@ pub struct Known<'a> {
     pub all: &'a [(usize, usize)],
     /// Our descriptors.
     pub fds: core::ops::RangeInclusive<i32>,
-    /// Whether the program's own allocator is used, whose mappings come from inside the C library.
-    pub keep_malloc: bool,
+    /// Where the program's own allocator asks for memory, inside the C library, where it is in use.
+    pub heap: Option<&'a [(usize, usize)]>,
 }
 
 /// Calls that are trapped when they come from the C library.
@@ -70,13 +70,14 @@ pub fn build_process(known: &Known<'_>) -> Program {
     // SIOCGIFCONF is the one ioctl in common use whose buffer hides in its structure.
     p.branch(JEQ, 0x8912, from_all, allow);
     targets[nr::IOCTL] = p.load(at_arg(1));
-    if known.keep_malloc {
-        targets[nr::BRK] = from_library;
+    if let Some(heap) = known.heap {
+        let from_heap = p.if_from(heap, trap, allow);
+        targets[nr::BRK] = from_heap;
         // Private anonymous mappings but not stacks.
         const MAP_PRIVATE: u32 = 0x2;
         const MAP_ANONYMOUS: u32 = 0x20;
         const MAP_STACK: u32 = 0x20000;
-        let is_private = p.branch(JSET, MAP_PRIVATE, from_library, allow);
+        let is_private = p.branch(JSET, MAP_PRIVATE, from_heap, allow);
         let is_anonymous = p.branch(JSET, MAP_ANONYMOUS, is_private, allow);
         p.branch(JSET, MAP_STACK, allow, is_anonymous);
         targets[nr::MMAP] = p.load(at_arg(3));
@@ -91,10 +92,13 @@ mod tests {
     use super::*;
     use crate::calls;
 
+    const HEAP_AT: usize = 0x7f00_0000_3000;
+
     fn process(keep_malloc: bool) -> Program {
+        let heap = [(HEAP_AT, HEAP_AT + 1), (HEAP_AT + 0x100, HEAP_AT + 0x101)];
         let library = [(0x7eff_ffff_0000, 0x7f00_0000_0800), (0x7f00_0000_1000, 0x7f00_0010_0000)];
         let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
-        build_process(&Known { library: &library, all: &all, fds: 1000..=1010, keep_malloc })
+        build_process(&Known { library: &library, all: &all, fds: 1000..=1010, heap: keep_malloc.then_some(&heap) })
     }
 
     #[test]
@@ -141,12 +145,19 @@ mod tests {
         assert_eq!(run(&p, nr::IOCTL, lib, [0, 0x8912, 0, 0, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::IOCTL, lib, [0, 0x5413, 0, 0, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x22, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::BRK, HEAP_AT as u64, [0; 6]), ALLOW);
         let p = process(true);
-        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x22, 0, 0]), TRAP);
-        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x20022, 0, 0]), ALLOW, "a stack");
-        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x21, 0, 0]), ALLOW, "shared");
-        assert_eq!(run(&p, nr::MMAP, lib, [0, 0, 0, 0x2, 3, 0]), ALLOW, "a file");
-        assert_eq!(run(&p, nr::BRK, lib, [0; 6]), TRAP);
+        for at in [HEAP_AT, HEAP_AT + 0x100] {
+            assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x22, 0, 0]), TRAP);
+            assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x20022, 0, 0]), ALLOW, "a stack");
+            assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x21, 0, 0]), ALLOW, "shared");
+            assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x2, 3, 0]), ALLOW, "a file");
+            assert_eq!(run(&p, nr::BRK, at as u64, [0; 6]), TRAP);
+        }
+        for elsewhere in [lib, HEAP_AT as u64 - 2, HEAP_AT as u64 + 1, HEAP_AT as u64 + 0x1000] {
+            assert_eq!(run(&p, nr::MMAP, elsewhere, [0, 0, 0, 0x22, 0, 0]), ALLOW, "not the allocator");
+            assert_eq!(run(&p, nr::BRK, elsewhere, [0; 6]), ALLOW);
+        }
     }
 
     #[test]
@@ -169,7 +180,7 @@ mod tests {
             assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x8912, 0, 0, 0, 0]), TRAP);
             assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x5401, 0, 0, 0, 0]), ALLOW);
         }
-        let nowhere = build_process(&Known { library: &[], all: &[], fds: 1000..=1010, keep_malloc: false });
+        let nowhere = build_process(&Known { library: &[], all: &[], fds: 1000..=1010, heap: None });
         assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
     }
 }

@@ -1,0 +1,173 @@
+//! Where in the C library its allocator's calls for memory are made: the `syscall` instructions of its `mmap` and `brk`.
+//!
+//! The process filter must trap these, and it outlives the program. The next program's loader and C library map memory before they can
+//! answer a trap. By chance they lie where this program's did; but then hardly with the very instruction.
+use crate::limits::HEAP_CALLS;
+use core::slice;
+
+/// ELF: what a program header and an entry of the dynamic section are of, and the words of the latter.
+const PT_DYNAMIC: u32 = 2;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+/// Sizes of what is in the tables.
+const PROGRAM_HEADER_BYTES: usize = 56;
+const SYMBOL_BYTES: usize = 24;
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// Longer functions are not what is looked for.
+const FUNCTION_MAX_BYTES: u64 = 4096;
+/// The longest chain of symbols with one hash that is gone through.
+const CHAIN_MAX: usize = 1000;
+
+/// Addresses after instructions, as ascending ranges of one.
+#[derive(Default)]
+pub struct HeapCalls {
+    of: [(usize, usize); HEAP_CALLS],
+    len: usize,
+}
+
+impl HeapCalls {
+    /// The ranges.
+    pub fn get(&self) -> &[(usize, usize)] {
+        &self.of[..self.len]
+    }
+
+    /// Those of a C library that is mapped at this range; `None` where it is not as expected.
+    pub fn find((start, end): (usize, usize)) -> Option<HeapCalls> {
+        if start == 0 {
+            return None;
+        }
+        // SAFETY: a file is mapped there, readable; it is mapped until the process ends, and only tables that the loader has filled in before
+        // are read. It is read by bytes, so what else changes there is of no matter.
+        HeapCalls::of_image(unsafe { slice::from_raw_parts(start as *const u8, end - start) }, start)
+    }
+
+    fn of_image(image: &[u8], base: usize) -> Option<HeapCalls> {
+        let image = Image { bytes: image, base: base as u64 };
+        let mut found = HeapCalls::default();
+        for name in [b"mmap".as_slice(), b"brk"] {
+            let (at, bytes) = image.function(name)?;
+            let before = found.len;
+            for (i, two) in image.range(at, bytes)?.windows(2).enumerate() {
+                if two == SYSCALL {
+                    let after = base + at as usize + i + SYSCALL.len();
+                    *found.of.get_mut(found.len)? = (after, after + 1);
+                    found.len += 1;
+                }
+            }
+            if found.len == before {
+                return None;
+            }
+        }
+        found.of[..found.len].sort_unstable();
+        Some(found)
+    }
+}
+
+/// A library as it lies in memory.
+struct Image<'a> {
+    bytes: &'a [u8],
+    base: u64,
+}
+
+impl Image<'_> {
+    fn range(&self, at: u64, bytes: u64) -> Option<&[u8]> {
+        self.bytes.get(at as usize..at.checked_add(bytes)? as usize)
+    }
+
+    fn number<const N: usize>(&self, at: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        word[..N].copy_from_slice(self.range(at, N as u64)?);
+        Some(u64::from_le_bytes(word))
+    }
+
+    /// Where a table of the dynamic section begins. The loader has made its offset an address.
+    fn table(&self, dynamic: u64, tag: u64) -> Option<u64> {
+        let mut at = dynamic;
+        loop {
+            match self.number::<8>(at)? {
+                0 => return None,
+                found if found == tag => break,
+                _ => at += 16,
+            }
+        }
+        let value = self.number::<8>(at + 8)?;
+        Some(value.checked_sub(self.base).unwrap_or(value))
+    }
+
+    /// A function that the library gives to others: where it begins, and its length.
+    fn function(&self, name: &[u8]) -> Option<(u64, u64)> {
+        if self.range(0, 6)? != [0x7f, b'E', b'L', b'F', 2, 1] {
+            return None;
+        }
+        let (headers, count) = (self.number::<8>(32)?, self.number::<2>(56)?);
+        let header = |i| headers + i * PROGRAM_HEADER_BYTES as u64;
+        let dynamic = (0..count).find(|&i| self.number::<4>(header(i)) == Some(u64::from(PT_DYNAMIC)))?;
+        let dynamic = self.number::<8>(header(dynamic) + 16)?;
+        let [names, symbols, hashes] = [DT_STRTAB, DT_SYMTAB, DT_GNU_HASH].map(|tag| self.table(dynamic, tag));
+        let (names, symbols, hashes) = (names?, symbols?, hashes?);
+
+        // "How To Write Shared Libraries" (Ulrich Drepper, 2011) has the hash, and what its table is like.
+        let hash = name.iter().fold(5381u32, |h, &c| h.wrapping_mul(33).wrapping_add(c.into()));
+        let [buckets, first, blooms] = [0, 4, 8].map(|i| self.number::<4>(hashes + i));
+        let (buckets, first) = (buckets?, first?);
+        let bucket = hashes + 16 + blooms? * 8;
+        let chain = bucket + buckets * 4;
+        let mut symbol = self.number::<4>(bucket + u64::from(hash).checked_rem(buckets)? * 4)?;
+        for _ in 0..CHAIN_MAX {
+            let here = self.number::<4>(chain + symbol.checked_sub(first)? * 4)?;
+            let entry = symbols + symbol * SYMBOL_BYTES as u64;
+            let at = names + self.number::<4>(entry)?;
+            let is_it = here | 1 == u64::from(hash | 1)
+                && self.range(at, name.len() as u64)? == name
+                && self.number::<1>(at + name.len() as u64)? == 0;
+            if is_it {
+                let bytes = self.number::<8>(entry + 16)?;
+                return (bytes <= FUNCTION_MAX_BYTES).then_some((self.number::<8>(entry + 8)?, bytes));
+            }
+            if here & 1 == 1 {
+                return None;
+            }
+            symbol += 1;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code;
+
+    unsafe extern "C" {
+        fn mmap();
+        fn brk();
+    }
+
+    #[test]
+    fn calls_of_this_c_library_are_where_its_functions_are() {
+        let found = HeapCalls::find(code::find().library_file).expect("the tests run with glibc");
+        let starts = [mmap as *const () as usize, brk as *const () as usize];
+        assert!((2..=HEAP_CALLS).contains(&found.get().len()));
+        for &(after, end) in found.get() {
+            assert_eq!(end, after + 1);
+            assert!(starts.iter().any(|start| (start + 2..start + 512).contains(&after)), "{after:x} {starts:x?}");
+            // SAFETY: two bytes of the C library's code.
+            assert_eq!(unsafe { *((after - 2) as *const [u8; 2]) }, SYSCALL);
+        }
+        for start in starts {
+            assert!(found.get().iter().any(|r| (start..start + 512).contains(&r.0)), "one in each");
+        }
+    }
+
+    #[test]
+    fn what_is_no_library_has_none() {
+        assert!(HeapCalls::find((0, 0)).is_none());
+        assert!(HeapCalls::of_image(&[0; 4096], 0x1000).is_none());
+        let mut cut = *b"\x7fELF\x02\x01xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+        assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
+        cut[6..].fill(0xff);
+        assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
+    }
+}
