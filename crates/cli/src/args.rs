@@ -136,7 +136,7 @@ fn fault_source() -> Arg {
 }
 
 fn malloc() -> Arg {
-    value("malloc", "mimalloc|keep", "The program's allocator [default: mimalloc]")
+    value("malloc", "keep|mimalloc", "The program's allocator: its own, or mimalloc [default: keep]")
 }
 
 fn no_follow() -> Arg {
@@ -293,9 +293,9 @@ impl Given<'_> {
         let keep = self.read("malloc", |text| match text {
             "mimalloc" => Ok(false),
             "keep" => Ok(true),
-            _ => Err(format!("'{text}' is not an allocator (mimalloc, keep)")),
+            _ => Err(format!("'{text}' is not an allocator (keep, mimalloc)")),
         });
-        Ok(keep?.unwrap_or(false))
+        Ok(keep?.unwrap_or(true))
     }
 
     fn command(&self) -> Result<Vec<OsString>, String> {
@@ -428,7 +428,7 @@ mod tests {
     fn defaults() {
         let o = options(&["true"], &[]).expect("fine");
         assert!(o.ram_bytes >= MIN_RAM_BYTES && o.ram_source != RamSource::Given);
-        assert_eq!((o.resident_bytes, o.fault_source, o.keep_malloc), (0, None, false));
+        assert_eq!((o.resident_bytes, o.fault_source, o.keep_malloc), (0, None, true));
         assert_eq!(o.tiers, spec::parse("compressed,file", 0).expect("fine"));
         assert_eq!(o.swap_dir, PathBuf::from("/var/tmp").canonicalize().unwrap_or("/var/tmp".into()));
         assert!(!o.no_follow && !o.summary && !o.quiet && !o.allow_unmanaged && o.stats.is_none());
@@ -447,7 +447,7 @@ mod tests {
             "--fault-source",
             "copy",
             "--malloc",
-            "keep",
+            "mimalloc",
             "--no-follow",
             "--stats",
             "s.json",
@@ -464,7 +464,7 @@ mod tests {
             ("OUTSWAP_SWAP", "ram:1G"),
             ("OUTSWAP_SWAP_DIR", "/"),
             ("OUTSWAP_FAULT_SOURCE", "copy"),
-            ("OUTSWAP_MALLOC", "keep"),
+            ("OUTSWAP_MALLOC", "mimalloc"),
             ("OUTSWAP_NO_FOLLOW", "1"),
             ("OUTSWAP_STATS", "s.json"),
             ("OUTSWAP_SUMMARY", "yes"),
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(by_flag.resident_bytes, 64 << 20);
         assert_eq!(by_flag.command, ["-prog", "-x"]);
         assert!(
-            by_flag.keep_malloc && by_flag.no_follow && by_flag.allow_unmanaged && by_flag.quiet && by_flag.summary
+            !by_flag.keep_malloc && by_flag.no_follow && by_flag.allow_unmanaged && by_flag.quiet && by_flag.summary
         );
     }
 

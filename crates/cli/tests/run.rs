@@ -467,8 +467,7 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
 
     let environment = std::fs::read_to_string(format!("/proc/{program}/environ")).expect("our program");
     let variable = |name: &str| environment.split('\0').find_map(|v| v.strip_prefix(name)?.strip_prefix('='));
-    let libraries = ["liboutswap_preload.so", "liboutswap_malloc.so"].map(|l| files().dir.join(l));
-    let preload = libraries.map(|l| l.to_str().expect("UTF-8").to_string()).join(":");
+    let preload = files().dir.join("liboutswap_preload.so").display().to_string();
     assert_eq!(variable("LD_PRELOAD"), Some(format!("{preload}:libm.so.6").as_str()));
     let value = variable("OUTSWAP_CONTROL").expect("it finds the block");
     let place = Place::parse(value.as_bytes()).expect("a place");
@@ -483,7 +482,7 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     let (config, control) = (control.config, control.shared);
     assert_eq!(config.supervisor_pid, supervisor);
     assert_eq!((config.ram_bytes, config.resident_bytes), (64 << 20, 32 << 20));
-    assert_eq!((config.fault_source, config.no_follow, config.keep_malloc), (source::number("copy"), 1, 0));
+    assert_eq!((config.fault_source, config.no_follow, config.keep_malloc), (source::number("copy"), 1, 1));
     let tiers = config.tiers.map(|t| (until_nul(&t.kind).to_vec(), t.parameters, t.max_bytes));
     assert_eq!(tiers[0], (b"compressed".to_vec(), [1, 3], 1 << 30));
     assert_eq!(tiers[1], (b"file".to_vec(), [0, 0], 0));

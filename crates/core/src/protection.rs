@@ -38,7 +38,7 @@ impl Kind {
     /// All, with the names that a user gives.
     pub const ALL: &[(&str, Kind)] = &[("protect", Kind::Protect), ("hash", Kind::Hash)];
     /// What is used where nobody asks for another.
-    pub const DEFAULT: Kind = Kind::Hash;
+    pub const DEFAULT: Kind = Kind::Protect;
 
     /// What it does, in words.
     pub const fn about(self) -> &'static str {

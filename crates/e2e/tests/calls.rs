@@ -41,10 +41,10 @@ fn main() -> ExitCode {
             result.get_or_init(run).clone().map_err(Failed::from)
         }));
     }
-    // Each program once more with the C library's own malloc, whose memory comes by `brk` and by mappings from inside the library.
+    // Each program once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
     for program in results.into_keys() {
-        trials.push(Trial::test(format!("keep::{}", calls::stem(&program)), move || {
-            let setup = Setup::new().option("--malloc", "keep");
+        trials.push(Trial::test(format!("mimalloc::{}", calls::stem(&program)), move || {
+            let setup = Setup::new().option("--malloc", "mimalloc");
             catch_unwind(AssertUnwindSafe(|| calls::compare(&setup, &program)))
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
         }));

@@ -324,10 +324,10 @@ fn flags_are_variables_too() {
     let dir = Tmp::new();
     let file = dir.join("stats.json");
     let command = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "48M");
-    command.env("OUTSWAP_STATS", &file).env("OUTSWAP_MALLOC", "keep").run().exited(0);
+    command.env("OUTSWAP_STATS", &file).env("OUTSWAP_MALLOC", "mimalloc").run().exited(0);
     let stats = stats::read(&file);
     assert_eq!(number(&stats, "/config/ram_bytes"), 48 * MIB);
-    assert_eq!(stats["config"]["malloc"], "keep");
+    assert_eq!(stats["config"]["malloc"], "mimalloc");
     let bad = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "junk").run().exited(125);
     assert!(bad.errors().contains("OUTSWAP_RAM"), "{}", bad.describe());
 }
