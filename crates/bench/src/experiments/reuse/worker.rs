@@ -19,6 +19,9 @@ pub struct Args {
     write_percent: u32,
     /// Accesses, for each page
     passes: u32,
+    /// Go through the pages in order, not at random
+    #[arg(long)]
+    in_order: bool,
     /// Fork after a third of the accesses; for another third there is a child, which does the same
     #[arg(long)]
     fork: bool,
@@ -31,6 +34,8 @@ struct Memory {
     versions: Vec<u8>,
     content: Content,
     random: Random,
+    /// The next page, where they are gone through in order.
+    next: Option<usize>,
 }
 
 impl Memory {
@@ -39,13 +44,19 @@ impl Memory {
         for (index, page) in pages.iter_mut().enumerate() {
             content.write(PageNo(index as u32), 0, page);
         }
-        Memory { pages, versions, content, random: Random::new(8) }
+        Memory { pages, versions, content, random: Random::new(8), next: None }
     }
 
-    /// Reads a word of pages chosen uniformly, or writes one.
+    fn choose(&mut self) -> usize {
+        let Some(next) = &mut self.next else { return self.random.below(self.pages.len()) };
+        *next = (*next + 1) % self.pages.len();
+        *next
+    }
+
+    /// Reads a word of so many pages, or writes one.
     fn mix(&mut self, accesses: u64, write_percent: u32) -> Result<(), Mismatch> {
         for _ in 0..accesses {
-            let index = self.random.below(self.pages.len());
+            let index = self.choose();
             let page = PageNo(index as u32);
             if self.random.below(100) < write_percent as usize {
                 let version = self.versions[index].wrapping_add(1);
@@ -77,7 +88,7 @@ fn fork(memory: &mut Memory, accesses: u64, write_percent: u32) -> Result<libc::
     }
     if pid == 0 {
         worker::end_with_parent();
-        // Other pages than the parent's, from here on.
+        // Other accesses than the parent's, from here on.
         memory.random = Random::new(9);
         let result = memory.mix(accesses, write_percent).and_then(|()| memory.verify());
         if let Err(mismatch) = &result {
@@ -105,6 +116,7 @@ fn work(args: &Args) -> Result<Value, String> {
     }
     let mapped = worker::map(pages, libc::MAP_PRIVATE).map_err(|error| format!("mmap of {}: {error}", args.size))?;
     let mut memory = Memory::new(mapped);
+    memory.next = args.in_order.then_some(0);
     let accesses = pages as u64 * u64::from(args.passes);
     let third = accesses.div_ceil(3);
     let phase = |memory: &mut Memory, child: bool| -> Result<Value, String> {
@@ -133,8 +145,8 @@ mod tests {
 
     #[test]
     fn every_mixture_ends_with_right_content_and_counts_its_accesses() {
-        for write_percent in [0, 50, 100] {
-            let args = Args { size: Bytes(1 << 20), write_percent, passes: 3, fork: false };
+        for (write_percent, in_order) in [(0, false), (50, true), (100, false)] {
+            let args = Args { size: Bytes(1 << 20), write_percent, passes: 3, in_order, fork: false };
             let result = work(&args).expect("nothing disturbs the memory");
             assert_eq!(result["accesses"], 3 * 256);
             assert_eq!(result["phases"].as_array().map(Vec::len), Some(3));

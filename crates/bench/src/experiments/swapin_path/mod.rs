@@ -164,12 +164,17 @@ impl Cell {
     }
 }
 
+/// Time of all waits, for each page that came from a store: what a miss brings besides its own counts.
+fn waited_a_page_in_us(sample: &Sample) -> Option<f64> {
+    quotient(sample.number("/waits/sum_ns"), pages_in(sample)).map(|ns| ns / 1000.0)
+}
+
 /// Cost of each way on each store, from the cells that consist of it.
 fn ways(cells: &[Cell], stores: &[String], readahead: &[String]) -> String {
     let mut rows = Vec::new();
     for store in stores {
         for way in Way::ALL {
-            let mut best: Option<(f64, &Cell, String, f64)> = None;
+            let mut best: Option<(f64, String, f64, Option<f64>)> = None;
             for cell in cells {
                 for policy in readahead {
                     let Some(series) = cell.group.find(&label(store, policy)) else { continue };
@@ -177,23 +182,27 @@ fn ways(cells: &[Cell], stores: &[String], readahead: &[String]) -> String {
                         continue;
                     };
                     if best.as_ref().is_none_or(|(most, ..)| share > *most) {
-                        best = Some((share, cell, policy.clone(), us));
+                        let of = format!("{}, {}, readahead {policy}", cell.reader.name(), cell.memory.name());
+                        let a_page = series.median(waited_a_page_in_us).filter(|_| way != Way::Hit);
+                        best = Some((share, of, us, a_page));
                     }
                 }
             }
             let mut row = vec![store.clone(), way.name().to_owned()];
             row.extend(match best {
-                Some((share, cell, policy, us)) if share >= PURE => {
-                    let of = format!("{}, {}, readahead {policy}", cell.reader.name(), cell.memory.name());
-                    [format!("{us:.2}"), of, format!("{:.1}", share * 100.0)]
+                Some((share, of, us, a_page)) if share >= PURE => {
+                    [format!("{us:.2}"), report::number(a_page, 2), of, format!("{:.1}", share * 100.0)]
                 }
-                Some((share, ..)) => ["-".to_owned(), "no reader's faults are mostly that".to_owned(), format!("{:.1}", share * 100.0)],
-                None => ["-".to_owned(), "not measured".to_owned(), "-".to_owned()],
+                Some((share, of, ..)) => {
+                    let none = format!("no reader has mostly that; the most: {of}");
+                    ["-".to_owned(), "-".to_owned(), none, format!("{:.1}", share * 100.0)]
+                }
+                None => ["-", "-", "not measured", "-"].map(str::to_owned),
             });
             rows.push(row);
         }
     }
-    report::table(&["store", "way", "us a wait", "from", "its share of the faults, %"], &rows)
+    report::table(&["store", "way", "us a wait", "us a page that came", "from", "its share of the faults, %"], &rows)
 }
 
 fn published(cells: &[Cell], store: &str, readahead: &[String]) -> String {
