@@ -121,8 +121,10 @@ impl Chart<'_> {
         }
         if let Some(mark) = self.mark {
             let at = y(mark);
-            let _ =
-                writeln!(svg, "<path d=\"M{LEFT_PX:.1} {at:.1}H{end:.1}\" stroke=\"#aa2222\" stroke-dasharray=\"5 3\"/>");
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{LEFT_PX:.1} {at:.1}H{end:.1}\" stroke=\"#aa2222\" stroke-dasharray=\"5 3\"/>"
+            );
         }
         text(&mut svg, LEFT_PX, height - 8.0, "start", 11, self.caption);
         svg + "</svg>\n"

@@ -340,7 +340,11 @@ impl<'a> Lab<'a> {
         }
         let result: Value = serde_json::from_str(&outcome.stdout)
             .map_err(|_| failed(format!("the worker printed `{}`", outcome.stdout.trim())))?;
-        Ok(Sample { result, stats, kernel })
+        let sample = Sample { result, stats, kernel };
+        match sample.number("/elapsed_ns") {
+            Some(_) => Ok(sample),
+            None => Err(failed(format!("the worker printed `{}`", outcome.stdout.trim()))),
+        }
     }
 
     /// Lets the series of each group take turns. `warm` bytes are touched before each run. An error is a signal: what was
@@ -386,9 +390,7 @@ impl<'a> Lab<'a> {
         let tables: String = report.tables.iter().map(|(title, table)| format!("{title}:\n\n{table}\n")).collect();
         let text = format!("{tables}{}\n", report.verdict.line());
         let drawn = match &self.common.svg {
-            Some(path) => {
-                fs::write(path, report.chart.svg()).map_err(|error| format!("{}: {error}", path.display()))
-            }
+            Some(path) => fs::write(path, report.chart.svg()).map_err(|error| format!("{}: {error}", path.display())),
             None => Ok(()),
         };
         let published = report::publish(&self.common.output, &document, &text);
@@ -444,7 +446,10 @@ mod tests {
         assert_eq!(series.median(|s| s.number("/a/b")), Some(2.0));
         assert_eq!(series.median(|s| s.number("/a/c")), None);
         let mut group = Group { name: "g".to_owned(), series: vec![series] };
-        assert_eq!((failures(std::slice::from_ref(&group)), group.median("kernel", |s| s.number("/a/b"))), (0, Some(2.0)));
+        assert_eq!(
+            (failures(std::slice::from_ref(&group)), group.median("kernel", |s| s.number("/a/b"))),
+            (0, Some(2.0))
+        );
         group.series[0].failure = Some("content is wrong".to_owned());
         assert_eq!((failures(std::slice::from_ref(&group)), group.median("kernel", |s| s.number("/a/b"))), (1, None));
         assert_eq!(group.find("kernel").map(|s| s.shown(1, |s| s.number("/a/b"))), Some("FAILED".to_owned()));

@@ -118,7 +118,9 @@ mod tests {
     fn it_paid_where_every_condition_holds() {
         let good = verdict(&[Some(1.0), Some(0.5)], 0);
         assert_eq!(good.paid(), Some(true));
-        assert!(good.line().starts_with("Did it pay? yes: figure 0 1.000, wanted at most 1; figure 1 0.500, wanted at"));
+        assert!(
+            good.line().starts_with("Did it pay? yes: figure 0 1.000, wanted at most 1; figure 1 0.500, wanted at")
+        );
         for bad in [[Some(1.001), Some(0.5)], [Some(1.0), Some(0.499)], [Some(2.0), None]] {
             assert_eq!(verdict(&bad, 0).paid(), Some(false), "{bad:?}");
             assert!(verdict(&bad, 0).line().contains("MISSED"));

@@ -215,7 +215,9 @@ mod tests {
 
     #[test]
     fn an_index_gives_back_what_was_put_in_and_nothing_else() {
-        for index in [Locked::single(5000, true), Locked::single(5000, false), Locked::new(40_000, SHARD_SLOTS_LOG2, true)] {
+        for index in
+            [Locked::single(5000, true), Locked::single(5000, false), Locked::new(40_000, SHARD_SLOTS_LOG2, true)]
+        {
             let mut random = Random::new(2);
             let mut model = std::collections::BTreeMap::new();
             for n in 1..20_000u64 {

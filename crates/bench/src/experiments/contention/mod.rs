@@ -161,7 +161,12 @@ fn published(cells: &[Cell], most: u32) -> String {
     let mut rows: Vec<Vec<String>> = PUBLISHED
         .iter()
         .map(|&(what, before, after)| {
-            vec![format!("published: {what}"), format!("{before:.0}"), format!("{after:.0}"), gain(Some(before), Some(after))]
+            vec![
+                format!("published: {what}"),
+                format!("{before:.0}"),
+                format!("{after:.0}"),
+                gain(Some(before), Some(after)),
+            ]
         })
         .collect();
     let rate = |kind, with_map: bool| of(kind).and_then(|c| c.rate(if with_map { &c.with_map } else { &c.alone }));
@@ -172,7 +177,12 @@ fn published(cells: &[Cell], most: u32) -> String {
     }
     for (step, name) in STEPS.iter().enumerate() {
         let [before, after] = PUBLISHED_LOCK[step];
-        rows.push(vec![format!("published: in the lock, %: {name}"), before.to_string(), after.to_string(), "-".to_owned()]);
+        rows.push(vec![
+            format!("published: in the lock, %: {name}"),
+            before.to_string(),
+            after.to_string(),
+            "-".to_owned(),
+        ]);
         let here = |kind| report::number(of(kind).and_then(|cell| cell.lock(step)), 2);
         rows.push(vec![format!("here: {name}"), here(Kind::Tagged), here(Kind::Ours), "-".to_owned()]);
     }
@@ -210,7 +220,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     }
     let sides = [("alone", Side::Alone), ("kernel", Side::Kernel), ("outswap", Side::Outswap)];
     let group = |&threads: &u32| {
-        let worker = ["touch-worker".to_owned(), Workload::Fill.name().to_owned(), args.size.0.to_string(), threads.to_string()];
+        let worker =
+            ["touch-worker".to_owned(), Workload::Fill.name().to_owned(), args.size.0.to_string(), threads.to_string()];
         let series = |(name, side)| Series::new(name, side, &["--swap=compressed:lz4"], &worker);
         Group { name: threads.to_string(), series: sides.into_iter().map(series).collect() }
     };

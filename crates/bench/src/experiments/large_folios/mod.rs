@@ -184,7 +184,12 @@ fn bytes_table(groups: &[Group]) -> String {
         for series in group.series.iter().filter(|series| series.side == Side::Outswap) {
             let bytes = series.median(stored_share).map(|share| share * plain);
             let percent = bytes.map(|bytes| bytes * 100.0 / plain);
-            rows.push(vec![group.name.clone(), series.name.clone(), report::number(bytes, 0), report::number(percent, 1)]);
+            rows.push(vec![
+                group.name.clone(),
+                series.name.clone(),
+                report::number(bytes, 0),
+                report::number(percent, 1),
+            ]);
         }
     }
     report::table(&["algorithm", "folios", "bytes of 1,048,576,000", "%"], &rows)
@@ -253,7 +258,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     );
     let verdict = verdict(args, &churn[0], &swaps, &eleven[0], &maps);
     let tables = vec![
-        ("1. Folios that had to go as pages, %, by round".to_owned(), fallback_table(&churn[0], &maps, args.churn_rounds)),
+        (
+            "1. Folios that had to go as pages, %, by round".to_owned(),
+            fallback_table(&churn[0], &maps, args.churn_rounds),
+        ),
         ("2, 3. 100 rounds of 100 MiB".to_owned(), rounds_table(&swaps, args)),
         ("4. What 1,048,576,000 bytes become".to_owned(), bytes_table(&swaps)),
         ("5. Memory of 0x11 that comes back".to_owned(), eleven_table(&eleven[0], args)),
@@ -263,7 +271,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     for swap in &swaps {
         for way in ["in", "out"] {
             let value = |name: &String| swap.median(name, |s| scaled_ms(s, way, args.size)).map(|ms| ms / 1000.0);
-            bars.push(chart::Group { name: format!("{} {way}", swap.name), values: legend.iter().map(value).collect() });
+            bars.push(chart::Group {
+                name: format!("{} {way}", swap.name),
+                values: legend.iter().map(value).collect(),
+            });
         }
     }
     let report = Report {
@@ -295,7 +306,8 @@ pub fn main(args: &Args) -> Result<(), Failure> {
 /// Folios never fall back, come and go in less time than pages, and take less space.
 fn verdict(args: &Args, churn: &Group, swaps: &[Group], eleven: &Group, maps: &[(String, Vec<f64>)]) -> Verdict {
     const FOLIOS: &str = "as-it-came";
-    let mut checks = vec![Check::new("fallbacks, %, at worst", churn.median(FOLIOS, worst_fallback), Bound::AtMost(0.0))];
+    let mut checks =
+        vec![Check::new("fallbacks, %, at worst", churn.median(FOLIOS, worst_fallback), Bound::AtMost(0.0))];
     let whole = maps.iter().filter(|(name, _)| name.ends_with("whole back")).flat_map(|(_, percents)| percents);
     let worst = Summary::of(&whole.copied().collect::<Vec<_>>()).map(|summary| summary.max);
     checks.push(Check::new("in the slot map alone, folios back whole", worst, Bound::AtMost(0.0)));
@@ -325,7 +337,8 @@ mod tests {
             json!({ "out": { "outswap": { "folios_out": out, "folio_fallbacks": fell, "pages_out_ram": 200 } },
                     "in": { "outswap": { "pages_in_ram": 128 }, "swap_in_pages": 0 } })
         };
-        let result = json!({ "in_ns": 4_000_000, "out_ns": 8_000_000, "rounds": [round(0, 0), round(10, 0), round(6, 2)] });
+        let result =
+            json!({ "in_ns": 4_000_000, "out_ns": 8_000_000, "rounds": [round(0, 0), round(10, 0), round(6, 2)] });
         let stats = json!({ "compression": { "in_bytes": 400, "out_bytes": 100 } });
         Sample { result, stats: Some(stats), kernel: None }
     }

@@ -17,8 +17,22 @@ const FOLIO_PAGES: usize = 16;
 const ADVICE_BYTES: usize = 4 << 20;
 /// Words that records are made of.
 const WORDS: [&[u8]; 16] = [
-    b"account ", b"address ", b"amount ", b"created ", b"customer ", b"delivery ", b"invoice ", b"number ", b"open ", b"order ",
-    b"ordinary ", b"paid ", b"quantity ", b"status=", b"total ", b"user=",
+    b"account ",
+    b"address ",
+    b"amount ",
+    b"created ",
+    b"customer ",
+    b"delivery ",
+    b"invoice ",
+    b"number ",
+    b"open ",
+    b"order ",
+    b"ordinary ",
+    b"paid ",
+    b"quantity ",
+    b"status=",
+    b"total ",
+    b"user=",
 ];
 
 /// What pages hold.

@@ -381,7 +381,9 @@ mod tests {
                         gets += 1;
                         let value: &Vec<u8> = if gets > lies { &before[&words[1]] } else { &now[&words[1]] };
                         let head = format!("${}\r\n", value.len());
-                        to.write_all(head.as_bytes()).and_then(|()| to.write_all(value)).and_then(|()| to.write_all(b"\r\n"))
+                        to.write_all(head.as_bytes())
+                            .and_then(|()| to.write_all(value))
+                            .and_then(|()| to.write_all(b"\r\n"))
                     }
                     _ => return,
                 };

@@ -225,7 +225,11 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let mut data_bytes = 0;
     let reference = bench.once(&lab, Side::Alone, disk, Some(&mut data_bytes))?;
     let (data, limit) = (Bytes(data_bytes), limit_of(Bytes(data_bytes), args.over));
-    crate::say(&format!("{} KiB of anonymous memory without a limit; the limit is {} KiB", data.0 >> 10, limit.0 >> 10));
+    crate::say(&format!(
+        "{} KiB of anonymous memory without a limit; the limit is {} KiB",
+        data.0 >> 10,
+        limit.0 >> 10
+    ));
     if limit.0 >= data.0 {
         lab.note("The limit is the least that there is, and not less than the data: nothing is swapped.".to_owned());
     }
@@ -290,10 +294,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         })
         .collect();
     let tables = vec![
-        (
-            format!("{} MiB of data in {} MiB", data.0 >> 20, limit.0 >> 20),
-            report::table(&HEAD, &rows(&group)),
-        ),
+        (format!("{} MiB of data in {} MiB", data.0 >> 20, limit.0 >> 20), report::table(&HEAD, &rows(&group))),
         ("Beside what was published of reuse (16 virtual machines, NVMe swap)".to_owned(), published(&group)),
     ];
     let report = Report {

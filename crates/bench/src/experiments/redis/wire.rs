@@ -36,7 +36,11 @@ pub fn answer(bytes: &[u8]) -> Result<Option<(Answer<'_>, usize)>, String> {
                 return Ok(None);
             }
             let ends = bytes[head + length..].starts_with(b"\r\n");
-            if ends { Ok(Some((Answer::Value(&bytes[head..head + length]), head + length + 2))) } else { Err(strange()) }
+            if ends {
+                Ok(Some((Answer::Value(&bytes[head..head + length]), head + length + 2)))
+            } else {
+                Err(strange())
+            }
         }
         _ => Err(strange()),
     }

@@ -87,7 +87,8 @@ fn copied_share(sample: &Sample, phase: usize) -> Option<f64> {
 fn copied_by_fork(sample: &Sample) -> Option<f64> {
     let usual = copied_share(sample, 0)?;
     let beyond = |phase| {
-        let (copied, taken) = (in_phase(sample, phase, "pages_taken_by_copy")?, in_phase(sample, phase, "pages_taken")?);
+        let (copied, taken) =
+            (in_phase(sample, phase, "pages_taken_by_copy")?, in_phase(sample, phase, "pages_taken")?);
         Some(copied - usual * taken)
     };
     Some((beyond(1)? + beyond(2)?).max(0.0))
@@ -183,7 +184,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let known = lab.policies("reuse");
     let ways = if args.reuse.is_empty() { known.clone() } else { args.reuse.clone() };
     if lab.has(Side::Outswap) && !known.iter().any(|way| way == "off") {
-        lab.note("This outswap has no --mechanism reuse=off: what reuse gains is seen only beside the kernel.".to_owned());
+        lab.note(
+            "This outswap has no --mechanism reuse=off: what reuse gains is seen only beside the kernel.".to_owned(),
+        );
     }
     let group = |&writes: &u32, fork: bool| {
         let mut worker = vec!["reuse-worker".to_owned(), args.size.0.to_string(), writes.to_string()];
@@ -204,7 +207,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     if signal.is_none() {
         signal = lab.measure(&mut forks, args.size).err();
     }
-    let default = ways.first().cloned().unwrap_or_default();
+    let default = ways.iter().find(|way| *way != "off").cloned().unwrap_or_default();
     let verdict = verdict(args, &groups, &forks, &default);
     let tables = vec![
         (
@@ -264,7 +267,8 @@ fn verdict(args: &Args, groups: &[Group], forks: &[Group], default: &str) -> Ver
     if to_off.is_some() {
         checks.push(Check::new(format!("time with {default} to that without, at worst"), to_off, Bound::AtMost(1.02)));
     }
-    let to_kernel = worst(&|group| quotient(group.median(default, per_access_us), group.median("kernel", per_access_us)));
+    let to_kernel =
+        worst(&|group| quotient(group.median(default, per_access_us), group.median("kernel", per_access_us)));
     checks.push(Check::new("time to the kernel's, at worst", to_kernel, Bound::AtMost(1.0)));
     let shared = 2.0 * args.resident.pages() as f64;
     let copied = forks.iter().filter_map(|group| group.median(default, copied_by_fork)).reduce(f64::max);

@@ -73,9 +73,9 @@ impl Memory {
     /// Looks at every byte.
     fn verify(&self) -> Result<(), Mismatch> {
         let pages = self.pages.iter().zip(&self.versions).enumerate();
-        pages.into_iter().try_for_each(|(index, (page, &version))| {
-            self.content.check(PageNo(index as u32), version, page)
-        })
+        pages
+            .into_iter()
+            .try_for_each(|(index, (page, &version))| self.content.check(PageNo(index as u32), version, page))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::content::{Content, PAGE_WORDS};
 use crate::experiments::histogram::Histogram;
 use crate::experiments::meter::Meter;
 use crate::random::{Random, Scatter, Zipf};
-use crate::units::{Bytes, PageNo};
+use crate::units::{Bytes, PAGE_BYTES, PageNo};
 use crate::worker;
 
 /// No access to memory that is there takes so long, and none that faults is so short.
@@ -30,6 +30,8 @@ pub enum Reader {
     Zipf,
     /// Nine of ten chosen among nine tenths of what may be resident, the others in order: pages that are about to go are wanted again
     Hot,
+    /// Chosen among half of what may be resident, of which each is said to be cold (`MADV_COLD`) just before
+    Cold,
 }
 
 /// Whose memory it is.
@@ -56,6 +58,7 @@ impl Reader {
             Reader::Random => "random",
             Reader::Zipf => "zipf",
             Reader::Hot => "hot",
+            Reader::Cold => "cold",
         }
     }
 }
@@ -75,8 +78,8 @@ pub struct Args {
     resident: Bytes,
 }
 
-/// The pages to be read, in their order.
-fn order(reader: Reader, pages: usize, hot: usize, random: &mut Random) -> Box<dyn FnMut(usize) -> usize> {
+/// The pages to be read, in their order; of so many, `resident` of which may be in memory.
+fn order(reader: Reader, pages: usize, resident: usize, random: &mut Random) -> Box<dyn FnMut(usize) -> usize> {
     let mut random = Random::new(random.next());
     match reader {
         Reader::Seq => Box::new(move |n| n % pages),
@@ -85,8 +88,12 @@ fn order(reader: Reader, pages: usize, hot: usize, random: &mut Random) -> Box<d
             let (zipf, scatter) = (Zipf::new(pages, ZIPF_EXPONENT), Scatter::new(pages));
             Box::new(move |_| scatter.apply(zipf.sample(&mut random)))
         }
+        Reader::Cold => {
+            let near = (resident / 2).clamp(1, pages);
+            Box::new(move |_| random.below(near))
+        }
         Reader::Hot => {
-            let hot = hot.clamp(1, pages);
+            let hot = (resident / 10 * 9).clamp(1, pages);
             let cold = (pages - hot).max(1);
             let mut next = 0;
             Box::new(move |_| {
@@ -112,11 +119,24 @@ fn work(args: &Args) -> Result<Value, String> {
         content.write(PageNo(index as u32), 0, page);
     }
     let mut random = Random::new(5);
-    let mut next = order(args.reader, pages, args.resident.pages() / 10 * 9, &mut random);
+    let mut next = order(args.reader, pages, args.resident.pages(), &mut random);
     let (mut faulting, accesses) = (Histogram::new(), pages * PASSES);
+    if args.reader == Reader::Cold {
+        // They are to be there.
+        for page in memory.iter().take(args.resident.pages() / 2) {
+            std::hint::black_box(page[0]);
+        }
+    }
     let meter = Meter::start();
     for n in 0..accesses {
         let (index, word) = (next(n), random.next() as usize % PAGE_WORDS);
+        if args.reader == Reader::Cold {
+            // SAFETY: a page of ours; what it holds stays.
+            let told = unsafe { libc::madvise(memory[index].as_mut_ptr().cast(), PAGE_BYTES, libc::MADV_COLD) };
+            if told != 0 {
+                return Err(format!("madvise: {}", std::io::Error::last_os_error()));
+            }
+        }
         let start = Instant::now();
         // SAFETY: a word of the memory; volatile, so that it is read between the two looks at the clock.
         let found = unsafe { std::ptr::read_volatile(&memory[index][word]) };
@@ -165,13 +185,13 @@ mod tests {
     fn readers_stay_in_the_memory_and_the_hot_one_prefers_its_part() {
         let mut random = Random::new(1);
         for &reader in Reader::value_variants() {
-            for (pages, hot) in [(1, 0), (1, 9), (100, 30), (100, 200)] {
-                let mut next = order(reader, pages, hot, &mut random);
+            for (pages, resident) in [(1, 0), (1, 9), (100, 30), (100, 200)] {
+                let mut next = order(reader, pages, resident, &mut random);
                 assert!((0..1000).all(|n| next(n) < pages), "{reader:?}");
             }
         }
-        let mut next = order(Reader::Hot, 1000, 100, &mut random);
-        let hot = (0..10_000).filter(|&n| next(n) < 100).count();
+        let mut next = order(Reader::Hot, 1000, 110, &mut random);
+        let hot = (0..10_000).filter(|&n| next(n) < 99).count();
         assert!(hot.abs_diff(9000) < 200, "{hot}");
     }
 }
