@@ -78,7 +78,7 @@ impl Kind {
 }
 
 /// An index with some threads.
-struct Cell {
+struct Point {
     kind: Kind,
     threads: u32,
     /// Pages a second: of the index alone, and with slots from the slot map.
@@ -89,7 +89,7 @@ struct Cell {
     failure: Option<String>,
 }
 
-impl Cell {
+impl Point {
     fn rate(&self, rates: &[f64]) -> Option<f64> {
         if self.failure.is_some() { None } else { Summary::of(rates).map(|summary| summary.median) }
     }
@@ -109,11 +109,11 @@ impl Cell {
         Ok(())
     }
 
-    fn row(&self, cells: &[Cell]) -> Vec<String> {
+    fn row(&self, points: &[Point]) -> Vec<String> {
         let million = |rate: Option<f64>| report::number(rate.map(|rate| rate / 1e6), 2);
-        let tagged = cells.iter().find(|cell| cell.kind == Kind::Tagged && cell.threads == self.threads);
-        let to = |rates: fn(&Cell) -> &[f64]| {
-            let of = |cell: &Cell| cell.rate(rates(cell));
+        let tagged = points.iter().find(|point| point.kind == Kind::Tagged && point.threads == self.threads);
+        let to = |rates: fn(&Point) -> &[f64]| {
+            let of = |point: &Point| point.rate(rates(point));
             report::number(quotient(of(self), tagged.and_then(of)), 2)
         };
         let mut row = vec![self.threads.to_string(), self.kind.name().to_owned()];
@@ -121,8 +121,8 @@ impl Cell {
             row.extend(["FAILED", "-", "-", "-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
         }
-        row.extend([million(self.rate(&self.alone)), to(|cell| &cell.alone)]);
-        row.extend([million(self.rate(&self.with_map)), to(|cell| &cell.with_map)]);
+        row.extend([million(self.rate(&self.alone)), to(|point| &point.alone)]);
+        row.extend([million(self.rate(&self.with_map)), to(|point| &point.with_map)]);
         row.extend((0..STEPS.len()).map(|step| report::number(self.lock(step), 1)));
         row
     }
@@ -153,8 +153,8 @@ fn fill_rate(sample: &Sample) -> Option<f64> {
     Some(pages * PAGE_BYTES as f64 * 1e9 / (1u64 << 20) as f64)
 }
 
-fn published(cells: &[Cell], most: u32) -> String {
-    let of = |kind| cells.iter().find(|cell| cell.kind == kind && cell.threads == most);
+fn published(points: &[Point], most: u32) -> String {
+    let of = |kind| points.iter().find(|point| point.kind == kind && point.threads == most);
     let gain = |before: Option<f64>, after: Option<f64>| {
         quotient(after, before).map_or("-".to_owned(), |ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0))
     };
@@ -183,7 +183,7 @@ fn published(cells: &[Cell], most: u32) -> String {
             after.to_string(),
             "-".to_owned(),
         ]);
-        let here = |kind| report::number(of(kind).and_then(|cell| cell.lock(step)), 2);
+        let here = |kind| report::number(of(kind).and_then(|point| point.lock(step)), 2);
         rows.push(vec![format!("here: {name}"), here(Kind::Tagged), here(Kind::Ours), "-".to_owned()]);
     }
     report::table(&["", "before (here: tags, one lock)", "after (here: ours)", "gain"], &rows)
@@ -201,19 +201,19 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let resident = Bytes((args.size.0 / 4).max(8 << 20));
     let mut lab = Lab::open(&args.common, Bytes(args.size.0 * 2), resident)?;
     let bed = Bed::new(args.size.pages()).ok_or(Failure::Failed("there is no memory for the tables".to_owned()))?;
-    let cell = |threads, kind| Cell { kind, threads, alone: vec![], with_map: vec![], locks: vec![], failure: None };
-    let mut cells: Vec<Cell> = threads.iter().flat_map(|&n| Kind::ALL.map(|kind| cell(n, kind))).collect();
+    let point = |threads, kind| Point { kind, threads, alone: vec![], with_map: vec![], locks: vec![], failure: None };
+    let mut points: Vec<Point> = threads.iter().flat_map(|&n| Kind::ALL.map(|kind| point(n, kind))).collect();
     let mut signal = None;
     'all: for turn in 1..=args.common.runs {
-        for cell in cells.iter_mut().filter(|cell| cell.failure.is_none()) {
+        for point in points.iter_mut().filter(|point| point.failure.is_none()) {
             if let Some(pending) = lab.signals().pending() {
                 lab.note("interrupted: not all was measured".to_owned());
                 signal = Some(pending);
                 break 'all;
             }
-            cell.failure = cell.run(&bed, args.kpages as usize * 1000).err();
-            if let Some(reason) = &cell.failure {
-                crate::say(&format!("{}, {} threads, FAILED: {reason}", cell.kind.name(), cell.threads));
+            point.failure = point.run(&bed, args.kpages as usize * 1000).err();
+            if let Some(reason) = &point.failure {
+                crate::say(&format!("{}, {} threads, FAILED: {reason}", point.kind.name(), point.threads));
             }
         }
         crate::say(&format!("indexes, run {turn} of {}", args.common.runs));
@@ -234,11 +234,14 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         let ratio = quotient(group.median("outswap", fill_rate), group.median("kernel", fill_rate));
         vec![group.name.clone(), shown("alone"), shown("kernel"), shown("outswap"), report::number(ratio, 2)]
     };
-    let wrong = cells.iter().filter(|cell| cell.failure.is_some()).count() + failures(&groups);
-    let rate = |kind, threads, of: fn(&Cell) -> &[f64]| {
-        cells.iter().find(|cell| cell.kind == kind && cell.threads == threads).and_then(|cell| cell.rate(of(cell)))
+    let wrong = points.iter().filter(|point| point.failure.is_some()).count() + failures(&groups);
+    let rate = |kind, threads, of: fn(&Point) -> &[f64]| {
+        points
+            .iter()
+            .find(|point| point.kind == kind && point.threads == threads)
+            .and_then(|point| point.rate(of(point)))
     };
-    let gain = |of: fn(&Cell) -> &[f64]| {
+    let gain = |of: fn(&Point) -> &[f64]| {
         let ratio = |&n: &u32| quotient(rate(Kind::Ours, n, of), rate(Kind::Tagged, n, of));
         threads.iter().filter_map(ratio).reduce(f64::min)
     };
@@ -271,9 +274,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         tables: vec![
             (
                 "The index alone".to_owned(),
-                report::table(&HEAD, &cells.iter().map(|cell| cell.row(&cells)).collect::<Vec<_>>()),
+                report::table(&HEAD, &points.iter().map(|point| point.row(&points)).collect::<Vec<_>>()),
             ),
-            ("Beside what was published (8 processes, two sockets)".to_owned(), published(&cells, most)),
+            ("Beside what was published (8 processes, two sockets)".to_owned(), published(&points, most)),
             (
                 format!("{} written by threads in {resident}, MiB/s", args.size),
                 report::table(
@@ -282,7 +285,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
                 ),
             ),
         ],
-        results: cells.iter().map(Cell::json).chain(groups.iter().map(Group::json)).collect(),
+        results: points.iter().map(Point::json).chain(groups.iter().map(Group::json)).collect(),
         verdict: Verdict { checks, failures: wrong },
         chart: Chart {
             title: "The index of the swap cache",

@@ -1,6 +1,6 @@
 //! `redis`: a server with most of its data over the limit, under the kernel's swap and under Outswap.
-pub mod load;
 mod wire;
+pub mod load;
 
 use std::fs;
 use std::path::{Path, PathBuf};
