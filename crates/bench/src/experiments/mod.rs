@@ -36,14 +36,14 @@ pub enum Task {
 /// What experiments start as processes of their own.
 #[derive(Subcommand)]
 pub enum Worker {
-    #[command(hide = true)]
-    ReuseWorker(reuse::worker::Args),
-    #[command(hide = true)]
-    SwapinWorker(swapin_path::worker::Args),
-    #[command(hide = true)]
-    FoliosWorker(large_folios::worker::Args),
-    #[command(hide = true)]
-    RedisLoad(redis::load::Args),
+    #[command(name = "reuse-worker", hide = true)]
+    Reuse(reuse::worker::Args),
+    #[command(name = "swapin-worker", hide = true)]
+    SwapinPath(swapin_path::worker::Args),
+    #[command(name = "folios-worker", hide = true)]
+    LargeFolios(large_folios::worker::Args),
+    #[command(name = "redis-load", hide = true)]
+    Redis(redis::load::Args),
 }
 
 /// Runs one of them.
@@ -60,9 +60,9 @@ pub fn main(task: &Task) -> Result<(), Failure> {
 /// Runs a worker.
 pub fn worker_main(worker: &Worker) -> ExitCode {
     match worker {
-        Worker::ReuseWorker(args) => reuse::worker::main(args),
-        Worker::SwapinWorker(args) => swapin_path::worker::main(args),
-        Worker::FoliosWorker(args) => large_folios::worker::main(args),
-        Worker::RedisLoad(args) => redis::load::main(args),
+        Worker::Reuse(args) => reuse::worker::main(args),
+        Worker::SwapinPath(args) => swapin_path::worker::main(args),
+        Worker::LargeFolios(args) => large_folios::worker::main(args),
+        Worker::Redis(args) => redis::load::main(args),
     }
 }

@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_value_of_yesterday_is_noticed() {
-        let result = against("stale", 400);
+        let result = against("stale", 20);
         assert!(result.as_ref().is_err_and(|reason| reason.starts_with("content is wrong: key ")), "{result:?}");
     }
 }
