@@ -275,12 +275,16 @@ impl<'a> Lab<'a> {
     }
 
     /// The policies of a mechanism that `outswap run --help` lists, by their names; the default first.
-    pub fn policies(&self, mechanism: &str) -> Vec<String> {
+    pub fn policies(&mut self, mechanism: &str) -> Vec<String> {
         let Some(outswap) = &self.outswap else { return Vec::new() };
         let mut command = Command::new(outswap);
         command.args(["run", "--help"]);
         let help = self.signals.run(&mut command, None, Duration::from_secs(60));
-        listed(&help.map(|outcome| outcome.stdout).unwrap_or_default(), mechanism)
+        let names = listed(&help.map(|outcome| outcome.stdout).unwrap_or_default(), mechanism);
+        if names.is_empty() {
+            self.note(format!("`outswap run --help` names no way for --mechanism {mechanism}="));
+        }
+        names
     }
 
     /// `outswap run` with the limit, these options and a file for statistics; what it runs is to follow. On the other sides, just

@@ -251,9 +251,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         lacking.join(" or ")
     ));
     lab.note(
-        "The kernel's folios are those of 64 KiB that its own settings allow (see the machine); its column has - where there were none. \
-         In real runs there is more slot space than is needed, in the slot map alone a tenth more. Times are scaled to 100 rounds of \
-         100 MiB; pages are written anew before each round, except for those of 0x11, which go for free."
+        "The kernel's device has LZ4. Its folios are those of 64 KiB that its own settings allow (see the machine); its column has - \
+         where there were none. In real runs there is more slot space than is needed, in the slot map alone a tenth more. Times are \
+         scaled to 100 rounds of 100 MiB; pages are written anew before each round, except for those of 0x11, which go for free."
             .to_owned(),
     );
     let verdict = verdict(args, &churn[0], &swaps, &eleven[0], &maps);

@@ -27,10 +27,10 @@ const PURE: f64 = 0.9;
 #[derive(clap::Args)]
 pub struct Args {
     /// Memory that is read
-    #[arg(long, default_value = "256M")]
+    #[arg(long, default_value = "128M")]
     size: Bytes,
     /// Limit of resident memory
-    #[arg(long, default_value = "64M")]
+    #[arg(long, default_value = "32M")]
     resident: Bytes,
     /// Orders of reading
     #[arg(long, value_delimiter = ',', value_enum, default_value = "seq,random,zipf,hot,cold")]
