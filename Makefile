@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release
 
 .PHONY: all build setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
-	bench-programs clean
+	bench-programs bench-experiments clean
 
 all: build
 
@@ -95,6 +95,12 @@ bench: build
 bench-programs: build
 	@scripts/setup.sh bench
 	$(BIN)/outswap-bench programs --markdown target/programs.md --json target/programs.json --svg target/programs.svg
+
+# One for each mechanism of swap, and a Redis server; needs root and zram as above.
+bench-experiments: build
+	for name in reuse swapin-path cache-contention large-folios redis; do \
+		$(BIN)/outswap-bench $$name --markdown target/$$name.md --json target/$$name.json --svg target/$$name.svg || exit; \
+	done
 
 clean:
 	$(CARGO) clean

@@ -1,11 +1,13 @@
 //! Outswap against the kernel's own swap, and against no limit at all.
 //!
-//! Every measured program runs in a process of its own: this same binary as a worker. The benchmark shares no code with
-//! Outswap and drives it as a user would, through `outswap run`.
+//! Every measured program runs in a process of its own: this same binary as a worker. The benchmark drives Outswap as a user would,
+//! through `outswap run`, and shares no code with it, but for two things in [`experiments`]: workers read the counters of their run in
+//! its control block, and where the index of the swap cache and the slot map are measured alone, they are the core crate's.
 mod units;
 mod random;
 mod stats;
 mod report;
+mod chart;
 mod content;
 mod process;
 mod rig;
@@ -14,6 +16,7 @@ mod overhead;
 mod touch;
 mod programs;
 mod policies;
+mod experiments;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -41,6 +44,8 @@ enum Task {
     Programs(programs::Args),
     /// Compare eviction policies over traces of page accesses
     Policies(policies::Args),
+    #[command(flatten)]
+    Experiment(experiments::Task),
     /// Run a program whose budget is above its need: plainly and under Outswap
     NoPressure(overhead::PressureArgs),
     /// Start a small program: plainly and under Outswap
@@ -56,6 +61,8 @@ enum Task {
     MixedWorker { size: Bytes },
     #[command(hide = true)]
     RedisClient(programs::redis::Args),
+    #[command(flatten)]
+    ExperimentWorker(experiments::Worker),
     #[command(hide = true)]
     Guardian { disk: Bytes, limit: Bytes },
 }
@@ -91,11 +98,13 @@ fn main() -> ExitCode {
         Task::Touch(args) => touch::main(&args),
         Task::Programs(args) => programs::main(&args),
         Task::Policies(args) => policies::main(&args),
+        Task::Experiment(task) => experiments::main(&task),
         Task::NoPressure(args) => overhead::pressure_main(&args),
         Task::Startup(args) => overhead::startup_main(&args),
         Task::TouchWorker { workload, size, threads } => return worker::touch_main(workload, size, threads),
         Task::MixedWorker { size } => return worker::mixed_main(size),
         Task::RedisClient(args) => return programs::redis::client_main(&args),
+        Task::ExperimentWorker(worker) => return experiments::worker_main(&worker),
         Task::Guardian { disk, limit } => return rig::guardian_main(disk, limit),
     };
     match result {

@@ -137,9 +137,10 @@ impl Share {
     }
 }
 
-/// The working set: zeroed memory from `mmap`, never given back before the process ends.
-fn map(pages: usize) -> io::Result<&'static mut [Page]> {
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+/// The working set: zeroed anonymous memory from `mmap`, private or (`libc::MAP_SHARED`) shared, never given back before the
+/// process ends.
+pub fn map(pages: usize, sharing: libc::c_int) -> io::Result<&'static mut [Page]> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, sharing | libc::MAP_ANONYMOUS);
     // SAFETY: a new anonymous mapping at an address that the kernel chooses disturbs nothing.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE_BYTES, protection, flags, -1, 0) };
     if base == libc::MAP_FAILED {
@@ -191,7 +192,7 @@ fn peak_rss() -> Bytes {
 }
 
 /// Ends this process when its parent does: under Outswap the parent is not the bench, which could not reach it.
-fn end_with_parent() {
+pub fn end_with_parent() {
     // SAFETY: plain values; affects this process only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
@@ -202,7 +203,7 @@ fn touch(workload: Workload, size: Bytes, threads: usize) -> Result<serde_json::
     }
     let wrong = |mismatch: Mismatch| format!("content is wrong: {mismatch}");
     let content = Content::new();
-    let pages = map(size.pages()).map_err(|error| format!("mmap of {size}: {error}"))?;
+    let pages = map(size.pages(), libc::MAP_PRIVATE).map_err(|error| format!("mmap of {size}: {error}"))?;
     let mut shares = split(pages, threads);
     let filled = together(&mut shares, &content, Share::fill).map_err(wrong)?;
     let timed: Option<Work> = match workload {
@@ -243,7 +244,7 @@ fn allocate(count: usize) -> Result<(), String> {
 fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
     let wrong = |mismatch: Mismatch| format!("content is wrong: {mismatch}");
     let content = Content::new();
-    let pages = map(size.pages().max(1)).map_err(|error| format!("mmap of {size}: {error}"))?;
+    let pages = map(size.pages().max(1), libc::MAP_PRIVATE).map_err(|error| format!("mmap of {size}: {error}"))?;
     let mut shares = split(pages, 1);
     let (fill, _) = together(&mut shares, &content, Share::fill).map_err(wrong)?;
     let write: Work = |share, _| Ok(share.random_write(MIXED_PASSES));
@@ -260,7 +261,8 @@ fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
     }))
 }
 
-fn finish(result: Result<serde_json::Value, String>) -> ExitCode {
+/// Prints the one line of JSON that a worker gives, or says what went wrong.
+pub fn finish(result: Result<serde_json::Value, String>) -> ExitCode {
     match result.and_then(|value| writeln!(io::stdout(), "{value}").map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

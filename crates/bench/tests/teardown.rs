@@ -24,6 +24,19 @@ fn programs_bench() -> Command {
     command
 }
 
+/// An experiment of the kernel's side alone, which does not end by itself.
+fn experiment(name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outswap-bench"));
+    command.arg(name).args(["--only=kernel", "--allow-other-swap", "--runs=100000"]).args(arguments);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn redis_is_there() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file())
+}
+
 /// What is swapped out to this device; none where it is not swapped to.
 fn used_kib(device: &str) -> Option<u64> {
     let swaps = fs::read_to_string("/proc/swaps").expect("every Linux has /proc/swaps");
@@ -158,6 +171,20 @@ fn nothing_of_kernel_swap_is_left_however_the_benchmark_ends() {
     kill(running.child.id(), libc::SIGINT);
     running.assert_gone();
     assert!(!folder.exists());
+
+    // And for experiments, of which one has a server and a folder of its own.
+    let running =
+        Running::of(&mut experiment("reuse", &["--size=64M", "--resident=16M", "--passes=100", "--writes=50"]));
+    kill(running.child.id(), libc::SIGINT);
+    running.assert_gone();
+    if redis_is_there() {
+        let running = Running::of(&mut experiment("redis", &["--keys=60000", "--requests=20000"]));
+        let folder = std::env::temp_dir().join(format!("outswap-bench-redis-{}", running.child.id()));
+        assert!(folder.exists());
+        kill(running.child.id(), libc::SIGTERM);
+        running.assert_gone();
+        assert!(!folder.exists());
+    }
 
     // The guardian is killed: the benchmark does its work.
     let running = Running::start();

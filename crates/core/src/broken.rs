@@ -55,6 +55,8 @@ breakages! {
     DirtyIsClean = "dirty-is-clean",
     /// Nothing counts as unchanged.
     NothingIsClean = "nothing-is-clean",
+    /// Pages keep their slots although nobody wants to know whether they changed.
+    OffKeeps = "off-keeps",
     /// What is known of a parent's pages counts for those of its forked child.
     EpochKept = "epoch-kept",
     /// A page that the machine did not take counts as protected as before.

@@ -153,6 +153,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         assert!(machine.grain() <= PART_PAGES, "a fault's pages fit the buffer");
         assert!(config.pages.is_multiple_of(BLOCK_PAGES as u32) && config.batches > 0, "sizes fit the blocks");
         let pages = config.pages as usize;
+        let (swapcache, protection) = (SwapCache::default(), Protection::new(config.reuse));
+        if !protection.keeps_slots() {
+            swapcache.set_max_pages(0);
+        }
         Some(Pager {
             machine,
             store,
@@ -162,7 +166,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             regions: Regions::new(from, pages)?,
             slots: Slots::new(from, config.slots)?,
             frames: Frames::new(from, config.batches)?,
-            swapcache: SwapCache::default(),
+            swapcache,
             map: SpinLock::new(Map::new(from, config.pages, config.mappings)?),
             call: SpinLock::new(()),
             resident: AtomicI64::new(0),
@@ -170,7 +174,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             rest: AtomicU32::new(0),
             seed: config.seed,
             looks: Looks::default(),
-            protection: Protection::new(config.reuse),
+            protection,
         })
     }
 
@@ -219,7 +223,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
     /// Sets how many pages in memory may keep the slot that they came from.
     pub fn set_swapcache_max(&self, pages: u64) {
-        self.swapcache.set_max_pages(pages);
+        if self.protection.keeps_slots() {
+            self.swapcache.set_max_pages(pages);
+        }
     }
     /// Pages in memory that have a slot.
     pub fn swapcache_pages(&self) -> u64 {

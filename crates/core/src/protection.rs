@@ -5,6 +5,7 @@
 //!
 //! A process that was forked off has its pages from its parent, without the protection. What is said of them is of another
 //! *epoch*, and does not count.
+use crate::broken::{self, Broken};
 use crate::page::{EPOCH_MAX, Word};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
@@ -32,11 +33,13 @@ pub enum Kind {
     Protect,
     /// By their hashes alone.
     Hash,
+    /// Not at all.
+    Off,
 }
 
 impl Kind {
     /// All, with the names that a user gives.
-    pub const ALL: &[(&str, Kind)] = &[("protect", Kind::Protect), ("hash", Kind::Hash)];
+    pub const ALL: &[(&str, Kind)] = &[("protect", Kind::Protect), ("hash", Kind::Hash), ("off", Kind::Off)];
     /// What is used where nobody asks for another.
     pub const DEFAULT: Kind = Kind::Protect;
 
@@ -45,6 +48,7 @@ impl Kind {
         match self {
             Kind::Protect => "pages that come in to be read are write-protected, where that pays; else by their hashes",
             Kind::Hash => "each page that goes is read and its hash compared",
+            Kind::Off => "no page keeps its slot, and each that goes is stored again",
         }
     }
 }
@@ -52,6 +56,7 @@ impl Kind {
 /// Whether pages come in write-protected.
 pub struct Protection {
     enabled: bool,
+    keeps_slots: bool,
     /// Which protection counts; 0 for none.
     epoch: AtomicU32,
     /// Pages of this trial that came in protected, and first writes since its start.
@@ -68,12 +73,18 @@ impl Protection {
         let enabled = kind == Kind::Protect;
         Protection {
             enabled,
+            keeps_slots: kind != Kind::Off,
             epoch: AtomicU32::new(enabled as u32),
             protected_pages: AtomicU32::new(0),
             written_pages: AtomicU32::new(0),
             rest_pages: AtomicU32::new(0),
             rested_pages: AtomicU32::new(0),
         }
+    }
+
+    /// Whether pages that come in may keep their slot, so that it can be known of them that they did not change.
+    pub fn keeps_slots(&self) -> bool {
+        self.keeps_slots || broken::is(Broken::OffKeeps)
     }
 
     /// Which protection counts now; 0 for none.

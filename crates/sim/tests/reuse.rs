@@ -104,6 +104,21 @@ fn what_was_only_read_goes_without_being_looked_at() {
 }
 
 #[test]
+fn where_nothing_is_to_be_known_all_is_stored_again() {
+    let mut program = Program::filled(protection::Kind::Off, PAGES);
+    program.pager.set_swapcache_max(u64::MAX);
+    for _ in 0..3 {
+        assert_eq!(program.pager.swapcache_pages(), 0, "no page in memory has a slot");
+        program.page_out();
+        for page in 0..PAGES {
+            assert_eq!(program.access(page, Access::Read, page as u8 + 1), 1);
+        }
+    }
+    assert_eq!((program.count(Event::PagesClean), program.count(Event::PagesUnwritten)), (0, 0));
+    program.pager.check();
+}
+
+#[test]
 fn the_first_write_gives_the_slot_up_and_copies_nothing() {
     let mut program = Program::filled(protection::Kind::Protect, 8);
     assert_eq!((program.pager.used_slots(), program.pager.swapcache_pages()), (8, 8));

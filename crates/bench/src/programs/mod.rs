@@ -6,7 +6,7 @@ mod check;
 mod inputs;
 mod list;
 mod figures;
-mod peak;
+pub mod peak;
 pub mod redis;
 mod run;
 mod cell;
