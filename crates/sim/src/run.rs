@@ -64,6 +64,7 @@ impl World {
             if self.pager.look_is_due() {
                 look(&self.pager, self.setup.pages);
             }
+            self.pager.read_ahead(&mut cx);
             if self.pager.used_pages() + slack > self.pager.limit_pages() {
                 match self.pager.reclaim(&mut cx) {
                     Step::Freed(_) | Step::Isolated => step(),
