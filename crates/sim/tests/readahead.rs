@@ -203,7 +203,8 @@ fn strides_and_streams_that_take_turns_are_seen() {
     let by_nine = || (0..9).flat_map(|offset| (0..PAGES / 9).map(move |i| i * 9 + offset));
     let in_turns = || (0..PAGES / 5).flat_map(|i| (0..5).map(move |stream| stream * (PAGES / 5) + i));
     for kind in [Kind::Strides, Kind::Auto] {
-        let [strides, ..] = misses(kind, &mut by_nine());
+        let [strides, hits, ahead, _] = misses(kind, &mut by_nine());
+        assert!(ahead < hits * 4 / 3, "{kind:?}: {ahead} pages for {hits} hits");
         let [turns, ..] = misses(kind, &mut in_turns());
         let [in_order, ..] = misses(kind, &mut (0..PAGES));
         assert!(strides <= 120 && turns <= 60 && in_order <= 20, "{kind:?}: {strides}, {turns}, {in_order} misses");

@@ -15,6 +15,8 @@ use crate::units::{PageNo, SlotId};
 
 /// Misses that are remembered, of which no stream is known.
 const RECENT: usize = 48;
+/// Touches after which a miss is forgotten. Else two that were far apart in time would seem to be in order.
+const RECENT_TOUCHES: u32 = 4 * RECENT as u32;
 /// Streams that are followed at the same time.
 const STREAMS: usize = 16;
 /// The longest stride, in pages.
@@ -56,24 +58,27 @@ impl Stream {
 }
 
 struct Seen {
-    recent: [u32; RECENT],
+    /// Misses, and the touch that each was.
+    recent: [(u32, u32); RECENT],
     /// How many were put there.
     count: usize,
     streams: [Stream; STREAMS],
+    /// Touches so far.
     clock: u32,
 }
 
 impl Seen {
     fn has(&self, page: i64) -> bool {
-        u32::try_from(page).is_ok_and(|page| self.known().contains(&page))
+        self.known().any(|known| known == page)
     }
-    fn known(&self) -> &[u32] {
-        &self.recent[..self.count.min(RECENT)]
+    fn known(&self) -> impl Iterator<Item = i64> {
+        let is_known = |(_, at): &&(u32, u32)| self.clock.wrapping_sub(*at) < RECENT_TOUCHES;
+        self.recent[..self.count.min(RECENT)].iter().filter(is_known).map(|&(page, _)| i64::from(page))
     }
     /// The shortest stride of which this miss is the last of four, or of three neighbours. With fewer, misses without any order would
     /// often be in one by chance.
     fn stride(&self, page: u32) -> Option<i32> {
-        let strides = self.known().iter().map(|&before| i64::from(page) - i64::from(before));
+        let strides = self.known().map(|before| i64::from(page) - before);
         let is_one = |&stride: &i64| {
             let len = stride.unsigned_abs();
             let had = |strides: i64| self.has(i64::from(page) - strides * stride);
@@ -82,7 +87,7 @@ impl Seen {
         strides.filter(is_one).min_by_key(|stride| stride.unsigned_abs()).map(|stride| stride as i32)
     }
     fn remember(&mut self, page: u32) {
-        self.recent[self.count % RECENT] = page;
+        self.recent[self.count % RECENT] = (page, self.clock);
         self.count = if self.count + 1 == 2 * RECENT { RECENT } else { self.count + 1 };
     }
 
@@ -140,7 +145,7 @@ pub struct Strides {
 impl Strides {
     /// Needs no memory beside its own.
     pub fn new(_: &impl Reserve, sizes: Sizes) -> Option<Strides> {
-        let seen = Seen { recent: [0; RECENT], count: 0, streams: [Stream::NONE; STREAMS], clock: 0 };
+        let seen = Seen { recent: [(0, 0); RECENT], count: 0, streams: [Stream::NONE; STREAMS], clock: 0 };
         let depth_max = if sizes.page_cluster == 0 { 0 } else { DEPTH_CLUSTERS << sizes.page_cluster };
         Some(Strides { depth_max, seen: SpinLock::new(seen) })
     }
@@ -216,6 +221,17 @@ mod tests {
         let turns = (0..100).flat_map(|n| strides_of.iter().enumerate().map(move |(i, s)| (place(i) + n * s) as u32));
         let (misses, _) = touch(&strides(), turns);
         assert!(misses <= 4 * strides_of.len(), "{misses} misses");
+    }
+
+    #[test]
+    fn places_that_were_touched_long_ago_are_in_no_order() {
+        // A sweep by columns: each begins beside where the one before began.
+        const ROW: u32 = 9;
+        const ROWS: u32 = 2 * RECENT_TOUCHES;
+        let (misses, asked) = touch(&strides(), (0..ROW).flat_map(|column| (0..ROWS).map(move |row| row * ROW + column)));
+        assert_eq!(misses, 4 * ROW as usize);
+        let beyond = ROW * 4 * 8;
+        assert!(asked.len() as u32 <= ROW * ROWS + beyond, "{} pages", asked.len());
     }
 
     #[test]
