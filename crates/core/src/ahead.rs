@@ -14,6 +14,7 @@
 //!
 //! The page's word says what became of it: who claims it as Isolated in that frame owns page, frame and slot. What is kept
 //! here is how to find the word from the frame.
+use crate::broken::{self, Broken};
 use crate::frames::Frames;
 use crate::lock::SpinLock;
 use crate::machine::BatchNo;
@@ -49,6 +50,10 @@ pub(crate) struct Ahead {
     windows: SpinLock<Windows>,
     /// How many windows wait.
     asked: AtomicU32,
+    /// Threads that are reading ahead.
+    readers: AtomicU32,
+    /// How often all that had been asked for was forgotten.
+    forgotten: AtomicU32,
 }
 
 struct Lists {
@@ -75,6 +80,8 @@ impl Ahead {
             batches_max: batches / BATCHES_SHARE,
             windows: SpinLock::new(Windows { waiting: [Window::NONE; WINDOWS], len: 0 }),
             asked: AtomicU32::new(0),
+            readers: AtomicU32::new(0),
+            forgotten: AtomicU32::new(0),
         })
     }
 
@@ -106,6 +113,32 @@ impl Ahead {
         windows.len -= 1;
         self.asked.store(windows.len as u32, SeqCst);
         Some(window)
+    }
+    /// Forgets all that was asked for, also what is about to be read. Says whether somebody is at that: who claims a page, and looks
+    /// at [`Ahead::asked_at`] after that, sees this, or else whoever looks at the page after this sees it claimed.
+    pub fn forget(&self, pause: impl Fn(u32)) -> bool {
+        if self.is_asked() {
+            let mut windows = self.windows.lock(pause);
+            windows.len = 0;
+            self.asked.store(0, SeqCst);
+        }
+        let is_read = self.readers.load(SeqCst) > 0;
+        if is_read && !broken::is(Broken::AheadRemembered) {
+            self.forgotten.fetch_add(1, SeqCst);
+        }
+        is_read
+    }
+    /// A number that changes when what was asked for before is forgotten.
+    pub fn asked_at(&self) -> u32 {
+        self.forgotten.load(SeqCst)
+    }
+    /// A thread begins to read ahead.
+    pub fn begin(&self) {
+        self.readers.fetch_add(1, SeqCst);
+    }
+    /// It ends.
+    pub fn end(&self) {
+        self.readers.fetch_sub(1, SeqCst);
     }
     /// Whether something waits.
     pub fn is_asked(&self) -> bool {

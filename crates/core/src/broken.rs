@@ -45,6 +45,8 @@ breakages! {
     MissIsBypass = "miss-is-bypass",
     /// What was read ahead is released while it is still needed.
     AheadReleased = "ahead-released",
+    /// What is being read ahead is not forgotten where it is evicted.
+    AheadRemembered = "ahead-remembered",
     /// Pages read ahead stay until there is no room for anything else.
     AheadStays = "ahead-stays",
     /// Nothing is brought in ahead of a stream.

@@ -68,7 +68,20 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// Reads one window ahead. False where none was asked for.
     pub fn read_ahead(&self, cx: &mut Context<S::Worker>) -> bool {
-        let Some(window) = self.ahead.next(self.pause()) else { return false };
+        if !self.ahead.is_asked() {
+            return false;
+        }
+        self.ahead.begin();
+        let asked_at = self.ahead.asked_at();
+        let window = self.ahead.next(self.pause());
+        if let Some(window) = window {
+            self.read_window(window, asked_at, cx);
+        }
+        self.ahead.end();
+        window.is_some()
+    }
+
+    fn read_window(&self, window: Window, asked_at: u32, cx: &mut Context<S::Worker>) {
         let mut numbers = window.numbers();
         loop {
             let most = self.room_ahead(window.count, cx);
@@ -81,8 +94,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     claimed.len += 1;
                 }
             }
-            if claimed.len == 0 {
-                return true;
+            let is_forgotten = self.ahead.asked_at() != asked_at;
+            if is_forgotten {
+                self.give_up(&claimed, cx);
+            }
+            if claimed.len == 0 || is_forgotten {
+                return;
             }
             self.bring_ahead(&claimed, cx);
         }
@@ -123,6 +140,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let slot = word.slot().expect("a swapped page has a slot");
         let is_wanted = over == Over::Pages || slot == SlotId(number);
         (is_wanted && !self.store.is_synchronous(slot) && self.pages.claim(page, word)).then_some((page, word))
+    }
+
+    /// Leaves claimed pages where they are.
+    fn give_up(&self, claimed: &Claimed, cx: &Context<S::Worker>) {
+        for (&page, &word) in claimed.pages[..claimed.len].iter().zip(&cx.saved) {
+            self.pages.release(page, word);
+        }
     }
 
     /// Reads claimed pages and gives each a frame; what cannot be read stays where it is.

@@ -312,6 +312,7 @@ impl World {
         reads_ahead_here(self, cx);
         self.touch(None, cx);
         assert!(self.pager.drop_ahead() > 0);
+        self.page_out(true, cx);
         self.pager.store.1.store(false, std::sync::atomic::Ordering::Relaxed);
         let slot = self.pager.pins.acquire(1).expect("none is in use");
         (0..=RANGES as u32).for_each(|i| self.pager.pins.publish(slot, PageNo(20 + 2 * i), 1));
@@ -553,6 +554,21 @@ fn reading_ahead_against_drop() {
 #[test]
 fn reading_ahead_against_move() {
     model(swapped, moves, reads_ahead_here, is_elsewhere);
+}
+#[test]
+fn reading_ahead_against_evict() {
+    let asked = |w: &World, cx: &mut Cx| {
+        swapped(w, cx);
+        w.pager.store.1.store(true, std::sync::atomic::Ordering::Relaxed);
+        w.pager.ask_ahead(Window { over: Over::Pages, first: PAGE.0, step: 1, count: 2 });
+    };
+    let reads = |w: &World, cx: &mut Cx| {
+        w.pager.read_ahead(cx.get());
+    };
+    model(asked, evicts, reads, |w| {
+        assert_eq!(w.pager.state(PAGE), State::Swapped, "what was evicted is not in memory");
+        w.ends_with(1);
+    });
 }
 #[test]
 fn move_of_a_page_read_ahead_against_its_drop() {

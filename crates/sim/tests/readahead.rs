@@ -288,6 +288,11 @@ fn what_is_done_to_pages_read_ahead_is_right() {
     assert_eq!(program.ahead(104, 8).len(), 8);
     let (pager, cx) = (&program.pager, &mut program.cx);
     assert!(pager.protect(PageNo(104), 8, Prot::NONE) && pager.protect(PageNo(104), 8, Prot::READ_WRITE));
+    // Evicted: it is only in its slot, as anything else is.
+    pager.page_out(PageNo(108), 2, false, cx);
+    assert_eq!(pager.state(PageNo(108)), State::Isolated, "it is out of reach already");
+    pager.page_out(PageNo(108), 2, true, cx);
+    assert_eq!([108, 109, 110].map(|page| pager.state(PageNo(page))), [State::Swapped, State::Swapped, State::Isolated]);
     // Taken away.
     let mut taken = Vec::new();
     let all = pager.take_content(PageNo(104), 4, cx, |page, content| {
