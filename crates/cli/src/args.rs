@@ -366,8 +366,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
     let tiers = tiers.map_or_else(|| spec::parse(spec::DEFAULT, total), Ok)?;
     debug_assert!(tiers.len() <= MAX_TIERS);
     let mechanisms = given.read("mechanism", mechanism::parse)?.unwrap_or_default();
-    let mechanisms =
-        given.read("readahead", |how| mechanism::with_readahead(mechanisms, how))?.unwrap_or(mechanisms);
+    let mechanisms = given.read("readahead", |how| mechanism::with_readahead(mechanisms, how))?.unwrap_or(mechanisms);
     let page_cluster = given.read("page-cluster", |text| {
         let known = text.parse().ok().filter(|n| *n <= PAGE_CLUSTER_MAX);
         known.ok_or_else(|| format!("'{text}' is not a number from 0 to {PAGE_CLUSTER_MAX}"))

@@ -120,7 +120,9 @@ mod tests {
         assert!(with_readahead(asked, "cluster").expect_err("another").contains("--mechanism"));
         let alone = with_readahead(Mechanisms::default(), "cluster").expect("it is known");
         assert_eq!(alone.0[0], source::number("cluster"));
-        assert!(with_readahead(Mechanisms::default(), "magic").expect_err("unknown").contains("'magic' is no readahead"));
+        assert!(
+            with_readahead(Mechanisms::default(), "magic").expect_err("unknown").contains("'magic' is no readahead")
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
 use crate::protection::Access;
 use crate::store::{Store, Ticket};
-use crate::units::{BLOCK_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, PageNo, SlotId};
 
 /// How a fault ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +95,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         saved.copy_within(at(start)..at(end), 0);
         Some((PageNo(start), (end - start) as usize))
+    }
+
+    /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.
+    pub(crate) fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
+        let slot = slot?;
+        if !word.locked() {
+            return Some(slot);
+        }
+        self.swapcache.leave();
+        self.wipe_slot(slot);
+        None
     }
 
     /// What follows where the machine did not install a page.

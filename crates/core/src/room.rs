@@ -107,8 +107,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Reclaimed::Done(Step::Nothing | Step::StoreFull) => {
                     room.idle += 1;
                     // What other threads are writing out is about to be free.
-                    let patience =
-                        if self.frames.at_work(self.pause()) > self.ahead.batches() { IDLE_STEPS_WITH_WORK } else { IDLE_STEPS };
+                    let patience = if self.frames.at_work(self.pause()) > self.ahead.batches() {
+                        IDLE_STEPS_WITH_WORK
+                    } else {
+                        IDLE_STEPS
+                    };
                     if room.idle > patience {
                         self.rest.store(REST_PAGES, Relaxed);
                         self.machine.count(Event::OverLimit, 1);

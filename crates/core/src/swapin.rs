@@ -105,17 +105,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         0
     }
 
-    /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.
-    pub(crate) fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
-        let slot = slot?;
-        if !word.locked() {
-            return Some(slot);
-        }
-        self.swapcache.leave();
-        self.wipe_slot(slot);
-        None
-    }
-
     /// Brings a swapped page in, with those of the target's range that are swapped too.
     pub(crate) fn swap_in(&self, target: &mut Target, cx: &mut Context<S::Worker>) -> Next {
         let way = target.way;

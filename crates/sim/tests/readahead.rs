@@ -292,7 +292,10 @@ fn what_is_done_to_pages_read_ahead_is_right() {
     pager.page_out(PageNo(108), 2, false, cx);
     assert_eq!(pager.state(PageNo(108)), State::Isolated, "it is out of reach already");
     pager.page_out(PageNo(108), 2, true, cx);
-    assert_eq!([108, 109, 110].map(|page| pager.state(PageNo(page))), [State::Swapped, State::Swapped, State::Isolated]);
+    assert_eq!(
+        [108, 109, 110].map(|page| pager.state(PageNo(page))),
+        [State::Swapped, State::Swapped, State::Isolated]
+    );
     // Taken away.
     let mut taken = Vec::new();
     let all = pager.take_content(PageNo(104), 4, cx, |page, content| {

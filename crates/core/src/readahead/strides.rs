@@ -117,9 +117,10 @@ impl Seen {
                     self.remember(page);
                     return None;
                 };
-                let oldest = self.streams.iter_mut().max_by_key(|stream| {
-                    if stream.stride == 0 { u32::MAX } else { clock.wrapping_sub(stream.used) }
-                })?;
+                let oldest = self
+                    .streams
+                    .iter_mut()
+                    .max_by_key(|stream| if stream.stride == 0 { u32::MAX } else { clock.wrapping_sub(stream.used) })?;
                 *oldest = Stream { next: page, stride, ahead: 0, depth: DEPTH_START, used: clock };
                 oldest.next = oldest.at(1)?;
                 oldest
@@ -228,7 +229,8 @@ mod tests {
         // A sweep by columns: each begins beside where the one before began.
         const ROW: u32 = 9;
         const ROWS: u32 = 2 * RECENT_TOUCHES;
-        let (misses, asked) = touch(&strides(), (0..ROW).flat_map(|column| (0..ROWS).map(move |row| row * ROW + column)));
+        let (misses, asked) =
+            touch(&strides(), (0..ROW).flat_map(|column| (0..ROWS).map(move |row| row * ROW + column)));
         assert_eq!(misses, 4 * ROW as usize);
         let beyond = ROW * 4 * 8;
         assert!(asked.len() as u32 <= ROW * ROWS + beyond, "{} pages", asked.len());

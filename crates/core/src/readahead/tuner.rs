@@ -56,7 +56,11 @@ mod tests {
         assert_eq!(window(0, 100), 8, "four hits at the start");
         // A place is remembered only where there were no hits.
         assert_eq!([window(0, 7), window(0, 8), window(0, 7), window(0, 9)], [1, 2, 2, 1]);
-        assert_eq!([window(1, 10), window(0, 10), window(0, 10)], [4, 2, 1], "beside 9, where nothing else was between");
+        assert_eq!(
+            [window(1, 10), window(0, 10), window(0, 10)],
+            [4, 2, 1],
+            "beside 9, where nothing else was between"
+        );
         assert_eq!([1, 2, 3, 6, 7, 14, 15, 1000].map(|hits| window(hits, 0)), [4, 4, 8, 8, 16, 16, 16, 16]);
     }
 
