@@ -9,10 +9,11 @@ const RAM_BYTES: u64 = 32 * MIB;
 const SCRIPT: &str = "\
 import mmap, os, random
 N = 12288
-seed = random.Random(7).randbytes(4096)
+seed = random.Random(7).randbytes(8192)
 m = mmap.mmap(-1, N * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-def put(i, n): m[i * 4096:i * 4096 + 4096] = (i * 7919 + n).to_bytes(8, 'little') + seed[i % 4000:] + seed[8:8 + i % 4000]
-def see(i, n): assert m[i * 4096:i * 4096 + 8] == (i * 7919 + n).to_bytes(8, 'little') and m[i * 4096 + 5000 % 4096] == m[i * 4096 + 904], i
+def page(i, n): return (i * 7919 + n).to_bytes(8, 'little') + seed[i % 4096:i % 4096 + 4088]
+def put(i, n): m[i * 4096:i * 4096 + 4096] = page(i, n)
+def see(i, n): assert m[i * 4096:i * 4096 + 4096] == page(i, n), i
 for i in range(N): put(i, 1)
 for i in range(N): see(i, 1)
 for o in range(7):
