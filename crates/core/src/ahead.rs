@@ -21,7 +21,7 @@ use crate::machine::BatchNo;
 use crate::mask::Mask;
 use crate::readahead::Window;
 use crate::ring::Ring;
-use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*, fence};
 use crate::table::{Reserve, Table};
 use crate::units::{BLOCK_PAGES, BlockNo, FrameNo, PageNo};
 
@@ -126,10 +126,12 @@ impl Ahead {
         if is_read && !broken::is(Broken::AheadRemembered) {
             self.forgotten.fetch_add(1, SeqCst);
         }
+        fence(SeqCst);
         is_read
     }
     /// A number that changes when what was asked for before is forgotten.
     pub fn asked_at(&self) -> u32 {
+        fence(SeqCst);
         self.forgotten.load(SeqCst)
     }
     /// A thread begins to read ahead.
