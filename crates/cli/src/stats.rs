@@ -500,6 +500,7 @@ mod tests {
             tiers: crate::spec::parse("compressed:zstd:3:1G,file", 8 << 30).expect("fine"),
             swap_dir: "/var/tmp".into(),
             mechanisms: crate::mechanism::Mechanisms::default(),
+            page_cluster: 3,
             fault_source: None,
             keep_malloc: false,
             no_follow: false,

@@ -183,7 +183,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return None;
         }
         let pause = |spins| self.machine.pause(spins);
-        let frame = self.ahead.frame(page, &self.frames, self.limit_pages(), self.looks.taken_pages(), &pause);
+        let frame = self.ahead.frame(page, &self.frames, self.limit_pages(), self.looks.taken_pages(), pause);
         let filled = frame.filter(|&frame| {
             let filled = self.machine.fill(frame, content);
             if !filled {
