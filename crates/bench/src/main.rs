@@ -14,6 +14,7 @@ mod rig;
 mod worker;
 mod overhead;
 mod touch;
+mod readahead;
 mod programs;
 mod policies;
 mod experiments;
@@ -42,6 +43,8 @@ enum Task {
     Touch(touch::Args),
     /// Run programs that people use in a part of their memory: under kernel swap on zram, and under Outswap
     Programs(programs::Args),
+    /// Read ahead from slow swap in several ways, on modelled disks
+    Readahead(readahead::Args),
     /// Compare eviction policies over traces of page accesses
     Policies(policies::Args),
     #[command(flatten)]
@@ -57,6 +60,8 @@ enum Task {
         size: Bytes,
         threads: usize,
     },
+    #[command(hide = true)]
+    ReadaheadWorker(readahead::worker::Args),
     #[command(hide = true)]
     MixedWorker { size: Bytes },
     #[command(hide = true)]
@@ -99,9 +104,11 @@ fn main() -> ExitCode {
         Task::Programs(args) => programs::main(&args),
         Task::Policies(args) => policies::main(&args),
         Task::Experiment(task) => experiments::main(&task),
+        Task::Readahead(args) => readahead::main(&args),
         Task::NoPressure(args) => overhead::pressure_main(&args),
         Task::Startup(args) => overhead::startup_main(&args),
         Task::TouchWorker { workload, size, threads } => return worker::touch_main(workload, size, threads),
+        Task::ReadaheadWorker(args) => return readahead::worker::main(&args),
         Task::MixedWorker { size } => return worker::mixed_main(size),
         Task::RedisClient(args) => return programs::redis::client_main(&args),
         Task::ExperimentWorker(worker) => return experiments::worker_main(&worker),

@@ -6,6 +6,7 @@ use crate::spec;
 use crate::{Failure, size};
 use clap::{Arg, ArgMatches, Command};
 use outswap_control::MAX_TIERS;
+use outswap_core::readahead::{PAGE_CLUSTER, PAGE_CLUSTER_MAX};
 use outswap_core::units::PAGE_BYTES;
 use outswap_source::Source;
 use outswap_store::TierConfig;
@@ -71,6 +72,8 @@ pub struct RunOptions {
     pub swap_dir: PathBuf,
     /// The policies asked for.
     pub mechanisms: Mechanisms,
+    /// The largest window that is read ahead has 2 to this power pages.
+    pub page_cluster: u32,
     /// The fault source asked for; the first that works where none was.
     pub fault_source: Option<Source>,
     /// The program keeps its own allocator.
@@ -172,6 +175,12 @@ fn command() -> Command {
         .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
         .arg(value("swap-dir", "DIR", "Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
         .arg(fault_source())
+        .arg(value("readahead", "HOW", "What is read ahead: auto, or one of the list below [default: auto]"))
+        .arg(value(
+            "page-cluster",
+            "N",
+            "The largest window that is read ahead from slow stores has 2^N pages; 0: none [default: 3]",
+        ))
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())
         .arg(no_follow())
@@ -357,6 +366,11 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
     let tiers = tiers.map_or_else(|| spec::parse(spec::DEFAULT, total), Ok)?;
     debug_assert!(tiers.len() <= MAX_TIERS);
     let mechanisms = given.read("mechanism", mechanism::parse)?.unwrap_or_default();
+    let mechanisms = given.read("readahead", |how| mechanism::with_readahead(mechanisms, how))?.unwrap_or(mechanisms);
+    let page_cluster = given.read("page-cluster", |text| {
+        let known = text.parse().ok().filter(|n| *n <= PAGE_CLUSTER_MAX);
+        known.ok_or_else(|| format!("'{text}' is not a number from 0 to {PAGE_CLUSTER_MAX}"))
+    })?;
     Ok(RunOptions {
         ram_bytes,
         ram_source,
@@ -364,6 +378,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         tiers,
         swap_dir: given.swap_dir(),
         mechanisms,
+        page_cluster: page_cluster.unwrap_or(PAGE_CLUSTER),
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
@@ -394,6 +409,7 @@ fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String>
         tiers: spec::parse(record::TIERS, total)?,
         swap_dir: PathBuf::new(),
         mechanisms: mechanism::parse(record::MECHANISMS)?,
+        page_cluster: 0,
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
@@ -448,6 +464,9 @@ mod tests {
             "copy",
             "--malloc",
             "mimalloc",
+            "--readahead=cluster",
+            "--page-cluster",
+            "5",
             "--no-follow",
             "--stats",
             "s.json",
@@ -465,6 +484,8 @@ mod tests {
             ("OUTSWAP_SWAP_DIR", "/"),
             ("OUTSWAP_FAULT_SOURCE", "copy"),
             ("OUTSWAP_MALLOC", "mimalloc"),
+            ("OUTSWAP_READAHEAD", "cluster"),
+            ("OUTSWAP_PAGE_CLUSTER", "5"),
             ("OUTSWAP_NO_FOLLOW", "1"),
             ("OUTSWAP_STATS", "s.json"),
             ("OUTSWAP_SUMMARY", "yes"),
@@ -475,7 +496,7 @@ mod tests {
         let by_variable = options(&["--", "-prog", "-x"], &variables).expect("fine");
         assert_eq!(format!("{by_flag:?}"), format!("{by_variable:?}"));
         assert_eq!((by_flag.ram_bytes, by_flag.ram_source), (2 << 30, RamSource::Given));
-        assert_eq!(by_flag.resident_bytes, 64 << 20);
+        assert_eq!((by_flag.resident_bytes, by_flag.page_cluster), (64 << 20, 5));
         assert_eq!(by_flag.command, ["-prog", "-x"]);
         assert!(
             !by_flag.keep_malloc && by_flag.no_follow && by_flag.allow_unmanaged && by_flag.quiet && by_flag.summary
@@ -517,6 +538,13 @@ mod tests {
             (&["--swap", "disk", "p"], &[], "--swap: 'disk' is not a tier"),
             (&["--fault-source", "magic", "p"], &[], "--fault-source: 'magic'"),
             (&["--malloc", "glibc", "p"], &[], "--malloc: 'glibc'"),
+            (&["--readahead", "magic", "p"], &[], "--readahead: 'magic' is no readahead"),
+            (&["--page-cluster", "7", "p"], &[], "--page-cluster: '7'"),
+            (
+                &["--readahead", "off", "--mechanism", "readahead=auto", "p"],
+                &[],
+                "--readahead: 'off' is not what --mechanism says",
+            ),
             (&["p"], &[("OUTSWAP_QUIET", "maybe")], "OUTSWAP_QUIET: 'maybe'"),
         ] {
             let error = options(words, variables).expect_err(want);

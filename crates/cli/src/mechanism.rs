@@ -79,6 +79,19 @@ pub fn parse(text: &str) -> Result<Mechanisms, String> {
     Ok(asked)
 }
 
+/// Adds the readahead policy of `--readahead`.
+///
+/// # Errors
+/// What is wrong, for the user: there is no such policy, or `--mechanism` named another.
+pub fn with_readahead(mut asked: Mechanisms, how: &str) -> Result<Mechanisms, String> {
+    let Mechanisms([readahead, ..]) = parse(&format!("readahead={how}"))?;
+    if ![source::AUTO, readahead].contains(&asked.0[0]) {
+        return Err(format!("'{how}' is not what --mechanism says"));
+    }
+    asked.0[0] = readahead;
+    Ok(asked)
+}
+
 /// What the help says of them.
 pub fn help() -> String {
     let line = |kind: &Kind| {
@@ -103,6 +116,13 @@ mod tests {
         assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
         assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios, reuse, shared-anon)"));
         assert!(parse("reclaim").is_err() && parse("").is_err());
+        assert_eq!(with_readahead(asked, "off"), Ok(asked));
+        assert!(with_readahead(asked, "cluster").expect_err("another").contains("--mechanism"));
+        let alone = with_readahead(Mechanisms::default(), "cluster").expect("it is known");
+        assert_eq!(alone.0[0], source::number("cluster"));
+        assert!(
+            with_readahead(Mechanisms::default(), "magic").expect_err("unknown").contains("'magic' is no readahead")
+        );
     }
 
     #[test]

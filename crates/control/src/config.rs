@@ -66,6 +66,10 @@ pub struct Config {
     pub policies: [u32; 5],
     /// 1: accesses to pages are recorded, in [`crate::Shared::accesses`].
     pub record: u32,
+    /// The largest window that is read ahead has 2 to this power pages.
+    pub page_cluster: u32,
+    /// Always 0.
+    pub unused: u32,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -99,6 +103,8 @@ impl Config {
         fault_source: source::AUTO,
         policies: [source::AUTO; 5],
         record: 0,
+        page_cluster: 0,
+        unused: 0,
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -116,7 +122,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 96 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 104 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -137,6 +143,8 @@ pub const VERSION: u32 = {
             fault_source,
             policies,
             record,
+            page_cluster,
+            unused,
             shared_file,
             gate,
             ram_bytes,

@@ -48,9 +48,9 @@ stats! {
     FaultFirstTouch = "fault_first_touch",
     /// Faults: page found in the swap cache.
     FaultHit = "fault_hit",
-    /// Faults: content read from a store through readahead.
+    /// Faults: content read from a store that is not memory, while others were read ahead.
     FaultMiss = "fault_miss",
-    /// Faults: content read from a store for this page alone.
+    /// Faults: content read straight from a store that is memory, perhaps with neighbours.
     FaultBypass = "fault_bypass",
     /// Faults that had to wait for another thread's work on the same page.
     FaultWaited = "fault_waited",
@@ -90,6 +90,12 @@ stats! {
     PagesReused = "pages_reused",
     /// Pages that came back along with an isolated page of their block that was touched.
     PagesPutBack = "pages_put_back",
+    /// Pages read ahead of faults, into frames.
+    PagesReadAhead = "pages_read_ahead",
+    /// Those of them that were wanted.
+    PagesAheadHit = "pages_ahead_hit",
+    /// Those of them that were dropped before anybody wanted them.
+    PagesAheadDropped = "pages_ahead_dropped",
     /// Pages found to be all zero and not stored.
     PagesZero = "pages_zero",
     /// Pages taken out of the program's reach.

@@ -4,7 +4,7 @@ use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
 use crate::protection::Access;
 use crate::store::{Store, Ticket};
-use crate::units::{BLOCK_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, PageNo, SlotId};
 
 /// How a fault ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,19 @@ pub enum Fault {
     NoMemory,
 }
 
+/// How the content of a page in a store comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Straight from a store that is synchronous, and neighbours in such stores with it.
+    Bypass,
+    /// Alone, while others are read ahead.
+    Miss,
+    /// Alone, and what is to be read ahead was said.
+    MissAsked,
+    /// From where it is, as its neighbours: a call needs them.
+    Call,
+}
+
 /// Pages that are to be brought in for the sake of one.
 pub(crate) struct Target {
     /// That one.
@@ -29,6 +42,8 @@ pub(crate) struct Target {
     pub(crate) access: Access,
     /// Its word, as it was seen.
     pub(crate) seen: Word,
+    /// How it comes, if it is in a store.
+    pub(crate) way: Way,
     /// The pages that may come: the first, and how many.
     pub(crate) range: (PageNo, usize),
     /// Those of them that were claimed. Their words stand in the context.
@@ -80,6 +95,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         saved.copy_within(at(start)..at(end), 0);
         Some((PageNo(start), (end - start) as usize))
+    }
+
+    /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.
+    pub(crate) fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
+        let slot = slot?;
+        if !word.locked() {
+            return Some(slot);
+        }
+        self.swapcache.leave();
+        self.wipe_slot(slot);
+        None
     }
 
     /// What follows where the machine did not install a page.

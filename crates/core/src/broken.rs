@@ -37,6 +37,18 @@ breakages! {
     ReleaseUnchecked = "release-unchecked",
     /// No stream is ever seen.
     NoStreams = "no-streams",
+    /// No stream of a stride is ever seen.
+    NoStrides = "no-strides",
+    /// Hits on pages read ahead are not told to who sizes windows.
+    AheadUntold = "ahead-untold",
+    /// Pages read ahead are mapped with what was touched.
+    MissIsBypass = "miss-is-bypass",
+    /// What was read ahead is released while it is still needed.
+    AheadReleased = "ahead-released",
+    /// What is being read ahead is not forgotten where it is evicted.
+    AheadRemembered = "ahead-remembered",
+    /// Pages read ahead stay until there is no room for anything else.
+    AheadStays = "ahead-stays",
     /// Nothing is brought in ahead of a stream.
     NoReadAhead = "no-read-ahead",
     /// What calls bring in is taken for a stream of the program's.

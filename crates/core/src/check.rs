@@ -24,7 +24,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     isolated += 1;
                     let frame = word.frame();
                     assert!(self.frames.is_live(frame), "an isolated page has a live frame");
-                    assert_eq!(self.frames.block_of(frame), page.block(), "a batch holds pages of one block");
+                    if word.is_ahead() {
+                        assert_eq!(self.ahead.owner(frame), Some(page), "a page read ahead is known by its frame");
+                        assert!(self.frames.slot(frame).is_some(), "a page read ahead keeps its slot");
+                    } else {
+                        assert_eq!(self.frames.block_of(frame), page.block(), "a batch holds pages of one block");
+                    }
                     cached += self.frames.slot(frame).is_some() as u64;
                     slots += self.frames.slot(frame).is_some() as u64;
                 }

@@ -4,7 +4,7 @@
 //! Each wait is told to the caller, who pauses ([`Pager::fault`]) or does something else meanwhile ([`Pager::fault_step`]): a
 //! simulator parks the fault.
 pub use crate::bring::Fault;
-use crate::bring::{Next, Target};
+use crate::bring::{Next, Target, Way};
 use crate::broken::{self, Broken};
 use crate::machine::{Event, Machine};
 use crate::orders::Orders;
@@ -86,7 +86,14 @@ impl Faulting {
     fn new(page: PageNo, access: Access, cause: Cause) -> Faulting {
         Faulting {
             touched: page,
-            target: Target { page, access, seen: Word::UNTOUCHED, range: (page, 1), claimed: (page, 0) },
+            target: Target {
+                page,
+                access,
+                seen: Word::UNTOUCHED,
+                way: Way::Bypass,
+                range: (page, 1),
+                claimed: (page, 0),
+            },
             cause,
             stage: Stage::Look,
             alone: false,
@@ -179,8 +186,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let word = self.pages.get(fault.target.page);
         fault.target.seen = word;
         match word.state() {
-            State::Swapped => {}
             // Reading ahead ends at the first page that is elsewhere.
+            State::Swapped if fault.is_ahead() => {
+                if !word.slot().is_some_and(|slot| self.store.is_synchronous(slot)) {
+                    return Some(self.over(fault));
+                }
+            }
+            State::Swapped => self.choose_way(fault),
             _ if fault.is_ahead() => return Some(self.over(fault)),
             State::Resident if fault.target.access == Access::Read => return Some(Progress::Done(Fault::Done)),
             // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
@@ -197,10 +209,26 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             State::Untouched | State::Zero | State::Isolated => {}
         }
+        if word.is_ahead() && fault.cause == Cause::Touch {
+            // The policy learns of it as of a page that came by itself.
+            fault.plan = Some(Plan::only(fault.target.page, 1));
+        }
         fault.target.range = if word.state() == State::Isolated { (fault.target.page, 1) } else { self.range(fault) };
         fault.room = Room::new(fault.target.range.1);
         fault.stage = Stage::MakeRoom;
         None
+    }
+
+    /// How the content of the target, which is in a store, comes.
+    fn choose_way(&self, fault: &mut Faulting) {
+        let target = &mut fault.target;
+        target.way = match fault.cause {
+            Cause::Call(_) => Way::Call,
+            Cause::Touch if self.is_bypass(target.seen) || broken::is(Broken::MissIsBypass) => Way::Bypass,
+            // One that is tried again has said what it wants.
+            Cause::Touch if target.way == Way::MissAsked => Way::MissAsked,
+            Cause::Touch => Way::Miss,
+        };
     }
 
     /// The pages that a fault should bring: its own and, unless it is wanted alone, what is planned after it, and what the
@@ -212,7 +240,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             PART_PAGES
         } else {
             let plan = match fault.cause {
-                _ if fault.alone => Plan::only(page, 1),
+                _ if fault.alone || matches!(fault.target.way, Way::Miss | Way::MissAsked) => Plan::only(page, 1),
                 Cause::Touch if most == 1 => Plan::only(page, 1),
                 Cause::Touch => self.readahead().plan(page, self.limit_pages()),
                 Cause::Call(end) => {
@@ -268,7 +296,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn there(&self, fault: &mut Faulting, pages: usize) -> Option<Progress> {
         let swapped = fault.target.seen.state() == State::Swapped;
         if swapped && !fault.is_ahead() {
-            self.machine.count(if pages > 1 { Event::FaultMiss } else { Event::FaultBypass }, 1);
+            let is_bypass = match fault.target.way {
+                Way::Bypass => true,
+                Way::Miss | Way::MissAsked => false,
+                Way::Call => self.is_bypass(fault.target.seen),
+            };
+            self.machine.count(if is_bypass { Event::FaultBypass } else { Event::FaultMiss }, 1);
         }
         let whole = if fault.is_ahead() { pages == PART_PAGES } else { pages > 1 };
         let next = fault.target.page.folio(Order::PART).plus(PART_PAGES);

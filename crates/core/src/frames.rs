@@ -164,6 +164,14 @@ impl Frames {
         batch.live.fetch_or(frames.first_word(), SeqCst);
         self.isolated.fetch_add(frames.count() as i64, Relaxed);
     }
+    /// A frame that was to be filled was not: it holds nothing.
+    pub fn unfill(&self, frame: FrameNo) {
+        let (number, index) = frame.split();
+        self.batch(number).filled.fetch_and(!(1 << index), Relaxed);
+        self.isolated.fetch_sub(1, Relaxed);
+        // Last: as long as it is live, its batch is not released.
+        self.end_live(frame);
+    }
     /// Frames of a batch that hold the only copy in memory of a page.
     pub fn live(&self, number: BatchNo) -> Mask {
         Mask::of_word(self.batch(number).live.load(SeqCst))

@@ -2,7 +2,7 @@
 use crate::bring::Fault;
 use crate::broken::{self, Broken};
 use crate::isolate::{By, Isolated};
-use crate::machine::{Machine, Prot};
+use crate::machine::{Event, Machine, Prot};
 use crate::mask::Mask;
 use crate::page::State;
 use crate::pager::{Context, Pager, Policies};
@@ -46,8 +46,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         (count, Fault::Done)
     }
 
+    /// Evicts a page if it was read ahead, and is in memory by that alone.
+    fn evict_ahead(&self, page: PageNo) {
+        let word = self.pages.get(page);
+        if word.is_ahead() {
+            let dropped = self.drop_ahead_page(page, word);
+            self.machine.count(Event::PagesAheadDropped, dropped as u64);
+        }
+    }
+
     /// Evicts a range as far as it can be (`MADV_PAGEOUT`), or only unmaps it (`MADV_COLD`).
     pub fn page_out(&self, first: PageNo, count: u32, write: bool, cx: &mut Context<S::Worker>) {
+        // What is to go is not wanted ahead. What is being read now is waited for, and goes, too.
+        if write && self.ahead.forget(self.pause()) {
+            self.settle_range(first, count);
+        }
         self.touched(first, count, |first, count| {
             let (mut page, end) = (first.0, first.0 + count);
             while page < end {
@@ -55,6 +68,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let stop = end.min(block.first_page().0 + BLOCK_PAGES as u32);
                 let mask = Mask::range(PageNo(page).index_in_block(), (stop - page) as usize);
                 page = stop;
+                if write && self.ahead.batches() > 0 {
+                    mask.iter().for_each(|i| self.evict_ahead(block.first_page().plus(i)));
+                }
                 if !mask.iter().any(|i| self.state(block.first_page().plus(i)) == State::Resident) {
                     continue;
                 }

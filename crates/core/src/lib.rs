@@ -25,6 +25,7 @@ pub mod page;
 pub mod regions;
 pub mod slots;
 pub mod swapcache;
+pub mod owners;
 pub mod protection;
 pub mod clean;
 
@@ -41,6 +42,7 @@ pub mod looks;
 pub mod orders;
 pub mod readahead;
 pub mod reclaim;
+pub mod ahead;
 
 // The pager, and what it does.
 pub mod pager;
@@ -48,10 +50,12 @@ pub mod mm;
 pub mod aging;
 pub mod isolate;
 pub mod pageout;
+pub mod dropahead;
 pub mod room;
 pub mod bring;
 pub mod reuse;
 pub mod firsttouch;
+pub mod swapahead;
 pub mod swapin;
 pub mod fault;
 pub mod hints;

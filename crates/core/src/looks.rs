@@ -34,6 +34,11 @@ impl Looks {
         self.taken_pages.fetch_add(pages, Relaxed);
     }
 
+    /// Pages that were isolated so far.
+    pub fn taken_pages(&self) -> u64 {
+        self.taken_pages.load(Relaxed)
+    }
+
     /// Whether it is time for a look.
     pub fn is_due(&self, used_pages: u64, limit_pages: u64, now_ns: impl FnOnce() -> u64) -> bool {
         let since_pages = self.taken_pages.load(Relaxed) - self.seen_pages.load(Relaxed);

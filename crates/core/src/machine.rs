@@ -80,6 +80,9 @@ pub enum Event {
     PagesUnwritten,
     PagesReused,
     PagesPutBack,
+    PagesReadAhead,
+    PagesAheadHit,
+    PagesAheadDropped,
     PagesZero,
     PagesTaken,
     FoliosOut,
@@ -122,6 +125,12 @@ pub trait Machine: Sync {
     /// # Safety
     /// The frame must hold a page, and not be released while the reference lives.
     unsafe fn frame(&self, frame: FrameNo, pages: usize) -> &[u8];
+
+    /// Fills a frame that holds nothing with a page's content. False where there is no memory for it.
+    fn fill(&self, frame: FrameNo, content: &[u8]) -> bool;
+
+    /// Something is to be read ahead ([`crate::pager::Pager::read_ahead`]), in a thread that nobody waits for.
+    fn ahead_is_asked(&self) {}
 
     /// Frees all frames of a batch. False where that failed, and nothing changed.
     fn release(&self, batch: BatchNo) -> bool;

@@ -62,6 +62,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if in_frames {
             self.empty_frames(first, count, cx);
         }
+        // Frames of pages read ahead keep what was in them, also when those were touched.
+        self.drop_all_ahead();
         outcome
     }
 

@@ -26,6 +26,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let moved = match word.state() {
                     State::Untouched | State::Zero => true,
                     State::Busy => false,
+                    // What lies in a store moves without the machine.
+                    State::Isolated if word.is_ahead() => {
+                        self.drop_ahead_page(src, word);
+                        false
+                    }
                     // Its frame belongs to the old place's batch: bring it back first.
                     State::Isolated => {
                         refusals += (self.fault_in(src, src.plus(1), Access::Write, cx) != Fault::Done) as u32;
@@ -75,6 +80,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
         let (left, arrived) =
             if moved { (Word::UNTOUCHED, word.with_locked(false).with_protected(0)) } else { (word, target) };
+        if let Some(slot) = arrived.slot().filter(|_| moved) {
+            self.owners.set(slot, dst);
+        }
         self.pages.release(dst, arrived);
         self.pages.release(src, left);
         // Also where it stays: reclaim may have passed by while the page was owned.

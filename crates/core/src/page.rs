@@ -1,10 +1,10 @@
 //! Page states: one atomic word a page, who may change it, and to what.
 //!
 //! ```text
-//!  63          32 31  18 17   16 15     12 11 8   7     6     5   4        3 2   0
-//! +--------------+------+-------+---------+-----+----+------+----+----------+-----+
-//! | slot or frame|   0  |DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
-//! +--------------+------+-------+---------+-----+----+------+----+----------+-----+
+//!  63          32 31   30  18 17   16 15     12 11 8   7     6     5   4        3 2   0
+//! +--------------+-----+-----+-------+---------+-----+----+------+----+----------+-----+
+//! | slot or frame|AHEAD|  0  |DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
+//! +--------------+-----+-----+-------+---------+-----+----+------+----+----------+-----+
 //! ```
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
 //!
@@ -13,6 +13,7 @@
 //! | Untouched | no | none | none | a fault, discard, the target of a move |
 //! | Resident | yes | the program's page | in the swap cache: the one that it came from | isolation, discard, a move |
 //! | Isolated | no | a frame of a batch; the batch's live bit says that it counts | in the swap cache: the frame's | a fault, write-out, discard |
+//! | Isolated, AHEAD | no | a frame of a batch of pages read ahead ([`crate::ahead`]) | in the swap cache: the frame's, which holds the same | a fault, the drop of pages read ahead, discard, a move |
 //! | Swapped | no | none, or the store's | one | a fault, discard, a move |
 //! | Zero | no | none | none | a fault, discard, the target of a move |
 //!
@@ -57,8 +58,8 @@ pub const TRANSITIONS: [u8; 5] = {
         R | I | S | U,
         // Isolated: touched; written out, found clean, found to be zero; discarded.
         I | R | S | Z | U,
-        // Swapped: swapped in; discarded or moved away.
-        S | R | U,
+        // Swapped: swapped in; read ahead; discarded or moved away.
+        S | R | I | U,
         // Zero: as Untouched.
         Z | R | S | U,
     ]
@@ -81,6 +82,7 @@ const PROTECTED_SHIFT: u32 = 12;
 const PROTECTED: u64 = 0b1111 << PROTECTED_SHIFT;
 const DIRTIED_SHIFT: u32 = 16;
 const DIRTIED: u64 = 0b11 << DIRTIED_SHIFT;
+const AHEAD: u64 = 1 << 31;
 
 /// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must see to
 /// it first.
@@ -183,6 +185,15 @@ impl Word {
     pub fn with_dirtied(self, dirtied: u64) -> Word {
         Word(self.0 & !DIRTIED | dirtied.min(DIRTIED_MAX) << DIRTIED_SHIFT)
     }
+    /// Whether a page in a frame was read ahead, and not touched since.
+    pub fn is_ahead(self) -> bool {
+        self.0 & (BUSY | STATE | AHEAD) == State::Isolated as u64 | AHEAD
+    }
+    /// The word of a page in a frame that was read ahead.
+    pub fn with_ahead(self) -> Word {
+        debug_assert!(self.state() == State::Isolated);
+        Word(self.0 | AHEAD)
+    }
     /// Whether the page stays in memory once it is there: the program locked it (`mlock`), or the kernel uses it by itself.
     pub fn locked(self) -> bool {
         self.0 & LOCKED != 0
@@ -200,7 +211,7 @@ impl core::fmt::Debug for Word {
             write!(f, " slot {}", slot.0)?;
         }
         if self.state() == State::Isolated {
-            write!(f, " frame {}", self.frame().0)?;
+            write!(f, " frame {}{}", self.frame().0, if self.is_ahead() { " ahead" } else { "" })?;
         }
         write!(
             f,
@@ -284,6 +295,15 @@ mod tests {
     }
 
     #[test]
+    fn only_a_page_in_a_frame_that_nobody_owns_is_one_read_ahead() {
+        let word = Word::isolated(FrameNo(u32::MAX), Order::PAGE).with_ahead();
+        assert!(word.is_ahead() && word.with_locked(true).is_ahead() && !word.busy().is_ahead());
+        assert_eq!((word.frame(), word.state()), (FrameNo(u32::MAX), State::Isolated));
+        assert!(!Word::isolated(FrameNo(u32::MAX), Order::PAGE).is_ahead());
+        assert!(!Word::swapped(SlotId(u32::MAX), Order::MAX).is_ahead());
+    }
+
+    #[test]
     #[should_panic(expected = "page word overwritten")]
     fn a_word_that_no_transition_writes_is_noticed() {
         let _ = Word(6).state();
@@ -319,6 +339,6 @@ mod tests {
                 assert!(again.is_err(), "released twice");
             }
         }
-        assert_eq!(forbidden, 25 - 19);
+        assert_eq!(forbidden, 25 - 20);
     }
 }

@@ -274,6 +274,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let dirtied = if stale.is_some() { DIRTIED_MAX } else { word.dirtied() };
         self.leave_swapcache(stale);
         self.frames.end_live(frame);
+        self.owners.set(slot, out.page(index));
         let gone = Word::swapped(slot, order).with_locked(word.locked()).with_dirtied(dirtied);
         self.pages.release(out.page(index), gone);
     }

@@ -3,16 +3,18 @@
 //! What it does is in the files below: [`crate::isolate`] and [`crate::pageout`] take pages out, [`crate::room`] has them do so
 //! until there is room under the limit, [`crate::swapin`] brings pages back, [`crate::fault`] is the way in for both the program
 //! and its calls, [`crate::mm`] and its neighbours are the memory calls.
+use crate::ahead::Ahead;
 use crate::broken::{self, Broken};
 use crate::frames::Frames;
 use crate::lock::{Guard, SpinLock};
 use crate::looks::Looks;
 use crate::machine::Machine;
 use crate::orders::{self, Orders};
+use crate::owners::Owners;
 use crate::page::{Pages, State, Word};
 use crate::pins::Pins;
 use crate::protection::{self, Protection};
-use crate::readahead::{self, Readahead};
+use crate::readahead::{self, Readahead, Sizes};
 use crate::reclaim::{self, Reclaim};
 use crate::regions::{REGION_PAGES, Regions};
 use crate::slots::Slots;
@@ -41,6 +43,8 @@ pub struct Config {
     pub seed: u64,
     /// Which pages a fault brings besides its own.
     pub readahead: readahead::Kind,
+    /// The largest window that is read ahead has 2 to this power pages; at most [`readahead::PAGE_CLUSTER_MAX`].
+    pub page_cluster: u32,
     /// Which pages go.
     pub reclaim: reclaim::Kind,
     /// Which order of folio pages come and go as.
@@ -122,6 +126,8 @@ pub struct Pager<M, S, P = Standard> {
     pub(crate) slots: Slots,
     pub(crate) frames: Frames,
     pub(crate) swapcache: SwapCache,
+    pub(crate) owners: Owners,
+    pub(crate) ahead: Ahead,
     pub(crate) map: SpinLock<Map>,
     /// Held through a whole memory call (mmap, munmap, ...), which may wait for pages.
     call: SpinLock<()>,
@@ -138,8 +144,9 @@ impl<M: Machine, S: Store> Pager<M, S> {
     /// Reserves all tables. `None` where the address space has no room for them.
     pub fn new(machine: M, store: S, from: &impl Reserve, config: Config) -> Option<Self> {
         let pages = config.pages as usize;
+        let sizes = Sizes { pages, page_cluster: config.page_cluster };
         let policies = Chosen {
-            readahead: readahead::Any::new(config.readahead, from, pages)?,
+            readahead: readahead::Any::new(config.readahead, from, sizes)?,
             reclaim: reclaim::Any::new(config.reclaim, from, pages)?,
             orders: config.orders,
         };
@@ -152,11 +159,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn with(machine: M, store: S, policies: P, from: &impl Reserve, config: Config) -> Option<Self> {
         assert!(machine.grain() <= PART_PAGES, "a fault's pages fit the buffer");
         assert!(config.pages.is_multiple_of(BLOCK_PAGES as u32) && config.batches > 0, "sizes fit the blocks");
+        assert!(config.page_cluster <= readahead::PAGE_CLUSTER_MAX, "a window is bounded");
         let pages = config.pages as usize;
         let (swapcache, protection) = (SwapCache::default(), Protection::new(config.reuse));
         if !protection.keeps_slots() {
             swapcache.set_max_pages(0);
         }
+        let owners = Owners::new(from, config.slots, policies.get().readahead.wants_owners())?;
         Some(Pager {
             machine,
             store,
@@ -167,6 +176,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             slots: Slots::new(from, config.slots)?,
             frames: Frames::new(from, config.batches)?,
             swapcache,
+            owners,
+            ahead: Ahead::new(from, config.batches)?,
             map: SpinLock::new(Map::new(from, config.pages, config.mappings)?),
             call: SpinLock::new(()),
             resident: AtomicI64::new(0),
@@ -249,7 +260,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let block_bytes = (self.readahead().block_bytes() + self.policy().block_bytes()) as u64;
         let region_bytes =
             REGION_PAGES as u64 * size_of::<Word>() as u64 + REGION_PAGES as u64 / BLOCK_PAGES as u64 * block_bytes;
-        self.regions.used() * region_bytes + self.slots.table_bytes(self.pause())
+        let owner_bytes = self.owners.slot_bytes() * self.slots.touched(self.pause());
+        self.regions.used() * region_bytes + self.slots.table_bytes(self.pause()) + owner_bytes
     }
     /// Slots in use.
     pub fn used_slots(&self) -> u64 {

@@ -31,6 +31,10 @@ impl Ring {
         self.items[(self.tail % self.items.len() as u64) as usize].store(item, Relaxed);
         self.tail += 1;
     }
+    /// The oldest number, which stays.
+    pub fn oldest(&self) -> Option<u32> {
+        (!self.is_empty()).then(|| self.items[(self.head % self.items.len() as u64) as usize].load(Relaxed))
+    }
     /// Takes the number that was appended last.
     pub fn pop_newest(&mut self) -> Option<u32> {
         if self.is_empty() {

@@ -107,8 +107,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Reclaimed::Done(Step::Nothing | Step::StoreFull) => {
                     room.idle += 1;
                     // What other threads are writing out is about to be free.
-                    let patience =
-                        if self.frames.at_work(self.pause()) > 0 { IDLE_STEPS_WITH_WORK } else { IDLE_STEPS };
+                    let patience = if self.frames.at_work(self.pause()) > self.ahead.batches() {
+                        IDLE_STEPS_WITH_WORK
+                    } else {
+                        IDLE_STEPS
+                    };
                     if room.idle > patience {
                         self.rest.store(REST_PAGES, Relaxed);
                         self.machine.count(Event::OverLimit, 1);
@@ -132,12 +135,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// One step of reclaim: isolate pages up to their share, else write out the batch that waits longest, up to where that has to
+    /// One step of reclaim: drop pages read ahead that have had their time, else isolate pages up to their share, else write out the batch that waits longest, up to where that has to
     /// wait. The context is the same in all steps, and nobody else's while [`Reclaiming::is_writing`].
     pub fn reclaim_step(&self, reclaiming: &mut Reclaiming, cx: &mut Context<S::Worker>) -> Reclaimed {
         let mut writeback = match reclaiming.writeback.take() {
             Some(writeback) => writeback,
             None => {
+                if !broken::is(Broken::AheadStays) {
+                    let freed = self.drop_old_ahead();
+                    if freed > 0 {
+                        return Reclaimed::Done(Step::Freed(freed));
+                    }
+                }
                 let share = self.policy().isolated_max_pages(self.limit_pages());
                 let few = self.frames.inactive(self.pause()).0 < share;
                 if few {
@@ -147,7 +156,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     }
                 }
                 let Some(batch) = self.frames.pop_inactive(self.pause()) else {
-                    return Reclaimed::Done(self.isolate_next(cx));
+                    return Reclaimed::Done(self.isolate_or_drop(cx));
                 };
                 self.begin_writeback(batch, cx)
             }
@@ -167,6 +176,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.frames.make_inactive(batch, self.pause());
                 Reclaimed::Done(Step::StoreFull)
             }
+        }
+    }
+
+    /// As [`Pager::isolate_next`]; where there is nothing, pages read ahead go, however new.
+    fn isolate_or_drop(&self, cx: &mut Context<S::Worker>) -> Step {
+        match self.isolate_next(cx) {
+            Step::Nothing => match self.drop_ahead() {
+                0 => Step::Nothing,
+                freed => Step::Freed(freed),
+            },
+            step => step,
         }
     }
 

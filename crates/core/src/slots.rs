@@ -236,6 +236,11 @@ impl Slots {
         }
     }
 
+    /// Whether a slot has just one user, who asks.
+    pub fn is_single(&self, slot: SlotId) -> bool {
+        self.users(slot).load(Relaxed) == 1
+    }
+
     /// Gives up the caller's use of a slot. With its last user gone, `unused` is called, to have the store forget what it holds;
     /// only then can it be handed out again.
     ///
@@ -284,6 +289,11 @@ impl Slots {
     pub fn table_bytes(&self, pause: impl Fn(u32)) -> u64 {
         const CLUSTER_BYTES: usize = core::mem::size_of::<Cluster>() + CLUSTER_SLOTS * core::mem::size_of::<Hash>();
         self.lists.lock(pause).fresh as u64 * CLUSTER_BYTES as u64
+    }
+
+    /// Slots of the clusters that were ever used.
+    pub fn touched(&self, pause: impl Fn(u32)) -> u64 {
+        self.lists.lock(pause).fresh as u64 * CLUSTER_SLOTS as u64
     }
 
     /// Slots in use now.

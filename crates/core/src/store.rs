@@ -144,6 +144,13 @@ pub trait Store: Sync {
         unreachable!("a store that gives tickets takes them: {ticket:?}")
     }
 
+    /// Whether a read of this slot, which holds something, ends in the caller with no waiting: then reading others ahead can only
+    /// cost. It may change at any time, as content moves.
+    fn is_synchronous(&self, slot: SlotId) -> bool {
+        let _ = slot;
+        true
+    }
+
     /// Frees one slot. The slots of a folio are freed one by one; the store gives memory back as it can.
     fn free(&self, slot: Unused);
 
@@ -189,6 +196,9 @@ impl<S: Store> Store for &S {
     }
     fn finish_read(&self, ticket: Ticket, out: &mut [u8], worker: &mut Self::Worker) -> Result<Read, StoreError> {
         S::finish_read(self, ticket, out, worker)
+    }
+    fn is_synchronous(&self, slot: SlotId) -> bool {
+        S::is_synchronous(self, slot)
     }
     fn free(&self, slot: Unused) {
         S::free(self, slot);

@@ -1,8 +1,9 @@
 //! Swapping in: a hit takes a page back from its frame, a miss or a bypass reads it from the store.
 //!
-//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024, gives the three their names: a miss
-//! brings neighbours, a bypass the page alone.
-use crate::bring::{Fault, Next, Target};
+//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024, gives the three their names. A bypass comes
+//! straight from a store that is synchronous, with neighbours that cost little. A miss comes alone, and others are read ahead of
+//! later faults ([`crate::swapahead`]).
+use crate::bring::{Fault, Next, Target, Way};
 use crate::broken::{self, Broken};
 use crate::clean::hash_page;
 use crate::machine::{BatchNo, Event, Machine};
@@ -11,8 +12,9 @@ use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::reclaim::Reclaim;
-use crate::store::{Read, Run, Store, StoreError, Ticket};
-use crate::units::{Order, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
+use crate::store::{Read, Store, StoreError, Ticket};
+use crate::swapahead::runs_of;
+use crate::units::{Order, PAGE_BYTES, PageNo, SlotId};
 
 /// Runs of neighbours up to which a batch's pages come back together. Pages that are scattered over their block were not used together,
 /// and to take them again costs several times as much.
@@ -23,6 +25,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// was used together once will be used together again; to bring each by a fault of its own costs more than to be wrong about some.
     pub(crate) fn hit(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         let Target { page, seen, .. } = *target;
+        if seen.is_ahead() {
+            return self.hit_ahead(target);
+        }
         if !self.pages.claim(page, seen) {
             return Next::Again;
         }
@@ -100,35 +105,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         0
     }
 
-    /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.
-    pub(crate) fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
-        let slot = slot?;
-        if !word.locked() {
-            return Some(slot);
-        }
-        self.swapcache.leave();
-        self.wipe_slot(slot);
-        None
-    }
-
     /// Brings a swapped page in, with those of the target's range that are swapped too.
     pub(crate) fn swap_in(&self, target: &mut Target, cx: &mut Context<S::Worker>) -> Next {
-        let swapped = |w: Word| w.state() == State::Swapped;
+        let way = target.way;
+        // What is slow is not to be waited for with what is not.
+        let comes = |slot: SlotId| way != Way::Bypass || self.store.is_synchronous(slot);
+        let swapped = |w: Word| w.state() == State::Swapped && w.slot().is_some_and(comes);
         let Some(claimed) = self.claim_run(target.page, target.seen, target.range, &mut cx.saved, swapped) else {
             return Next::Again;
         };
         target.claimed = claimed;
-        let (mut runs, mut len) = ([Run { first: SlotId(0), pages: 0, at: 0 }; PART_PAGES], 0);
-        for i in 0..claimed.1 {
-            let slot = cx.saved[i].slot().expect("a swapped page has a slot");
-            match runs[..len].last_mut() {
-                Some(run) if run.first.plus(run.pages as usize) == slot => run.pages += 1,
-                _ => {
-                    runs[len] = Run { first: slot, pages: 1, at: i as u32 };
-                    len += 1;
-                }
-            }
+        if way == Way::Miss {
+            self.ask_after_miss(target.page, target.seen);
+            target.way = Way::MissAsked;
         }
+        let (runs, len) = runs_of(&cx.saved[..claimed.1]);
         let read = self.store.read(&runs[..len], &mut cx.buffer[..claimed.1 * PAGE_BYTES], &mut cx.worker);
         self.swapped_in(target, read, cx)
     }

@@ -17,6 +17,7 @@ use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::pins::RANGES;
 use outswap_core::protection::Access;
+use outswap_core::readahead::{Over, Window};
 use outswap_core::room::Step;
 use outswap_core::slots::Unused;
 use outswap_core::store::{Store, StoreError};
@@ -163,6 +164,13 @@ impl Machine for TestMachine {
         // SAFETY: within the allocation; not written before it is released.
         unsafe { std::slice::from_raw_parts(self.frame_ptr(frame.0 as usize), pages * PAGE_BYTES) }
     }
+    fn fill(&self, frame: FrameNo, content: &[u8]) -> bool {
+        let (batch, index) = (frame.0 as usize / BLOCK_PAGES, frame.0 as usize % BLOCK_PAGES);
+        // SAFETY: within the allocation, and nobody reads an empty frame.
+        unsafe { self.frame_ptr(frame.0 as usize).copy_from_nonoverlapping(content.as_ptr(), PAGE_BYTES) };
+        assert!(self.filled[batch].fetch_or(1 << index, SeqCst) >> index & 1 == 0, "the frame is free");
+        true
+    }
     fn release(&self, batch: BatchNo) -> bool {
         if self.refuses() {
             return false;
@@ -216,8 +224,8 @@ impl Machine for TestMachine {
     }
 }
 
-/// Keeps one byte a slot.
-struct TestStore(Mutex<Vec<Option<u8>>>);
+/// Keeps one byte a slot. Says that it is slow where that was set, before the threads start.
+struct TestStore(Mutex<Vec<Option<u8>>>, std::sync::atomic::AtomicBool);
 impl TestStore {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<u8>>> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
@@ -240,6 +248,9 @@ impl Store for TestStore {
         }
         Ok(())
     }
+    fn is_synchronous(&self, _: SlotId) -> bool {
+        !self.1.load(std::sync::atomic::Ordering::Relaxed)
+    }
     fn free(&self, slot: Unused) {
         assert!(self.lock()[slot.slot().0 as usize].take().is_some(), "the slot is in use");
     }
@@ -260,7 +271,7 @@ struct World {
 impl World {
     fn new() -> Arc<World> {
         let machine = TestMachine::new();
-        let store = TestStore(Mutex::new(vec![None; 512]));
+        let store = TestStore(Mutex::new(vec![None; 512]), false.into());
         let config = Config {
             pages: BLOCK_PAGES as u32,
             slots: 512,
@@ -269,6 +280,7 @@ impl World {
             mappings: 4,
             seed: 7,
             readahead: readahead::Kind::Streams,
+            page_cluster: readahead::PAGE_CLUSTER,
             reclaim: reclaim::Kind::Fifo,
             orders: orders::Any::Small,
             reuse: protection::Kind::Protect,
@@ -295,6 +307,13 @@ impl World {
                 let _ = self.pager.reclaim(cx.get());
             }
         }
+        written(1)(self, cx);
+        self.page_out(true, cx);
+        reads_ahead_here(self, cx);
+        self.touch(None, cx);
+        assert!(self.pager.drop_ahead() > 0);
+        self.page_out(true, cx);
+        self.pager.store.1.store(false, std::sync::atomic::Ordering::Relaxed);
         let slot = self.pager.pins.acquire(1).expect("none is in use");
         (0..=RANGES as u32).for_each(|i| self.pager.pins.publish(slot, PageNo(20 + 2 * i), 1));
         self.pager.pins.mask(PAGE.block());
@@ -382,6 +401,19 @@ fn clean(w: &World, cx: &mut Cx) {
     assert_eq!(w.pager.swapcache_pages(), 1);
 }
 
+/// From now on the store is slow, and somebody reads the page ahead.
+fn reads_ahead_here(w: &World, cx: &mut Cx) {
+    w.pager.store.1.store(true, std::sync::atomic::Ordering::Relaxed);
+    w.pager.ask_ahead(Window { over: Over::Pages, first: PAGE.0, step: 1, count: 2 });
+    assert!(w.pager.read_ahead(cx.get()));
+}
+/// Read ahead, and not touched since.
+fn read_ahead(w: &World, cx: &mut Cx) {
+    swapped(w, cx);
+    reads_ahead_here(w, cx);
+    assert_eq!((w.pager.state(PAGE), w.pager.ahead_pages()), (State::Isolated, 1));
+}
+
 fn reads_one(w: &World, cx: &mut Cx) {
     assert_eq!(w.touch(None, cx), 1);
 }
@@ -392,6 +424,9 @@ fn writes_out(w: &World, cx: &mut Cx) {
     // The only batch there is may be empty already, or have gone back to the list; but there is room in the store.
     let step = w.pager.reclaim(cx.get());
     assert!(step != Step::StoreFull || w.pager.machine.has_refused(), "{step:?}");
+}
+fn drops_ahead(w: &World, _: &mut Cx) {
+    w.pager.drop_ahead();
 }
 fn discards(w: &World, _: &mut Cx) {
     w.pager.discard(PAGE, 1);
@@ -483,6 +518,79 @@ fn write_out_of_a_clean_page_against_touch() {
         w.page_out(false, cx);
     };
     model(clean_and_cached, written(2), writes_out, |w| w.ends_with(2));
+}
+#[test]
+fn touch_of_a_page_read_ahead_against_its_drop() {
+    model(read_ahead, written(2), drops_ahead, |w| w.ends_with(2));
+}
+#[test]
+fn touch_of_a_page_read_ahead_against_touch() {
+    model(read_ahead, reads_one, reads_one, |w| w.ends_with(1));
+}
+#[test]
+fn drop_of_a_page_read_ahead_against_discard() {
+    model(read_ahead, discards, drops_ahead, |w| w.ends_with(0));
+}
+#[test]
+fn drop_of_a_page_read_ahead_against_drop() {
+    model(read_ahead, drops_ahead, drops_ahead, |w| {
+        w.ends_with(1);
+        while w.pager.drop_ahead() > 0 {}
+        assert_eq!(w.pager.ahead_pages(), 0, "no frame is lost");
+    });
+}
+#[test]
+fn reading_ahead_against_touch() {
+    model(swapped, written(2), reads_ahead_here, |w| w.ends_with(2));
+}
+#[test]
+fn reading_ahead_against_discard() {
+    model(swapped, discards, reads_ahead_here, |w| w.ends_with(0));
+}
+#[test]
+fn reading_ahead_against_drop() {
+    // Both lie in one batch.
+    let one_of_two = |w: &World, cx: &mut Cx| {
+        for page in [PAGE, PAGE.plus(1)] {
+            assert_eq!(w.pager.fault(page, Access::Write, cx.get()), Fault::Done);
+            w.pager.machine.access(page, Some(1));
+        }
+        evicts_all(w, cx);
+        w.pager.store.1.store(true, std::sync::atomic::Ordering::Relaxed);
+        w.pager.ask_ahead(Window { over: Over::Pages, first: PAGE.0 + 1, step: 1, count: 1 });
+        assert!(w.pager.read_ahead(cx.get()));
+        w.pager.ask_ahead(Window { over: Over::Pages, first: PAGE.0, step: 1, count: 2 });
+    };
+    let reads = |w: &World, cx: &mut Cx| assert!(w.pager.read_ahead(cx.get()));
+    model(one_of_two, drops_ahead, reads, |w| {
+        w.ends_with(1);
+        while w.pager.drop_ahead() > 0 {}
+        assert_eq!(w.pager.ahead_pages(), 0, "no frame is lost");
+        w.pager.check();
+    });
+}
+#[test]
+fn reading_ahead_against_move() {
+    model(swapped, moves, reads_ahead_here, is_elsewhere);
+}
+#[test]
+fn reading_ahead_against_evict() {
+    let asked = |w: &World, cx: &mut Cx| {
+        swapped(w, cx);
+        w.pager.store.1.store(true, std::sync::atomic::Ordering::Relaxed);
+        w.pager.ask_ahead(Window { over: Over::Pages, first: PAGE.0, step: 1, count: 2 });
+    };
+    let reads = |w: &World, cx: &mut Cx| {
+        w.pager.read_ahead(cx.get());
+    };
+    model(asked, evicts, reads, |w| {
+        assert_eq!(w.pager.state(PAGE), State::Swapped, "what was evicted is not in memory");
+        w.ends_with(1);
+    });
+}
+#[test]
+fn move_of_a_page_read_ahead_against_its_drop() {
+    model(read_ahead, moves, drops_ahead, is_elsewhere);
 }
 fn refusing(before: impl Fn(&World, &mut Cx) + Copy) -> impl Fn(&World, &mut Cx) + Copy {
     move |w, cx| {

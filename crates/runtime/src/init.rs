@@ -249,6 +249,11 @@ const HOOKS: Hooks = Hooks {
             charge::over(live);
         }
     },
+    ahead: || {
+        if let Some(live) = live::try_live() {
+            reclaim::wake_to_read(live);
+        }
+    },
     is_alone: || live::try_live().is_some_and(threads::is_alone),
 };
 
@@ -345,6 +350,7 @@ fn make_pager(
         mappings: MAPPINGS,
         seed: u64::from_le_bytes(seed),
         readahead: named(readahead::Kind::ALL, asked_readahead).unwrap_or(readahead::Kind::DEFAULT),
+        page_cluster: control.config.page_cluster.min(readahead::PAGE_CLUSTER_MAX),
         reclaim: named(reclaim_policy::Kind::ALL, asked_reclaim).unwrap_or(reclaim_policy::Kind::DEFAULT),
         orders: named(orders::Any::ALL, asked_orders).unwrap_or(orders::Any::DEFAULT),
         reuse: named(protection::Kind::ALL, asked_reuse).unwrap_or(protection::Kind::DEFAULT),

@@ -25,6 +25,8 @@ pub struct Hooks {
     pub progress: fn(),
     /// The limit of resident pages could not be held.
     pub over_limit: fn(),
+    /// Something is to be read ahead.
+    pub ahead: fn(),
     /// See [`Host::is_alone`].
     pub is_alone: fn() -> bool,
 }
@@ -90,10 +92,6 @@ impl LiveMachine {
         self.try_pager().expect("the pager is in place before there is managed memory")
     }
 
-    /// Address of a frame.
-    pub fn frame_address(&self, frame: FrameNo) -> usize {
-        self.stage.load(Relaxed) + frame.0 as usize * PAGE_BYTES
-    }
     /// Adds to a counter of this process.
     pub fn stat(&self, stat: Stat, n: u64) {
         let record = self.record.load(Relaxed);
@@ -159,7 +157,7 @@ impl Host for LiveMachine {
     }
 
     fn batch_address(&self, batch: BatchNo, offset: usize) -> usize {
-        self.frame_address(FrameNo(batch.0 * BLOCK_PAGES as u32 + offset as u32))
+        self.stage.load(Relaxed) + (batch.0 as usize * BLOCK_PAGES + offset) * PAGE_BYTES
     }
 
     fn wait(&self, tries: u32) {
@@ -238,6 +236,14 @@ impl Machine for LiveMachine {
         unsafe { core::slice::from_raw_parts(self.frame_address(frame) as *const u8, pages * PAGE_BYTES) }
     }
 
+    fn fill(&self, frame: FrameNo, content: &[u8]) -> bool {
+        self.source().fill(self, frame, content)
+    }
+
+    fn ahead_is_asked(&self) {
+        (self.hooks.ahead)();
+    }
+
     fn release(&self, batch: BatchNo) -> bool {
         let freed = self.source().release(self, batch);
         (self.hooks.progress)();
@@ -306,6 +312,9 @@ impl Machine for LiveMachine {
                 Event::PagesUnwritten => Stat::PagesUnwritten,
                 Event::PagesReused => Stat::PagesReused,
                 Event::PagesPutBack => Stat::PagesPutBack,
+                Event::PagesReadAhead => Stat::PagesReadAhead,
+                Event::PagesAheadHit => Stat::PagesAheadHit,
+                Event::PagesAheadDropped => Stat::PagesAheadDropped,
                 Event::PagesZero => Stat::PagesZero,
                 Event::PagesTaken => Stat::PagesTaken,
                 Event::FoliosOut => Stat::FoliosOut,

@@ -1,4 +1,4 @@
-//! The background thread: it keeps frames free, so that faults need not wait for write-out, and works for processes that share
+//! The background thread: it keeps frames free, so that faults need not wait for write-out, reads ahead, and works for processes that share
 //! this memory ([`crate::desk`]).
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
@@ -58,6 +58,15 @@ pub fn wake_if_low(live: &'static Live) {
     }
     if free_pages(live) < watermarks(limit).0 {
         wake();
+    }
+}
+
+/// Something is to be read ahead: the thread does it; without one, nobody.
+pub fn wake_to_read(live: &'static Live) {
+    if THREAD.load(Relaxed) != 0 {
+        wake();
+    } else if live.is_own_process() {
+        ensure();
     }
 }
 
@@ -157,6 +166,13 @@ fn start() -> bool {
     tid > 0
 }
 
+/// Reads ahead what was asked for.
+fn read_ahead(live: &'static Live) {
+    while live.pager.is_ahead_asked() && !QUIT.load(SeqCst) {
+        live.contexts.with(|cx| live.pager.read_ahead(cx));
+    }
+}
+
 extern "C" fn main() -> ! {
     let live = live();
     let (mut idle, mut looks) = (0u32, 0u32);
@@ -168,13 +184,14 @@ extern "C" fn main() -> ! {
         if sharers::any() {
             desk::serve(live.pid.load(Relaxed), live.contexts);
         }
+        read_ahead(live);
         let (low, high) = watermarks(live.pager.limit_pages());
         if free_pages(live) >= low || idle > 3 {
             idle = 0;
             // Now nobody waits for this thread.
             accessed::look_if_due(live);
             ASLEEP.store(1, SeqCst);
-            if desk::is_asked() || QUIT.load(SeqCst) {
+            if desk::is_asked() || live.pager.is_ahead_asked() || QUIT.load(SeqCst) {
                 ASLEEP.store(0, SeqCst);
                 continue;
             }
@@ -205,7 +222,8 @@ extern "C" fn main() -> ! {
         let freed = live.contexts.with(|cx| {
             let mut useful = false;
             for _ in 0..RECLAIM_STEPS {
-                if free_pages(live) >= high {
+                // What was asked for is wanted soon.
+                if free_pages(live) >= high || live.pager.is_ahead_asked() {
                     return true;
                 }
                 match live.pager.reclaim(cx) {

@@ -75,6 +75,7 @@ const CONFIG: Config = Config {
     mappings: 8,
     seed: 1,
     readahead: readahead::Kind::Streams,
+    page_cluster: readahead::PAGE_CLUSTER,
     reclaim: reclaim::Kind::Fifo,
     orders: orders::Any::AsItCame,
     reuse: protection::Kind::Protect,

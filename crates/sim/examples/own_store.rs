@@ -37,6 +37,9 @@ impl<S: Store> Store for Counting<S> {
         self.pages_in.fetch_add((out.len() / PAGE_BYTES) as u64, Relaxed);
         Ok(())
     }
+    fn is_synchronous(&self, slot: SlotId) -> bool {
+        self.inner.is_synchronous(slot)
+    }
     fn free(&self, slot: Unused) {
         self.inner.free(slot);
     }
@@ -66,6 +69,7 @@ fn main() {
         mappings: 8,
         seed: 1,
         readahead: readahead::Kind::Streams,
+        page_cluster: readahead::PAGE_CLUSTER,
         reclaim: reclaim::Kind::Fifo,
         orders: orders::Any::AsItCame,
         reuse: protection::Kind::Protect,

@@ -397,6 +397,21 @@ impl Machine for SimMachine {
         unsafe { std::slice::from_raw_parts(self.frame_ptr(first), pages * PAGE_BYTES) }
     }
 
+    fn fill(&self, frame: FrameNo, content: &[u8]) -> bool {
+        step();
+        let mut m = self.lock();
+        let (chaos, at) = (m.chaos, frame.0 as usize);
+        if m.rng.once_in(chaos.no_memory_in) {
+            return false;
+        }
+        assert!(!std::mem::replace(&mut m.filled[at], true), "fill: frame {at} is in use");
+        // SAFETY: the frame was empty, so nobody reads it; whoever reads it later learned of it after this.
+        unsafe { self.frame_ptr(at).copy_from_nonoverlapping(content.as_ptr(), PAGE_BYTES) };
+        drop(m);
+        step();
+        true
+    }
+
     fn release(&self, batch: BatchNo) -> bool {
         step();
         let mut m = self.lock();

@@ -7,6 +7,7 @@ use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
 use outswap_core::pager::Context;
 use outswap_core::protection::Access;
+use outswap_core::readahead::{Over, Window};
 use outswap_core::store::Page;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use std::collections::BTreeMap;
@@ -78,6 +79,23 @@ impl<'a> Program<'a> {
                 98 => self.unmap_foreign(),
                 _ => self.verify_mine(),
             }
+            self.read_ahead();
+        }
+    }
+
+    /// A thread that has time reads ahead what was asked for; now and then something else.
+    fn read_ahead(&mut self) {
+        if self.rng.once_in(8) {
+            let over = if self.rng.once_in(2) { Over::Pages } else { Over::Slots };
+            let first = self.rng.below(self.world.setup.pages) as u32;
+            let (step, count) = (self.rng.pick(&[1, 1, -1, 3, -17]), self.rng.range(1, 40) as u32);
+            self.pager.ask_ahead(Window { over, first, step, count });
+        }
+        if self.rng.once_in(3) {
+            self.pager.read_ahead(&mut self.cx);
+        }
+        if self.rng.once_in(16) {
+            self.pager.drop_ahead();
         }
     }
 

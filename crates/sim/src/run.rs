@@ -64,6 +64,7 @@ impl World {
             if self.pager.look_is_due() {
                 look(&self.pager, self.setup.pages);
             }
+            self.pager.read_ahead(&mut cx);
             if self.pager.used_pages() + slack > self.pager.limit_pages() {
                 match self.pager.reclaim(&mut cx) {
                     Step::Freed(_) | Step::Isolated => step(),
@@ -170,7 +171,8 @@ impl World {
             pager.set_limit_pages(0);
             pager.set_swapcache_max(0);
             let mut idle = 0;
-            while idle < 10 {
+            // A page that a forked process shares is refused half of the time.
+            while idle < 40 {
                 match pager.reclaim(&mut program.cx) {
                     Step::Freed(_) | Step::Isolated => idle = 0,
                     Step::Nothing | Step::StoreFull => idle += 1,

@@ -106,6 +106,9 @@ impl<S: Store> Store for Slow<S> {
         runs.iter().try_for_each(|run| self.inner.get(run.first, run.part(out), worker))?;
         Ok(Read::Done)
     }
+    fn is_synchronous(&self, _: SlotId) -> bool {
+        false
+    }
     fn free(&self, slot: Unused) {
         self.inner.free(slot);
     }

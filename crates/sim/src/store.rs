@@ -24,6 +24,8 @@ pub struct Trouble {
     pub capacity: usize,
     /// Reads and writes that are over later.
     pub later_in: u32,
+    /// Groups of 16 slots that are said to be slow: once in so many, in turns.
+    pub slow_in: u32,
 }
 
 #[derive(Default)]
@@ -284,6 +286,11 @@ impl Store for SimStore {
         }
         step();
         Ok(())
+    }
+
+    fn is_synchronous(&self, slot: SlotId) -> bool {
+        let slow_in = self.lock().trouble.slow_in;
+        slow_in == 0 || !(slot.0 / 16).is_multiple_of(slow_in)
     }
 
     fn free(&self, slot: Unused) {

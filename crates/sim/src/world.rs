@@ -164,6 +164,7 @@ impl World {
                 corrupt_in: if broken { rng.pick(&[0, 30, 100]) } else { 0 },
                 capacity: if troubled && rng.once_in(2) { rng.range(4, pages / 2) } else { 0 },
                 later_in: rng.pick(&[0, 0, 1, 3]),
+                slow_in: rng.pick(&[0, 0, 1, 2]),
             },
             chaos: Chaos {
                 take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },
@@ -187,7 +188,8 @@ impl World {
             mappings: rng.pick(&[24, 200]),
             seed: rng.draw(),
             orders: orders::Any::ALL[rng.below(orders::Any::ALL.len())].1,
-            readahead: readahead::Kind::Streams,
+            readahead: readahead::Kind::ALL[rng.below(readahead::Kind::ALL.len())].1,
+            page_cluster: rng.range(0, readahead::PAGE_CLUSTER_MAX as usize) as u32,
             reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,
             reuse: protection::Kind::ALL[rng.below(protection::Kind::ALL.len())].1,
         };

@@ -31,6 +31,7 @@ impl Program {
             mappings: 8,
             seed: 1,
             readahead: readahead::Kind::Off,
+            page_cluster: 0,
             reclaim: reclaim::Kind::Fifo,
             orders: orders::Any::Small,
             reuse,

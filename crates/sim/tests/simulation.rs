@@ -183,6 +183,7 @@ fn config(pages: usize, batches: usize, orders: orders::Any) -> Config {
         mappings: 8,
         seed: 1,
         readahead: readahead::Kind::Streams,
+        page_cluster: readahead::PAGE_CLUSTER,
         reclaim: reclaim::Kind::Fifo,
         orders,
         reuse: protection::Kind::Protect,

@@ -3,7 +3,7 @@ use crate::host::{FaultSource, Host};
 use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::PageNo;
+use outswap_core::units::{FrameNo, PageNo};
 use outswap_sys::Result;
 use outswap_sys::uffd::{COPY_FEATURES, Uffd};
 
@@ -35,6 +35,10 @@ impl FaultSource for Copying {
 
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         userfault::put(host, first, src, write_protected)
+    }
+
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+        userfault::fill(host, frame, content)
     }
 
     fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {

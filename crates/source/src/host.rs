@@ -2,7 +2,7 @@
 use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::uffd::Uffd;
 use outswap_sys::{Result, os};
@@ -21,6 +21,11 @@ pub trait Host {
     fn address(&self, page: PageNo) -> usize;
     /// Address of a batch's frame.
     fn batch_address(&self, batch: BatchNo, offset: usize) -> usize;
+    /// Address of a frame by its number.
+    fn frame_address(&self, frame: FrameNo) -> usize {
+        let (batch, offset) = (frame.0 / BLOCK_PAGES as u32, frame.0 as usize % BLOCK_PAGES);
+        self.batch_address(BatchNo(batch), offset)
+    }
     /// Called while the kernel asks to try again; `tries` grows.
     fn wait(&self, tries: u32);
     /// Adds to a counter.
@@ -143,6 +148,13 @@ pub trait FaultSource {
     /// See [`outswap_core::machine::Machine::drop_pages`].
     fn drop_pages(host: &impl Host, first: PageNo, count: usize) -> bool {
         assert!(host.drop_content(first, count), "managed pages can be dropped");
+        true
+    }
+    /// Fills a frame that holds nothing. See [`outswap_core::machine::Machine::fill`].
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+        let at = host.frame_address(frame) as *mut u8;
+        // SAFETY: the frame is the caller's, and the content is a page.
+        unsafe { core::ptr::copy_nonoverlapping(content.as_ptr(), at, PAGE_BYTES) };
         true
     }
     /// See [`outswap_core::machine::Machine::release`].

@@ -17,7 +17,7 @@ pub use host::{FaultSource, GRAIN_MAX_PAGES, Host};
 use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::PageNo;
+use outswap_core::units::{FrameNo, PageNo};
 use outswap_sys::Result;
 
 macro_rules! sources {
@@ -139,6 +139,10 @@ macro_rules! sources {
             /// See [`outswap_core::machine::Machine::drop_pages`].
             pub fn drop_pages(self, host: &impl Host, first: PageNo, count: usize) -> bool {
                 match self { $(Source::$type => <$module::$type>::drop_pages(host, first, count)),+ }
+            }
+            /// See [`outswap_core::machine::Machine::fill`].
+            pub fn fill(self, host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+                match self { $(Source::$type => <$module::$type>::fill(host, frame, content)),+ }
             }
             /// See [`outswap_core::machine::Machine::release`].
             pub fn release(self, host: &impl Host, batch: BatchNo) -> bool {

@@ -8,7 +8,7 @@ use crate::host::{FaultSource, Host, RETRIES};
 use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::units::{FrameNo, PAGE_BYTES, PageNo};
 use outswap_sys::uffd::{MOVE_FEATURES, Progress, Uffd};
 use outswap_sys::{Errno, Result, os};
 
@@ -171,6 +171,10 @@ impl FaultSource for Moving {
 
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         userfault::put(host, first, src, write_protected)
+    }
+
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+        userfault::fill(host, frame, content)
     }
 
     fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {

@@ -5,7 +5,7 @@ use crate::host::{Host, RETRIES};
 use outswap_control::Stat;
 use outswap_core::machine::{BatchNo, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::{PAGE_BYTES, PART_PAGES, PageNo};
+use outswap_core::units::{FrameNo, PAGE_BYTES, PART_PAGES, PageNo};
 use outswap_sys::Errno;
 use outswap_sys::signal::SIGBUS;
 
@@ -104,6 +104,19 @@ pub fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -
     let progress = unsafe { host.uffd().copy(host.address(first), src.as_ptr(), src.len(), write_protected) };
     let done = progress.done_bytes / PAGE_BYTES;
     (done, progress.error.map(meaning))
+}
+
+/// Fills a frame, which is missing as a page of the program's is. See [`outswap_core::machine::Machine::fill`].
+pub fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+    for tries in 0..RETRIES {
+        // SAFETY: the frame is the caller's and empty; the content is a page.
+        match unsafe { host.uffd().copy(host.frame_address(frame), content.as_ptr(), PAGE_BYTES, false) }.error {
+            None => return true,
+            Some(Errno::EAGAIN) => host.wait(tries),
+            Some(_) => break,
+        }
+    }
+    false
 }
 
 /// Gives pages back by copying them. See [`outswap_core::machine::Machine::put_back`].

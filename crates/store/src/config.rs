@@ -47,6 +47,8 @@ pub(crate) struct TierOrder {
     /// The last RAM tier and the file: what spills where.
     pub last_ram: Option<usize>,
     pub file: Option<usize>,
+    /// All of them are synchronous.
+    pub all_synchronous: bool,
     /// The order of the units that a folio is cut into.
     pub unit_order: Order,
 }
@@ -69,6 +71,7 @@ impl TierOrder {
             tiers,
             last_ram: tiers.iter().rposition(|tier| tier.in_pool),
             file: tiers.iter().position(|tier| tier.in_file),
+            all_synchronous: tiers.iter().all(|tier| tier.is_synchronous),
             unit_order,
         })
     }

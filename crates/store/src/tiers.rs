@@ -305,6 +305,10 @@ impl<I: FileIo> Store for Tiers<I> {
         result.map(|()| Read::Done)
     }
 
+    fn is_synchronous(&self, slot: SlotId) -> bool {
+        Tiers::is_synchronous(self, slot)
+    }
+
     fn free(&self, slot: Unused) {
         self.free_slot(slot.slot(), false);
     }

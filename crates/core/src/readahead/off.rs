@@ -1,5 +1,5 @@
 //! Every fault brings its own page alone.
-use super::{Plan, Readahead};
+use super::{Plan, Readahead, Sizes};
 use crate::table::Reserve;
 use crate::units::PageNo;
 
@@ -8,7 +8,7 @@ pub struct Off;
 
 impl Off {
     /// Needs no memory.
-    pub fn new(_: &impl Reserve, _: usize) -> Option<Off> {
+    pub fn new(_: &impl Reserve, _: Sizes) -> Option<Off> {
         Some(Off)
     }
 }

@@ -3,7 +3,7 @@
 //! A run of touches is followed within its block, and into the next one by a few words that say which blocks the latest streams
 //! are about to enter. The rule is our own; that readahead should follow its own success is that of Hugh Dickins, "swap: add a
 //! simple detector for inappropriate swapin readahead", 2012.
-use super::{Plan, Readahead};
+use super::{Plan, Readahead, Sizes};
 use crate::broken::{self, Broken};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::table::{Reserve, Table};
@@ -35,9 +35,9 @@ pub struct Streams {
 
 impl Streams {
     /// Reserves a word a block. `None` where there is no memory.
-    pub fn new(from: &impl Reserve, pages: usize) -> Option<Streams> {
+    pub fn new(from: &impl Reserve, sizes: Sizes) -> Option<Streams> {
         let left = [const { AtomicU32::new(0) }; LEFT_BLOCKS];
-        Some(Streams { runs: Table::new(from, pages / BLOCK_PAGES)?, left })
+        Some(Streams { runs: Table::new(from, sizes.pages / BLOCK_PAGES)?, left })
     }
 
     /// How long the run is that a touch of `page` continues; 0 where it starts one.
@@ -91,7 +91,7 @@ mod tests {
     use crate::table::tests::Leak;
 
     fn streams() -> Streams {
-        Streams::new(&Leak, 8 * BLOCK_PAGES).expect("there is memory")
+        Streams::new(&Leak, Sizes { pages: 8 * BLOCK_PAGES, page_cluster: 3 }).expect("there is memory")
     }
 
     /// Touches pages one after the other as far as what comes with them leaves it to be touched; how many touches that took.

@@ -290,6 +290,9 @@ impl<I: FileIo> Tiers<I> {
 
     /// Whether reading `slot` needs no file (see "synchronous store").
     pub fn is_synchronous(&self, slot: SlotId) -> bool {
+        if self.order.all_synchronous {
+            return true;
+        }
         let shard = self.records.lock(slot.0);
         let tier = self.records.get(&shard, slot.0).tier();
         tier.is_none_or(|tier| self.order.tier(tier).is_synchronous)

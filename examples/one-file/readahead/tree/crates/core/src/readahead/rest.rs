@@ -1,5 +1,5 @@
 //! A touch of one page brings the rest of the 64 KiB that it is in.
-use super::{Plan, Readahead};
+use super::{Plan, Readahead, Sizes};
 use crate::table::Reserve;
 use crate::units::{PART_PAGES, PageNo};
 
@@ -8,7 +8,7 @@ pub struct Rest;
 
 impl Rest {
     /// Needs no memory.
-    pub fn new(_: &impl Reserve, _: usize) -> Option<Rest> {
+    pub fn new(_: &impl Reserve, _: Sizes) -> Option<Rest> {
         Some(Rest)
     }
 }

@@ -1,0 +1,37 @@
+//! *streams* ([`super::streams`]) where the store is synchronous, *strides* ([`super::strides`]) where it is not.
+use super::streams::Streams;
+use super::strides::Strides;
+use super::{Plan, Readahead, Sizes, Window};
+use crate::table::Reserve;
+use crate::units::{PageNo, SlotId};
+
+/// The policy.
+pub struct Auto {
+    near: Streams,
+    far: Strides,
+}
+
+impl Auto {
+    /// Reserves what both remember. `None` where there is no memory.
+    pub fn new(from: &impl Reserve, sizes: Sizes) -> Option<Auto> {
+        Some(Auto { near: Streams::new(from, sizes)?, far: Strides::new(from, sizes)? })
+    }
+}
+
+impl Readahead for Auto {
+    fn plan(&self, page: PageNo, limit_pages: u64) -> Plan {
+        self.near.plan(page, limit_pages)
+    }
+    fn answered(&self, page: PageNo, end: PageNo) {
+        self.near.answered(page, end);
+    }
+    fn missed(&self, page: PageNo, slot: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
+        self.far.missed(page, slot, limit_pages, pause)
+    }
+    fn hit(&self, page: PageNo, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
+        self.far.hit(page, limit_pages, pause)
+    }
+    fn block_bytes(&self) -> usize {
+        self.near.block_bytes() + self.far.block_bytes()
+    }
+}

@@ -1,0 +1,96 @@
+//! Readahead from a slow store: seen in the statistics, and content right, whatever the program does meanwhile.
+use outswap_e2e::{MIB, Setup, Tmp, plain_mode, stats, workloads};
+use serde_json::Value;
+
+const RAM_BYTES: u64 = 32 * MIB;
+
+/// Writes 48 MiB that do not compress, reads them in order, by strides and as several streams in turns, and forks, moves and discards
+/// in between. Each page is looked at.
+const SCRIPT: &str = "\
+import mmap, os, random
+N = 12288
+seed = random.Random(7).randbytes(8192)
+m = mmap.mmap(-1, N * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def page(i, n): return (i * 7919 + n).to_bytes(8, 'little') + seed[i % 4096:i % 4096 + 4088]
+def put(i, n): m[i * 4096:i * 4096 + 4096] = page(i, n)
+def see(i, n): assert m[i * 4096:i * 4096 + 4096] == page(i, n), i
+for i in range(N): put(i, 1)
+for i in range(N): see(i, 1)
+for o in range(7):
+    for i in range(o, N, 7): see(i, 1)
+child = os.fork()
+for k in range(N // 4):
+    for s in range(4): see(s * (N // 4) + k, 1)
+if child == 0: os._exit(7)
+assert os.waitpid(child, 0)[1] == 7 << 8
+for i in range(0, N, 3): put(i, 2)
+m.madvise(mmap.MADV_DONTNEED, 4096 * 64, 4096 * 64)
+for i in range(N):
+    if 64 <= i < 128: assert m[i * 4096:i * 4096 + 4096] == bytes(4096)
+    else: see(i, 2 if i % 3 == 0 else 1)
+print('right')
+";
+
+fn run(options: &[(&str, &str)], script: &str) -> Option<Value> {
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let mut setup = Setup::new().option("--stats", &file.to_string_lossy());
+    for (name, value) in options {
+        setup = setup.option(name, value);
+    }
+    let end = setup.managed(RAM_BYTES, workloads::python()).args(["-c", script]).timeout_s(240).run().succeeded();
+    assert_eq!(end.text(), "right\n");
+    if plain_mode() {
+        return None;
+    }
+    let stats = stats::read(&file);
+    stats::nothing_lost(&stats).expect("nothing is lost");
+    Some(stats)
+}
+
+fn number(stats: &Value, path: &str) -> u64 {
+    stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
+}
+
+/// Pages read ahead, hits, pages dropped, misses.
+fn counts(stats: &Value) -> [u64; 4] {
+    ["/pages/read_ahead", "/pages/ahead_hit", "/pages/ahead_dropped", "/faults/miss"].map(|path| number(stats, path))
+}
+
+/// With each policy and each fault source, pages are read ahead from the file, some are wanted, and all are right.
+#[test]
+fn what_is_read_ahead_from_the_file_is_right() {
+    for (source, how) in
+        [("move", "auto"), ("copy", "cluster"), ("guard", "neighbourhood"), ("mprotect", "strides"), ("move", "fixed")]
+    {
+        let options = [("--swap", "file,model=nvme"), ("--fault-source", source), ("--readahead", how)];
+        let Some(stats) = run(&options, SCRIPT) else { return };
+        let [ahead, hits, dropped, misses] = counts(&stats);
+        assert!(ahead > 500 && hits > 300 && misses > 500, "{source}, {how}: {stats:#}");
+        // A fork has a part of them twice.
+        assert!(hits + dropped <= 2 * ahead, "{source}, {how}: {stats:#}");
+        assert_eq!(number(&stats, "/faults/bypass"), 0, "{source}, {how}: the file is not memory");
+    }
+}
+
+/// The default reads ahead only what lies in the file, and nothing where there is none.
+#[test]
+fn memory_is_not_read_ahead() {
+    let Some(stats) = run(&[("--swap", "compressed")], SCRIPT) else { return };
+    assert_eq!(counts(&stats), [0; 4], "{stats:#}");
+    assert!(number(&stats, "/faults/bypass") > 1000, "{stats:#}");
+    let stats = run(&[], SCRIPT).expect("not in plain mode");
+    let [ahead, hits, ..] = counts(&stats);
+    assert!(ahead > 0 && hits > 0 && number(&stats, "/faults/bypass") > 0, "{stats:#}");
+}
+
+#[test]
+fn it_can_be_turned_off_in_several_ways() {
+    let file = ("--swap", "file");
+    for options in [("--readahead", "off"), ("--page-cluster", "0"), ("--mechanism", "readahead=off")] {
+        let Some(stats) = run(&[file, options], SCRIPT) else { return };
+        let [ahead, hits, dropped, misses] = counts(&stats);
+        assert_eq!([ahead, hits, dropped], [0; 3], "{options:?}: {stats:#}");
+        assert!(misses > 5000, "{options:?}: {stats:#}");
+    }
+}
