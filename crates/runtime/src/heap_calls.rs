@@ -114,8 +114,8 @@ impl Image<'_> {
         let (buckets, first) = (buckets?, first?);
         let bucket = hashes + 16 + blooms? * 8;
         let chain = bucket + buckets * 4;
-        let mut symbol = self.number::<4>(bucket + u64::from(hash).checked_rem(buckets)? * 4)?;
-        for _ in 0..CHAIN_MAX {
+        let head = self.number::<4>(bucket + u64::from(hash).checked_rem(buckets)? * 4)?;
+        for symbol in (head..).take(CHAIN_MAX) {
             let here = self.number::<4>(chain + symbol.checked_sub(first)? * 4)?;
             let entry = symbols + symbol * SYMBOL_BYTES as u64;
             let at = names + self.number::<4>(entry)?;
@@ -129,7 +129,6 @@ impl Image<'_> {
             if here & 1 == 1 {
                 return None;
             }
-            symbol += 1;
         }
         None
     }
