@@ -65,6 +65,11 @@ impl HeapCalls {
     }
 }
 
+/// Where an entry of a table is; anywhere, where the numbers are nonsense.
+fn entry(table: u64, index: u64, bytes: usize) -> u64 {
+    table.wrapping_add(index.wrapping_mul(bytes as u64))
+}
+
 /// A library as it lies in memory.
 struct Image<'a> {
     bytes: &'a [u8],
@@ -89,10 +94,10 @@ impl Image<'_> {
             match self.number::<8>(at)? {
                 0 => return None,
                 found if found == tag => break,
-                _ => at += 16,
+                _ => at = entry(at, 1, 16),
             }
         }
-        let value = self.number::<8>(at + 8)?;
+        let value = self.number::<8>(entry(at, 1, 8))?;
         Some(value.checked_sub(self.base).unwrap_or(value))
     }
 
@@ -102,29 +107,29 @@ impl Image<'_> {
             return None;
         }
         let (headers, count) = (self.number::<8>(32)?, self.number::<2>(56)?);
-        let header = |i| headers + i * PROGRAM_HEADER_BYTES as u64;
+        let header = |i| entry(headers, i, PROGRAM_HEADER_BYTES);
         let dynamic = (0..count).find(|&i| self.number::<4>(header(i)) == Some(u64::from(PT_DYNAMIC)))?;
-        let dynamic = self.number::<8>(header(dynamic) + 16)?;
+        let dynamic = self.number::<8>(entry(header(dynamic), 1, 16))?;
         let [names, symbols, hashes] = [DT_STRTAB, DT_SYMTAB, DT_GNU_HASH].map(|tag| self.table(dynamic, tag));
         let (names, symbols, hashes) = (names?, symbols?, hashes?);
 
         // "How To Write Shared Libraries" (Ulrich Drepper, 2011) has the hash, and what its table is like.
         let hash = name.iter().fold(5381u32, |h, &c| h.wrapping_mul(33).wrapping_add(c.into()));
-        let [buckets, first, blooms] = [0, 4, 8].map(|i| self.number::<4>(hashes + i));
+        let [buckets, first, blooms] = [0, 1, 2].map(|i| self.number::<4>(entry(hashes, i, 4)));
         let (buckets, first) = (buckets?, first?);
-        let bucket = hashes + 16 + blooms? * 8;
-        let chain = bucket + buckets * 4;
-        let head = self.number::<4>(bucket + u64::from(hash).checked_rem(buckets)? * 4)?;
+        let bucket = entry(entry(hashes, 1, 16), blooms?, 8);
+        let chain = entry(bucket, buckets, 4);
+        let head = self.number::<4>(entry(bucket, u64::from(hash).checked_rem(buckets)?, 4))?;
         for symbol in (head..).take(CHAIN_MAX) {
-            let here = self.number::<4>(chain + symbol.checked_sub(first)? * 4)?;
-            let entry = symbols + symbol * SYMBOL_BYTES as u64;
-            let at = names + self.number::<4>(entry)?;
+            let here = self.number::<4>(entry(chain, symbol.checked_sub(first)?, 4))?;
+            let symbol = entry(symbols, symbol, SYMBOL_BYTES);
+            let at = entry(names, self.number::<4>(symbol)?, 1);
             let is_it = here | 1 == u64::from(hash | 1)
                 && self.range(at, name.len() as u64)? == name
-                && self.number::<1>(at + name.len() as u64)? == 0;
+                && self.number::<1>(entry(at, name.len() as u64, 1))? == 0;
             if is_it {
-                let bytes = self.number::<8>(entry + 16)?;
-                return (bytes <= FUNCTION_MAX_BYTES).then_some((self.number::<8>(entry + 8)?, bytes));
+                let bytes = self.number::<8>(entry(symbol, 1, 16))?;
+                return (bytes <= FUNCTION_MAX_BYTES).then_some((self.number::<8>(entry(symbol, 1, 8))?, bytes));
             }
             if here & 1 == 1 {
                 return None;
