@@ -15,13 +15,13 @@
 //! no access at all. In an open region each page that the kernel does not manage is resident, or missing and marked, whether
 //! anything is mapped there or not.
 use crate::access;
-use crate::host::{FaultSource, Host, RETRIES};
+use crate::host::{self, FaultSource, Host, RETRIES};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::occupancy::Occupancy;
 use outswap_core::regions::REGION_PAGES;
-use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::signal::SIGSEGV;
 use outswap_sys::{Errno, Result, nr, os, ret, syscall5};
@@ -374,6 +374,10 @@ impl FaultSource for Guard {
 
     /// Without its mark, a page is one of zeros. The kernel is asked to make them all at once, which is for speed alone: what it does
     /// not make now it makes at a touch.
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+        host::fill_plainly(host, frame, content)
+    }
+
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         match open(host, first, count).and_then(|()| unmark(host, first, count)) {
             Ok(()) => {

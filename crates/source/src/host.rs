@@ -90,6 +90,14 @@ pub trait Host {
     }
 }
 
+/// Fills a frame, for sources whose frames are ordinary memory. See [`outswap_core::machine::Machine::fill`].
+pub fn fill_plainly(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+    assert_eq!(content.len(), PAGE_BYTES, "a frame holds a page");
+    // SAFETY: the frame is the caller's, and the content is a page.
+    unsafe { core::ptr::copy_nonoverlapping(content.as_ptr(), host.frame_address(frame) as *mut u8, PAGE_BYTES) };
+    true
+}
+
 /// A fault source. What is not said here is as in [`outswap_core::machine::Machine`].
 ///
 /// It makes its system calls through [`outswap_sys`], which issues them from where a managed process's filter lets them pass.
@@ -151,12 +159,7 @@ pub trait FaultSource {
         true
     }
     /// Fills a frame that holds nothing. See [`outswap_core::machine::Machine::fill`].
-    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
-        let at = host.frame_address(frame) as *mut u8;
-        // SAFETY: the frame is the caller's, and the content is a page.
-        unsafe { core::ptr::copy_nonoverlapping(content.as_ptr(), at, PAGE_BYTES) };
-        true
-    }
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool;
     /// See [`outswap_core::machine::Machine::release`].
     fn release(host: &impl Host, batch: BatchNo) -> bool {
         host.drop_frames(batch)

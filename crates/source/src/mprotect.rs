@@ -4,11 +4,11 @@
 //! Every border between resident and other pages is a border between two kernel mappings, of which a process may have 65,530
 //! by default; so the more pages may be resident, the larger the groups in which they come in.
 use crate::access;
-use crate::host::{FaultSource, GRAIN_MAX_PAGES, Host};
+use crate::host::{self, FaultSource, GRAIN_MAX_PAGES, Host};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::units::{FrameNo, PAGE_BYTES, PageNo};
 use outswap_sys::signal::SIGSEGV;
 use outswap_sys::{Result, procfs};
 
@@ -107,6 +107,10 @@ impl FaultSource for Mprotect {
     }
 
     /// The kernel fills the pages with zeros when they are touched.
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+        host::fill_plainly(host, frame, content)
+    }
+
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         if !access::restore(host, first, count) {
             let _ = host.set_access(first, count, Prot::NONE);

@@ -4,7 +4,7 @@ use crate::host::{FaultSource, Host};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::PageNo;
+use outswap_core::units::{FrameNo, PageNo};
 use outswap_sys::Result;
 
 /// Most pages that are taken at a time.
@@ -49,6 +49,10 @@ impl FaultSource for Sip {
 
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         Copying::put(host, first, src, write_protected)
+    }
+
+    fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
+        Copying::fill(host, frame, content)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
