@@ -175,7 +175,7 @@ fn read_ahead(live: &'static Live) {
 
 extern "C" fn main() -> ! {
     let live = live();
-    let (mut idle, mut looks) = (0u32, 0u32);
+    let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
     loop {
         if QUIT.load(SeqCst) {
             os::exit_thread(0);
@@ -198,14 +198,19 @@ extern "C" fn main() -> ! {
             let look_ns = if live.forked.load(Relaxed) { LOOK_SHARED_NS } else { LOOK_NS };
             let _ = os::futex_wait(&WAKE, seen, look_ns, false);
             ASLEEP.store(0, SeqCst);
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(SWEEP_LOOKS) {
-                pins::free_dead(live);
-                charge::fold_dead(live);
-            }
-            if procfs::is_last_thread() {
-                // All of the program's threads have ended, and none of them ended the process.
-                os::exit_thread(threads::last_status());
+            // Not each time that it is woken: to look at the threads takes a descriptor, which the program could meet.
+            let now_ns = os::monotonic_ns();
+            if now_ns >= next_look_ns {
+                next_look_ns = now_ns + look_ns;
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(SWEEP_LOOKS) {
+                    pins::free_dead(live);
+                    charge::fold_dead(live);
+                }
+                if procfs::is_last_thread() {
+                    // All of the program's threads have ended, and none of them ended the process.
+                    os::exit_thread(threads::last_status());
+                }
             }
             live.contexts.with(|cx| {
                 charge::measure_if_due(live, true);
