@@ -1,8 +1,9 @@
 //! Outswap against the kernel's own swap, and against no limit at all.
 //!
-//! Every measured program runs in a process of its own: this same binary as a worker. The benchmark drives Outswap as a user would,
-//! through `outswap run`, and shares no code with it, but for two things in [`experiments`]: workers read the counters of their run in
-//! its control block, and where the index of the swap cache and the slot map are measured alone, they are the core crate's.
+//! Every measured program runs in a process of its own: this same binary as a worker. The benchmark drives Outswap as a user
+//! would, through `outswap run`, and shares no code with it, but for two things in [`experiments`]: workers read the counters of
+//! their run in its control block, and where the index of the swap cache and the slot map are measured alone, they are the core
+//! crate's.
 mod units;
 mod random;
 mod stats;

@@ -261,6 +261,15 @@ fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
     }))
 }
 
+/// Memory of so many bytes as pages, each of which has a number ([`map`]).
+pub fn numbered(size: Bytes, sharing: libc::c_int) -> Result<&'static mut [Page], String> {
+    let pages = size.pages();
+    if pages == 0 || pages > u32::MAX as usize {
+        return Err(format!("{size} of memory cannot be measured"));
+    }
+    map(pages, sharing).map_err(|error| format!("mmap of {size}: {error}"))
+}
+
 /// Prints the one line of JSON that a worker gives, or says what went wrong.
 pub fn finish(result: Result<serde_json::Value, String>) -> ExitCode {
     match result.and_then(|value| writeln!(io::stdout(), "{value}").map_err(|error| error.to_string())) {

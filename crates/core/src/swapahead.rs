@@ -1,8 +1,8 @@
 //! Reading ahead: what a readahead policy planned is brought to frames, and mapped only when it is touched.
 //!
-//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024: where the store is synchronous, and the slot
-//! has no other user, this is left out. That a page is not mapped before it is touched is what tells which were read for nothing: Hugh
-//! Dickins, "swap: add a simple detector for inappropriate swapin readahead", 2012.
+//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024: where the store is synchronous,
+//! and the slot has no other user, this is left out. That a page is not mapped before it is touched is what tells which were read
+//! for nothing: Hugh Dickins, "swap: add a simple detector for inappropriate swapin readahead", 2012.
 use crate::bring::{Next, Target};
 use crate::broken::{self, Broken};
 use crate::clean::hash_page;
@@ -46,7 +46,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.store.is_synchronous(slot) && self.slots.is_single(slot)
     }
 
-    /// The page of a target, which is claimed, is being read from a store that is not synchronous: what comes after it is asked for.
+    /// The page of a target, which is claimed, is being read from a store that is not synchronous: what comes after it is asked
+    /// for.
     pub(crate) fn ask_after_miss(&self, page: PageNo, word: Word) {
         let slot = word.slot().expect("a swapped page has a slot");
         let window = self.readahead().missed(page, slot, self.limit_pages(), &self.pause());
@@ -206,21 +207,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if !self.pages.claim(page, seen) {
             return Next::Again;
         }
-        let frame = seen.frame();
-        // SAFETY: the frame's live bit is ours to clear, so the batch is not released before that.
-        let content = unsafe { self.machine.frame(frame, 1) };
-        let (done, error) = self.machine.put(page, content, false);
-        if done == 0 {
-            self.pages.release(page, seen);
-            return self.put_failed(error);
+        if let Err(next) = self.hit_alone(page, seen, 0) {
+            return next;
         }
-        self.add_resident(1);
-        let slot = self.unless_locked(seen, self.frames.take_slot(frame));
-        self.frames.end_live(frame);
-        let word = Word::resident(slot, seen.order()).with_locked(seen.locked()).with_dirtied(seen.dirtied());
-        self.pages.release(page, word);
-        self.add_block(page.block());
-        self.machine.count(Event::FaultHit, 1);
         self.machine.count(Event::PagesAheadHit, 1);
         if let Some(window) = self.readahead().hit(page, self.limit_pages(), &self.pause()) {
             self.ask_ahead(window);

@@ -1,8 +1,8 @@
 //! Swapping in: a hit takes a page back from its frame, a miss or a bypass reads it from the store.
 //!
-//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024, gives the three their names. A bypass comes
-//! straight from a store that is synchronous, with neighbours that cost little. A miss comes alone, and others are read ahead of
-//! later faults ([`crate::swapahead`]).
+//! Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024, gives the three their names. A
+//! bypass comes straight from a store that is synchronous, with neighbours that cost little. A miss comes alone, and others are
+//! read ahead of later faults ([`crate::swapahead`]).
 use crate::bring::{Fault, Next, Target, Way};
 use crate::broken::{self, Broken};
 use crate::clean::hash_page;
@@ -16,13 +16,14 @@ use crate::store::{Read, Store, StoreError, Ticket};
 use crate::swapahead::runs_of;
 use crate::units::{Order, PAGE_BYTES, PageNo, SlotId};
 
-/// Runs of neighbours up to which a batch's pages come back together. Pages that are scattered over their block were not used together,
-/// and to take them again costs several times as much.
+/// Runs of neighbours up to which a batch's pages come back together. Pages that are scattered over their block were not used
+/// together, and to take them again costs several times as much.
 const DENSE_RUNS: usize = 8;
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
-    /// A touch of an isolated page: it goes back from its frame to the program, with all others of its block that wait with it. What
-    /// was used together once will be used together again; to bring each by a fault of its own costs more than to be wrong about some.
+    /// A touch of an isolated page: it goes back from its frame to the program, with all others of its block that wait with it.
+    /// What was used together once will be used together again; to bring each by a fault of its own costs more than to be wrong
+    /// about some.
     pub(crate) fn hit(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         let Target { page, seen, .. } = *target;
         if seen.is_ahead() {
@@ -46,23 +47,30 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 return Next::There(1);
             }
         }
+        match self.hit_alone(page, seen, self.policy().touched(seen)) {
+            Ok(()) => Next::There(1),
+            Err(next) => next,
+        }
+    }
+
+    /// Takes a page, which is claimed, back from its frame, and no other. It is released in any case.
+    pub(crate) fn hit_alone(&self, page: PageNo, seen: Word, referenced: u64) -> Result<(), Next> {
+        let frame = seen.frame();
         // SAFETY: the frame's live bit is ours to clear, so the batch is not released before that.
         let content = unsafe { self.machine.frame(frame, 1) };
         let (done, error) = self.machine.put(page, content, false);
         if done == 0 {
             self.pages.release(page, seen);
-            return self.put_failed(error);
+            return Err(self.put_failed(error));
         }
         self.add_resident(1);
         let slot = self.unless_locked(seen, self.frames.take_slot(frame));
-        let referenced = self.policy().touched(seen);
-        let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
-        let word = word.with_dirtied(seen.dirtied());
         self.frames.end_live(frame);
-        self.pages.release(page, word);
+        let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
+        self.pages.release(page, word.with_dirtied(seen.dirtied()));
         self.add_block(page.block());
         self.machine.count(Event::FaultHit, 1);
-        Next::There(1)
+        Ok(())
     }
 
     /// Gives back what can be of a batch that is in hand: the page that was touched, which is owned, and the others that lie in it.

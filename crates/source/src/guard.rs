@@ -119,7 +119,8 @@ fn ours(host: &impl Host, first: PageNo, count: u32, mut f: impl FnMut(PageNo, u
     }
 }
 
-/// Gives pages that were closed for a moment the access that their mappings say. That joins mappings, so it fails only where others split theirs.
+/// Gives pages that were closed for a moment the access that their mappings say. That joins mappings, so it fails only where
+/// others split theirs.
 fn reopen(host: &impl Host, first: PageNo, count: usize) {
     let _ = until(host, || access::restore(host, first, count));
 }
@@ -372,12 +373,12 @@ impl FaultSource for Guard {
         }
     }
 
-    /// Without its mark, a page is one of zeros. The kernel is asked to make them all at once, which is for speed alone: what it does
-    /// not make now it makes at a touch.
     fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
         host::fill_plainly(host, frame, content)
     }
 
+    /// Without its mark, a page is one of zeros. The kernel is asked to make them all at once, which is for speed alone: what it
+    /// does not make now it makes at a touch.
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         match open(host, first, count).and_then(|()| unmark(host, first, count)) {
             Ok(()) => {

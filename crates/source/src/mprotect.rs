@@ -106,11 +106,11 @@ impl FaultSource for Mprotect {
         (count, None)
     }
 
-    /// The kernel fills the pages with zeros when they are touched.
     fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
         host::fill_plainly(host, frame, content)
     }
 
+    /// The kernel fills the pages with zeros when they are touched.
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         if !access::restore(host, first, count) {
             let _ = host.set_access(first, count, Prot::NONE);

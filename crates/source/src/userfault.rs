@@ -45,33 +45,14 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch
         let is_taken = |&i: &usize| !take(host, first.plus(i), 1, single, batch, offset + i).framed.is_empty();
         return Taken { framed: wanted.framed.iter().filter(is_taken).collect(), dropped: Mask::EMPTY };
     }
-    let (mut copied, mut hidden) = (Mask::EMPTY, Mask::EMPTY);
-    let mut tries = 0;
-    for (mut at, len) in wanted.framed.runs() {
-        let end = at + len;
-        while at < end {
-            let dst = host.batch_address(batch, offset + at);
-            let src = host.address(first.plus(at)) as *const u8;
-            // SAFETY: the batch's frames are ours and empty; the source is a present page, which the kernel reads for us
-            // and answers EFAULT for where the program has no read access.
-            let progress = unsafe { uffd.copy(dst, src, (end - at) * PAGE_BYTES, false) };
-            let done = progress.done_bytes / PAGE_BYTES;
-            copied |= Mask::range(at, done);
-            at += done;
-            match progress.error {
-                None => {}
-                Some(Errno::EAGAIN) if tries < RETRIES => {
-                    tries += 1;
-                    host.wait(tries);
-                }
-                Some(Errno::EFAULT) => {
-                    hidden |= hidden::take(host, first.plus(at), end - at, batch, offset + at).at(at);
-                    at = end;
-                }
-                Some(_) => at += 1,
-            }
-        }
-    }
+    let mut hidden = Mask::EMPTY;
+    // The frames are ours and empty; the sources are present pages, which the kernel reads for us and answers EFAULT for where the
+    // program has no read access.
+    let places = |at: usize| (host.batch_address(batch, offset + at), host.address(first.plus(at)) as *const u8);
+    let copied = copy_runs(host, wanted.framed, places, |at, len| {
+        let taken = hidden::take(host, first.plus(at), len, batch, offset + at).at(at);
+        hidden |= taken;
+    });
     // The range holds nothing else than these pages: it is owned as a whole, and all of it is managed, or write-protecting it
     // had failed.
     let whole = if copied == wanted.framed { count } else { 0 };
@@ -82,6 +63,41 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch
     }
     host.stat(Stat::PagesTakenByCopy, (gone & copied).count() as u64);
     Taken { framed: gone & copied | hidden, dropped: gone & wanted.clean }
+}
+
+/// Copies runs of pages to where they are missing, as far as it goes: each from and to where `places` says, which is the caller's
+/// to use. What is left of a run whose next page cannot be read is for `unreadable`. Returns those that were copied.
+fn copy_runs(
+    host: &impl Host,
+    pages: Mask,
+    places: impl Fn(usize) -> (usize, *const u8),
+    mut unreadable: impl FnMut(usize, usize),
+) -> Mask {
+    let (mut copied, mut tries) = (Mask::EMPTY, 0);
+    for (mut at, len) in pages.runs() {
+        let end = at + len;
+        while at < end {
+            let (dst, src) = places(at);
+            // SAFETY: the caller owns the places; what is mapped at one of them already stays.
+            let progress = unsafe { host.uffd().copy(dst, src, (end - at) * PAGE_BYTES, false) };
+            let done = progress.done_bytes / PAGE_BYTES;
+            copied |= Mask::range(at, done);
+            at += done;
+            match progress.error {
+                None => {}
+                Some(Errno::EAGAIN) if tries < RETRIES => {
+                    tries += 1;
+                    host.wait(tries);
+                }
+                Some(Errno::EFAULT) => {
+                    unreadable(at, end - at);
+                    at = end;
+                }
+                Some(_) => at += 1,
+            }
+        }
+    }
+    copied
 }
 
 /// Drops pages: all of the range at once, where that works and the range is not empty, or run by run. Returns those that are gone.
@@ -121,26 +137,9 @@ pub fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
 
 /// Gives pages back by copying them. See [`outswap_core::machine::Machine::put_back`].
 pub fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask) -> Mask {
-    let (mut back, mut tries) = (Mask::EMPTY, 0);
-    for (mut at, len) in pages.runs() {
-        let end = at + len;
-        while at < end {
-            let (to, from) = (host.address(first.plus(at)), host.batch_address(batch, at) as *const u8);
-            // SAFETY: the caller owns the pages and has the batch in hand, whose frames hold them.
-            let progress = unsafe { host.uffd().copy(to, from, (end - at) * PAGE_BYTES, false) };
-            let done = progress.done_bytes / PAGE_BYTES;
-            back |= Mask::range(at, done);
-            at += done;
-            match progress.error {
-                None => {}
-                Some(Errno::EAGAIN) if tries < RETRIES => {
-                    tries += 1;
-                    host.wait(tries);
-                }
-                Some(_) => at += 1,
-            }
-        }
-    }
+    // The caller owns the pages and has the batch in hand, whose frames hold them.
+    let places = |at: usize| (host.address(first.plus(at)), host.batch_address(batch, at) as *const u8);
+    let back = copy_runs(host, pages, places, |_, _| {});
     host.empty_frames(batch, back);
     back
 }

@@ -6,6 +6,7 @@ mod verdict;
 mod histogram;
 mod meter;
 mod lab;
+mod leak;
 mod reuse;
 mod swapin_path;
 mod contention;

@@ -1,5 +1,5 @@
-//! ARC (Megiddo and Modha, FAST 2003): one LRU list for what was used once and one for what was used again, each with a list of what
-//! has left it; finding something there shifts room to its side.
+//! ARC (Megiddo and Modha, FAST 2003): one LRU list for what was used once and one for what was used again, each with a list of
+//! what has left it; finding something there shifts room to its side.
 use super::chain::Chains;
 use super::load::Steps;
 use super::{Outcome, Policy};

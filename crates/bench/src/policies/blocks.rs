@@ -1,5 +1,5 @@
-//! Policies that know what Outswap knows: faults, and of each block, at each look, how many of its pages were accessed since the look
-//! before. A look costs milliseconds, so there are only a few of them while the whole limit is turned over.
+//! Policies that know what Outswap knows: faults, and of each block, at each look, how many of its pages were accessed since the
+//! look before. A look costs milliseconds, so there are only a few of them while the whole limit is turned over.
 //!
 //! Whole blocks are chosen, those with the lowest score first, among equals first in, first out; their pages wait isolated for a
 //! while, where a touch brings them back. [`Rules`] has what is tried.

@@ -1,5 +1,5 @@
-//! Two lists with refault distance, as Linux has had them since 2014: what is new is inactive; the second access, or a return from the
-//! store after fewer evictions than there are active pages, makes a page active.
+//! Two lists with refault distance, as Linux has had them since 2014: what is new is inactive; the second access, or a return
+//! from the store after fewer evictions than there are active pages, makes a page active.
 use super::chain::Chains;
 use super::load::Steps;
 use super::{Outcome, Policy};

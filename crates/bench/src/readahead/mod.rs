@@ -1,8 +1,8 @@
 //! `readahead`: ways to read ahead from slow swap, beside what was published when the self-tuning window came to Linux.
 //!
-//! Hugh Dickins, "swap: add a simple detector for inappropriate swapin readahead", 2012: a mapping of 1000 MB in 900 MB of memory, five
-//! sequential passes over it, or as many random touches, with swap on a hard disk and on an SSD. Here all is smaller, and the disks are
-//! models (`--swap file,model=...`), so times are compared with each other and not with those of 2012.
+//! Hugh Dickins, "swap: add a simple detector for inappropriate swapin readahead", 2012: a mapping of 1000 MB in 900 MB of
+//! memory, five sequential passes over it, or as many random touches, with swap on a hard disk and on an SSD. Here all is
+//! smaller, and the disks are models (`--swap file,model=...`), so times are compared with each other and not with those of 2012.
 mod chart;
 pub mod worker;
 

@@ -1,5 +1,5 @@
-//! Indexes of a swap cache: slot to value. One as the kernel's was before it was split and its tags went, for this experiment alone; and
-//! that of Outswap, where what others keep in an index stands with the page.
+//! Indexes of a swap cache: slot to value. One as the kernel's was before it was split and its tags went, for this experiment
+//! alone; and that of Outswap, where what others keep in an index stands with the page.
 use outswap_core::lock::SpinLock;
 use outswap_core::swapcache::SwapCache;
 use outswap_core::units::SlotId;

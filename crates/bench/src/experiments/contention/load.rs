@@ -1,14 +1,13 @@
 //! Threads that put pages into an index, write them out and take them from it, as reclaim and faults do.
-use std::alloc::{Layout, alloc_zeroed};
 use std::sync::Barrier;
 use std::time::Instant;
 
 use outswap_core::page::{Pages, Word};
 use outswap_core::slots::Slots;
-use outswap_core::table::Reserve;
 use outswap_core::units::{FrameNo, Order, PageNo, SlotId};
 
 use crate::experiments::contention::index::{Index, Timer, pause};
+use crate::experiments::leak::Leak;
 
 /// Pages that go together, as in the kernel's reclaim.
 const BATCH: usize = 32;
@@ -17,19 +16,6 @@ const CLUSTER: usize = 512;
 
 /// What is done to an index, in order.
 pub const STEPS: [&str; 4] = ["add", "writeback start", "writeback end", "remove"];
-
-/// Tables of the core crate, which are never given back.
-struct Leak;
-
-impl Reserve for Leak {
-    fn reserve(&self, bytes: usize) -> *mut u8 {
-        match Layout::from_size_align(bytes.max(1), 4096) {
-            // SAFETY: the size is not zero.
-            Ok(layout) => unsafe { alloc_zeroed(layout) },
-            Err(_) => std::ptr::null_mut(),
-        }
-    }
-}
 
 /// Takes no time.
 struct Untimed;
@@ -102,8 +88,8 @@ pub struct Took {
     pub lock_shares: Option<[f64; STEPS.len()]>,
 }
 
-/// One thread: its pages, a batch at a time, until `pages` have gone through. With `from_map`, slots are asked of the slot map each time;
-/// else those of every `threads`th cluster are its own. Gives the cycles of the locks.
+/// One thread: its pages, a batch at a time, until `pages` have gone through. With `from_map`, slots are asked of the slot map
+/// each time; else those of every `threads`th cluster are its own. Gives the cycles of the locks.
 fn work<I: Index, T: Timer>(
     bed: &Bed,
     index: &I,

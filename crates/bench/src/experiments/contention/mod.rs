@@ -1,7 +1,8 @@
 //! `cache-contention`: what it costs to keep pages that are in memory and have a slot, with 1 to 8 threads.
 //!
-//! Of Huang Ying, "mm: don't use radix tree writeback tags for pages in swap cache", 2016: the state of a page stands with the page, and the
-//! index has no lock for all. What it is compared with, a tree with tags under one lock, is in `index.rs`, and is used nowhere else.
+//! Of Huang Ying, "mm: don't use radix tree writeback tags for pages in swap cache", 2016: the state of a page stands with the
+//! page, and the index has no lock for all. What it is compared with, a tree with tags under one lock, is in `index.rs`, and is
+//! used nowhere else.
 mod index;
 mod load;
 

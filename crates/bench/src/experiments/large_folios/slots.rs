@@ -1,11 +1,9 @@
 //! The slot map alone, under what the kernel's swap-allocator test does to it: folios go out, parts come back, some are dropped and
 //! made anew, in little more space than they need. How many do not get slots in one piece?
-use std::alloc::{Layout, alloc_zeroed};
-
 use outswap_core::slots::{CLUSTER_SLOTS, Slots};
-use outswap_core::table::Reserve;
 use outswap_core::units::{Order, SlotId};
 
+use crate::experiments::leak::Leak;
 use crate::random::Random;
 
 /// Hundredths of the memory that come back in a round, and that are dropped and made anew.
@@ -19,18 +17,6 @@ pub enum Back {
     Whole,
     /// Page by page, and are pages from then on.
     Pages,
-}
-
-struct Leak;
-
-impl Reserve for Leak {
-    fn reserve(&self, bytes: usize) -> *mut u8 {
-        match Layout::from_size_align(bytes.max(1), 4096) {
-            // SAFETY: the size is not zero.
-            Ok(layout) => unsafe { alloc_zeroed(layout) },
-            Err(_) => std::ptr::null_mut(),
-        }
-    }
 }
 
 struct Memory {

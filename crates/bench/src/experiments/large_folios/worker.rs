@@ -164,11 +164,8 @@ fn kernels_folios() -> Option<(u64, u64)> {
 }
 
 fn work(args: &Args) -> Result<Value, String> {
-    let pages = args.size.pages();
-    if pages == 0 || pages > u32::MAX as usize {
-        return Err(format!("{} of memory cannot be measured", args.size));
-    }
-    let mapped = worker::map(pages, libc::MAP_PRIVATE).map_err(|error| format!("mmap of {}: {error}", args.size))?;
+    let mapped = worker::numbered(args.size, libc::MAP_PRIVATE)?;
+    let pages = mapped.len();
     let mut memory = Memory { pages: mapped, versions: vec![0; pages], kind: args.kind };
     let (mut random, mut rounds) = (Random::new(10), Vec::new());
     let (mut out_ns, mut in_ns) = (0, 0);

@@ -1,5 +1,5 @@
-//! The client: several connections, requests one after the other on each without waiting for answers, all in one thread, which looks at
-//! every byte that comes back.
+//! The client: several connections, requests one after the other on each without waiting for answers, all in one thread, which
+//! looks at every byte that comes back.
 //!
 //! A key belongs to one connection, so that it is known what its value is, whatever the server does first.
 use std::collections::VecDeque;

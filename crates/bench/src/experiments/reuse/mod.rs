@@ -1,7 +1,7 @@
 //! `reuse`: how many evictions need no write, from mixtures that only read to those that only write, and after a fork.
 //!
-//! Of Liang Zhang, "mm: reuse the unshared swapcache page in do_wp_page", 2022: what a store holds already is not written again, and
-//! after a fork only what is truly shared is copied.
+//! Of Liang Zhang, "mm: reuse the unshared swapcache page in do_wp_page", 2022: what a store holds already is not written again,
+//! and after a fork only what is truly shared is copied.
 pub mod worker;
 
 use serde_json::json;

@@ -110,14 +110,9 @@ fn join(pid: libc::pid_t) -> Result<(), String> {
 
 fn work(args: &Args) -> Result<Value, String> {
     let wrong = |mismatch: Mismatch| format!("content is wrong: {mismatch}");
-    let pages = args.size.pages();
-    if pages == 0 || pages > u32::MAX as usize {
-        return Err(format!("{} of memory cannot be measured", args.size));
-    }
-    let mapped = worker::map(pages, libc::MAP_PRIVATE).map_err(|error| format!("mmap of {}: {error}", args.size))?;
-    let mut memory = Memory::new(mapped);
+    let mut memory = Memory::new(worker::numbered(args.size, libc::MAP_PRIVATE)?);
     memory.next = args.in_order.then_some(0);
-    let accesses = pages as u64 * u64::from(args.passes);
+    let accesses = memory.pages.len() as u64 * u64::from(args.passes);
     let third = accesses.div_ceil(3);
     let phase = |memory: &mut Memory, child: bool| -> Result<Value, String> {
         let meter = Meter::start();

@@ -1,7 +1,7 @@
 //! `swapin-path`: what a page costs that comes back by a hit, a miss or a bypass, and how often each is taken.
 //!
-//! Of Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024: private and shared memory use one entry
-//! point, and readahead is skipped where the store makes nobody wait.
+//! Of Kairui Song, "mm/swap, shmem: use new swapin helper to skip readahead conditionally", 2024: private and shared memory use
+//! one entry point, and readahead is skipped where the store makes nobody wait.
 pub mod worker;
 
 use serde_json::json;

@@ -28,7 +28,8 @@ pub enum Reader {
     Random,
     /// Chosen by a Zipf law of exponent 1.2, the frequent ones scattered
     Zipf,
-    /// Nine of ten chosen among nine tenths of what may be resident, the others in order: pages that are about to go are wanted again
+    /// Nine of ten chosen among nine tenths of what may be resident, the others in order: pages that are about to go are wanted
+    /// again
     Hot,
     /// Chosen among half of what may be resident, of which each is said to be cold (`MADV_COLD`) just before
     Cold,
@@ -108,12 +109,9 @@ fn order(reader: Reader, pages: usize, resident: usize, random: &mut Random) -> 
 }
 
 fn work(args: &Args) -> Result<Value, String> {
-    let pages = args.size.pages();
-    if pages == 0 || pages > u32::MAX as usize {
-        return Err(format!("{} of memory cannot be measured", args.size));
-    }
     let sharing = if args.memory == Memory::Shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let memory = worker::map(pages, sharing).map_err(|error| format!("mmap of {}: {error}", args.size))?;
+    let memory = worker::numbered(args.size, sharing)?;
+    let pages = memory.len();
     let content = Content::new();
     for (index, page) in memory.iter_mut().enumerate() {
         content.write(PageNo(index as u32), 0, page);
