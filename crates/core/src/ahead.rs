@@ -8,12 +8,12 @@
 //!      +--- dropped: nothing is written, the oldest first ----+   |   +--- discarded
 //!                                                                 +------- touched: a hit, mapped
 //! ```
-//! Their frames lie in batches of their own, filled one after the other with pages of any blocks. A batch is released when none of its
-//! frames is live, that is, when each of its pages was touched, dropped or discarded; until then all its filled frames count in the
-//! budget. A frame becomes live before it is filled, so that nobody releases it meanwhile.
+//! Their frames lie in batches of their own, filled one after the other with pages of any blocks. A batch is released when none
+//! of its frames is live, that is, when each of its pages was touched, dropped or discarded; until then all its filled frames
+//! count in the budget. A frame becomes live before it is filled, so that nobody releases it meanwhile.
 //!
-//! The page's word says what became of it: who claims it as Isolated in that frame owns page, frame and slot. What is kept
-//! here is how to find the word from the frame.
+//! The page's word says what became of it: who claims it as Isolated in that frame owns page, frame and slot. What is kept here
+//! is how to find the word from the frame.
 use crate::broken::{self, Broken};
 use crate::frames::Frames;
 use crate::lock::SpinLock;
@@ -114,8 +114,8 @@ impl Ahead {
         self.asked.store(windows.len as u32, SeqCst);
         Some(window)
     }
-    /// Forgets all that was asked for, also what is about to be read. Says whether somebody is at that: who claims a page, and looks
-    /// at [`Ahead::asked_at`] after that, sees this, or else whoever looks at the page after this sees it claimed.
+    /// Forgets all that was asked for, also what is about to be read. Says whether somebody is at that: who claims a page, and
+    /// looks at [`Ahead::asked_at`] after that, sees this, or else whoever looks at the page after this sees it claimed.
     pub fn forget(&self, pause: impl Fn(u32)) -> bool {
         if self.is_asked() {
             let mut windows = self.windows.lock(pause);
@@ -162,8 +162,8 @@ impl Ahead {
         self.batches.load(Relaxed) as usize
     }
 
-    /// A frame for a page, which the caller owns; `isolated` is how many pages were isolated so far. The frame counts, and is live, and
-    /// is the caller's to fill, or to give back by [`Ahead::unfilled`]. `None` where there is none.
+    /// A frame for a page, which the caller owns; `isolated` is how many pages were isolated so far. The frame counts, and is
+    /// live, and is the caller's to fill, or to give back by [`Ahead::unfilled`]. `None` where there is none.
     pub fn frame(
         &self,
         page: PageNo,

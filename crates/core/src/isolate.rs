@@ -1,5 +1,5 @@
-//! Taking pages out of the program's reach, into frames, or, where they are known to be unwritten, back to their slots: mechanism only. Which block, and which of its pages may go, is for the
-//! reclaim policy to say ([`crate::reclaim`]), or for the program.
+//! Taking pages out of the program's reach, into frames, or, where they are known to be unwritten, back to their slots: mechanism
+//! only. Which block, and which of its pages may go, is for the reclaim policy to say ([`crate::reclaim`]), or for the program.
 use crate::broken::{self, Broken};
 use crate::machine::{BatchNo, Event, Machine, Taken, Wanted};
 use crate::mask::Mask;

@@ -115,8 +115,8 @@ pub trait Machine: Sync {
     /// From the instant a page is taken no write of the program reaches its frame.
     fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
 
-    /// Gives pages back from frames of `batch` to their places in its block, whose first page is `first`: those of `pages`, each from
-    /// the frame at the same distance. `held` says which of the batch's frames hold anything. Returns those that are mapped
+    /// Gives pages back from frames of `batch` to their places in its block, whose first page is `first`: those of `pages`, each
+    /// from the frame at the same distance. `held` says which of the batch's frames hold anything. Returns those that are mapped
     /// again, writable; their frames are empty.
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
 

@@ -1,7 +1,7 @@
 //! Whose a slot is: the page whose content was stored in it last.
 //!
-//! Slots lie beside each other that went out after each other, whosever they are; a readahead policy that goes by that needs the way
-//! back from a slot to its page. It is a hint: only the page's own word says that its content is in that slot.
+//! Slots lie beside each other that went out after each other, whosever they are; a readahead policy that goes by that needs the
+//! way back from a slot to its page. It is a hint: only the page's own word says that its content is in that slot.
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::table::{Reserve, Table};
 use crate::units::{PageNo, SlotId};

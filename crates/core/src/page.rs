@@ -44,7 +44,8 @@ pub enum State {
 }
 
 /// What a page may become, by the state that it was claimed in (row), as bits of [`State`] values. A page that holds something
-/// loses it only by becoming Untouched, which discards it, and leaves memory for a store only by way of a frame, or where its slot is known to hold its content.
+/// loses it only by becoming Untouched, which discards it, and leaves memory for a store only by way of a frame, or where its
+/// slot is known to hold its content.
 pub const TRANSITIONS: [u8; 5] = {
     const U: u8 = 1 << State::Untouched as u8;
     const R: u8 = 1 << State::Resident as u8;
@@ -84,8 +85,8 @@ const DIRTIED_SHIFT: u32 = 16;
 const DIRTIED: u64 = 0b11 << DIRTIED_SHIFT;
 const AHEAD: u64 = 1 << 31;
 
-/// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must see to
-/// it first.
+/// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must
+/// see to it first.
 pub const EPOCH_UNSURE: u64 = PROTECTED >> PROTECTED_SHIFT;
 /// The last epoch of [`Word::protected`].
 pub const EPOCH_MAX: u64 = EPOCH_UNSURE - 1;

@@ -1,7 +1,8 @@
 //! The slot map: which slots are in use, by how many, and what they hold.
 //!
 //! Slots come from clusters of 512 that each serve one order, so that requests for whole folios do not starve (Ryan Roberts, "mm:
-//! swap: allow storage of all mTHP orders", 2024). Per slot the map has the number of its users, and a 128-bit hash of its content (see [`crate::clean`]).
+//! swap: allow storage of all mTHP orders", 2024). Per slot the map has the number of its users, and a 128-bit hash of its
+//! content (see [`crate::clean`]).
 //!
 //! Who frees a slot: nobody. A user puts it ([`Slots::put`]); with the last one it is unused, the store is told so by the
 //! [`Unused`] that only `put` makes, and then it can be handed out again.

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 const RAM_BYTES: u64 = 32 * MIB;
 
-/// Writes 48 MiB that do not compress, reads them in order, by strides and as several streams in turns, and forks, moves and discards
-/// in between. Each page is looked at.
+/// Writes 48 MiB that do not compress, reads them in order, by strides and as several streams in turns, and forks, moves and
+/// discards in between. Each page is looked at.
 const SCRIPT: &str = "\
 import mmap, os, random
 N = 12288

@@ -109,9 +109,9 @@ pub fn next_share(share: i64, from_ram: u64, from_file: u64) -> i64 {
     (share + step).clamp(0, SHARE_MAX - SHARE_START)
 }
 
-/// Free pages under the limit at which background reclaim starts, and up to which it works. What is kept free is not used: with 1/32
-/// and 1/16 of the limit, programs read back up to a third more. But the thread needs as much as programs take before it has freed
-/// anything.
+/// Free pages under the limit at which background reclaim starts, and up to which it works. What is kept free is not used: with
+/// 1/32 and 1/16 of the limit, programs read back up to a third more. But the thread needs as much as programs take before it has
+/// freed anything.
 pub fn watermarks(limit_pages: u64) -> (u64, u64) {
     let least = FREE_MIN_PAGES.min(limit_pages / 32).max(16);
     let low = (limit_pages / 256).clamp(least, FREE_MAX_PAGES);

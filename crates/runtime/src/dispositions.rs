@@ -55,8 +55,8 @@ impl Dispositions {
         }
     }
 
-    /// Changes the disposition of a signal. Only in the process whose runtime this is, with all signals blocked, inside the runtime:
-    /// a fork must not copy a change half done.
+    /// Changes the disposition of a signal. Only in the process whose runtime this is, with all signals blocked, inside the
+    /// runtime: a fork must not copy a change half done.
     pub fn set(&self, signal: i32, action: &KernelSigaction) {
         let _writer = self.writer.lock(os::wait_a_little);
         let entry = &self.table[signal as usize - 1];

@@ -1,7 +1,7 @@
 //! Where in the C library its allocator's calls for memory are made: the `syscall` instructions of its `mmap` and `brk`.
 //!
-//! The process filter must trap these, and it outlives the program. The next program's loader and C library map memory before they can
-//! answer a trap. By chance they lie where this program's did; but then hardly with the very instruction.
+//! The process filter must trap these, and it outlives the program. The next program's loader and C library map memory before
+//! they can answer a trap. By chance they lie where this program's did; but then hardly with the very instruction.
 use crate::limits::HEAP_CALLS;
 use core::slice;
 
@@ -38,8 +38,8 @@ impl HeapCalls {
         if start == 0 {
             return None;
         }
-        // SAFETY: a file is mapped there, readable; it is mapped until the process ends, and only tables that the loader has filled in before
-        // are read. It is read by bytes, so what else changes there is of no matter.
+        // SAFETY: a file is mapped there, readable; it is mapped until the process ends, and only tables that the loader has
+        // filled in before are read. It is read by bytes, so what else changes there is of no matter.
         HeapCalls::of_image(unsafe { slice::from_raw_parts(start as *const u8, end - start) }, start)
     }
 

@@ -1,8 +1,8 @@
-//! The background thread: it keeps frames free, so that faults need not wait for write-out, reads ahead, and works for processes that share
-//! this memory ([`crate::desk`]).
+//! The background thread: it keeps frames free, so that faults need not wait for write-out, reads ahead, and works for processes
+//! that share this memory ([`crate::desk`]).
 //!
-//! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and
-//! work when the C library's own state is in any condition.
+//! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and work
+//! when the C library's own state is in any condition.
 use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};

@@ -65,8 +65,8 @@ pub fn restore(host: &impl Host, first: PageNo, count: usize) -> bool {
     ok
 }
 
-/// Whether the program has the access at a page that it wanted, as the map says; `err` is the processor's error code. Where the kernel
-/// has it not, the page is missing.
+/// Whether the program has the access at a page that it wanted, as the map says; `err` is the processor's error code. Where the
+/// kernel has it not, the page is missing.
 pub fn is_missing(host: &impl Host, page: PageNo, err: u64) -> bool {
     const WRITE: u64 = 2;
     const FETCH: u64 = 16;

@@ -1,9 +1,9 @@
-//! userfaultfd with `UFFDIO_MOVE` (Linux 6.8): a page is taken by moving its frame into a batch. No write can be
-//! lost, because the page leaves the page table and reaches the batch in one step.
+//! userfaultfd with `UFFDIO_MOVE` (Linux 6.8): a page is taken by moving its frame into a batch. No write can be lost, because
+//! the page leaves the page table and reaches the batch in one step.
 //!
-//! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, in about one of eighty runs of
-//! the benchmark's random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its old
-//! place counts as moved.
+//! Linux 6.18 was seen to move a page and to report it as not moved (`EAGAIN`, in about one of eighty runs of the benchmark's
+//! random workloads on 256 MiB in 64 MiB). The next attempt then finds the place taken (`EEXIST`); a page that is gone from its
+//! old place counts as moved.
 use crate::host::{FaultSource, Host, RETRIES};
 use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};

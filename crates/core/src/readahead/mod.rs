@@ -1,7 +1,8 @@
 //! Which pages a fault brings besides its own, and which are read ahead of later faults.
 //!
-//! Where the store is synchronous, neighbours cost little, and come with the page, mapped ([`Readahead::plan`]). Where it is not, the page
-//! comes alone, and others are read ahead, unmapped, so that it is seen which of them were wanted ([`Readahead::missed`]).
+//! Where the store is synchronous, neighbours cost little, and come with the page, mapped ([`Readahead::plan`]). Where it is not,
+//! the page comes alone, and others are read ahead, unmapped, so that it is seen which of them were wanted
+//! ([`Readahead::missed`]).
 //!
 //! A policy is a file of this folder and a line of the list at the end of this one.
 mod tuner;
@@ -88,16 +89,16 @@ pub trait Readahead: Sync {
     /// Whether it plans windows of slots, so that it must be known whose they are.
     const WANTS_OWNERS: bool = false;
 
-    /// What a touch of `page` should bring from a store that is synchronous, under a limit of so many resident pages. Asking changes
-    /// nothing: a fault may have to be tried again.
+    /// What a touch of `page` should bring from a store that is synchronous, under a limit of so many resident pages. Asking
+    /// changes nothing: a fault may have to be tried again.
     fn plan(&self, page: PageNo, limit_pages: u64) -> Plan;
 
     /// A touch of `page` by the program was answered: what was planned from it on came, up to the page before `end`. Not told of
     /// pages that system calls and advice bring in, whose ranges are known.
     fn answered(&self, page: PageNo, end: PageNo);
 
-    /// `page` was touched and is read, alone, from `slot` of a store that is not synchronous: what is to be read ahead? Asked once for
-    /// each such miss. Where the policy does not say, what it would have brought from a store that is.
+    /// `page` was touched and is read, alone, from `slot` of a store that is not synchronous: what is to be read ahead? Asked
+    /// once for each such miss. Where the policy does not say, what it would have brought from a store that is.
     fn missed(&self, page: PageNo, slot: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
         let _ = (slot, pause);
         let plan = self.plan(page, limit_pages);

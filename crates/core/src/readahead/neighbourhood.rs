@@ -1,7 +1,8 @@
-//! As *cluster* ([`super::cluster`]), with the pages around the page in place of the slots around its slot: what went out in another
-//! order than that of its addresses lies anywhere.
+//! As *cluster* ([`super::cluster`]), with the pages around the page in place of the slots around its slot: what went out in
+//! another order than that of its addresses lies anywhere.
 //!
-//! Linux has read ahead so from SSDs since 2017 (Huang Ying, "mm, swap: VMA based swap readahead"), with a window for each mapping.
+//! Linux has read ahead so from SSDs since 2017 (Huang Ying, "mm, swap: VMA based swap readahead"), with a window for each
+//! mapping.
 use super::tuner::Tuner;
 use super::{Over, Plan, Readahead, Sizes, Window};
 use crate::table::Reserve;

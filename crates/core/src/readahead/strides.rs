@@ -3,10 +3,10 @@
 //! A miss that is the last of four at equal distances, whatever came between them, begins a stream; three will do where they are
 //! neighbours. A stream is read ahead of, and further ahead each time that it reaches what was read.
 //!
-//! Streams that are allocated only after a filter has seen a few misses in order are those of S. Palacharla and R. E. Kessler, "Evaluating
-//! Stream Buffers as a Secondary Cache Replacement", ISCA 1994. That a distance is found by looking for the places before, and so
-//! for any number of streams that take turns, is from Y. Ishii, M. Inaba and K. Hiraki, "Access Map Pattern Matching for Data Cache
-//! Prefetch", ICS 2009; here the map is of the latest misses, not of a part of memory.
+//! Streams that are allocated only after a filter has seen a few misses in order are those of S. Palacharla and R. E. Kessler,
+//! "Evaluating Stream Buffers as a Secondary Cache Replacement", ISCA 1994. That a distance is found by looking for the places
+//! before, and so for any number of streams that take turns, is from Y. Ishii, M. Inaba and K. Hiraki, "Access Map Pattern
+//! Matching for Data Cache Prefetch", ICS 2009; here the map is of the latest misses, not of a part of memory.
 use super::{Over, Plan, Readahead, Sizes, Window};
 use crate::broken::{self, Broken};
 use crate::lock::SpinLock;
@@ -75,8 +75,8 @@ impl Seen {
         let is_known = |(_, at): &&(u32, u32)| self.clock.wrapping_sub(*at) < RECENT_TOUCHES;
         self.recent[..self.count.min(RECENT)].iter().filter(is_known).map(|&(page, _)| i64::from(page))
     }
-    /// The shortest stride of which this miss is the last of four, or of three neighbours. With fewer, misses without any order would
-    /// often be in one by chance.
+    /// The shortest stride of which this miss is the last of four, or of three neighbours. With fewer, misses without any order
+    /// would often be in one by chance.
     fn stride(&self, page: u32) -> Option<i32> {
         let strides = self.known().map(|before| i64::from(page) - before);
         let is_one = |&stride: &i64| {

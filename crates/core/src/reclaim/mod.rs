@@ -64,8 +64,8 @@ pub trait Reclaim: Sync {
         self.add(block, pause);
     }
 
-    /// Of a block's resident pages the program has used `accessed` of [`ALL_ACCESSED`] since the last look. Told of all such blocks now and
-    /// then, where the machine can tell.
+    /// Of a block's resident pages the program has used `accessed` of [`ALL_ACCESSED`] since the last look. Told of all such
+    /// blocks now and then, where the machine can tell.
     fn looked(&self, block: BlockNo, accessed: u32, pause: &impl Fn(u32)) {
         let _ = (block, accessed, pause);
     }

@@ -1,8 +1,8 @@
 //! How many isolated pages wait for a touch: as many as pays.
 //!
-//! A page that waits and is touched has told that it is in use, at the price of a fault; one that waits in vain has only taken room.
-//! Where many of the pages that leave memory were touched while they waited, the wait is too long for what it tells, or all is
-//! in use; where few were, more may wait.
+//! A page that waits and is touched has told that it is in use, at the price of a fault; one that waits in vain has only taken
+//! room. Where many of the pages that leave memory were touched while they waited, the wait is too long for what it tells, or all
+//! is in use; where few were, more may wait.
 use crate::sync::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// The share of the limit that may wait: at most, and at least.

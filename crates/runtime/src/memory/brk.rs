@@ -18,9 +18,9 @@ pub fn brk(live: &Live, addr: usize) -> isize {
     let _call = live.pager.begin_call();
     let mut heap = live.heap();
     if addr != 0 && !(ARENA..live.arena_end()).contains(&addr) {
-        // A C library that was used before this process was set up (by code that runs before all constructors) has the kernel's break, and
-        // takes another that is above what it asked for for a success. It may give back what it has there. It gets no more, and
-        // makes its heap of mappings, which are managed.
+        // A C library that was used before this process was set up (by code that runs before all constructors) has the kernel's
+        // break, and takes another that is above what it asked for for a success. It may give back what it has there. It gets no
+        // more, and makes its heap of mappings, which are managed.
         let kernel = pass(nr::BRK, [0; 6]);
         if (kernel as usize).abs_diff(addr) < KERNEL_HEAP_MAX_BYTES {
             return if addr < kernel as usize { pass(nr::BRK, [addr, 0, 0, 0, 0, 0]) } else { kernel };

@@ -233,7 +233,8 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     at
 }
 
-/// Has the kernel manage a range that was vacated, by a call that gives its address. Returns what that gave, and whether the map knows.
+/// Has the kernel manage a range that was vacated, by a call that gives its address. Returns what that gave, and whether the map
+/// knows.
 pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: impl FnOnce() -> isize) -> (isize, bool) {
     // To the map the range is free until the call is over.
     live.source().while_still(&live.pager.machine, || {
