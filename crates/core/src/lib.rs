@@ -55,6 +55,7 @@ pub mod room;
 pub mod bring;
 pub mod reuse;
 pub mod firsttouch;
+pub mod hit;
 pub mod swapahead;
 pub mod swapin;
 pub mod fault;

@@ -53,26 +53,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Takes a page, which is claimed, back from its frame, and no other. It is released in any case.
-    pub(crate) fn hit_alone(&self, page: PageNo, seen: Word, referenced: u64) -> Result<(), Next> {
-        let frame = seen.frame();
-        // SAFETY: the frame's live bit is ours to clear, so the batch is not released before that.
-        let content = unsafe { self.machine.frame(frame, 1) };
-        let (done, error) = self.machine.put(page, content, false);
-        if done == 0 {
-            self.pages.release(page, seen);
-            return Err(self.put_failed(error));
-        }
-        self.add_resident(1);
-        let slot = self.unless_locked(seen, self.frames.take_slot(frame));
-        self.frames.end_live(frame);
-        let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
-        self.pages.release(page, word.with_dirtied(seen.dirtied()));
-        self.add_block(page.block());
-        self.machine.count(Event::FaultHit, 1);
-        Ok(())
-    }
-
     /// Gives back what can be of a batch that is in hand: the page that was touched, which is owned, and the others that lie in it.
     /// Returns how many pages; none where the touched one is not among them, which is owned still then.
     fn put_back(&self, touched: PageNo, seen: Word, batch: BatchNo, cx: &mut Context<S::Worker>) -> usize {
