@@ -12,7 +12,7 @@ struct Kind {
 }
 
 /// In the order of `outswap_control::Config::policies`.
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind {
         name: "readahead",
         about: "what a fault brings besides its own page",
@@ -42,6 +42,12 @@ const KINDS: [Kind; 5] = [
         about: "shared anonymous memory of one process",
         policies: || vec![("on", "managed, until a fork needs it whole"), ("off", "the kernel's")],
         default: || "on",
+    },
+    Kind {
+        name: "calls",
+        about: "system calls that the C library's functions make on memory that is there",
+        policies: || vec![("direct", "made at once"), ("trapped", "trapped, as all others are")],
+        default: || "direct",
     },
 ];
 
@@ -112,9 +118,16 @@ mod tests {
     #[test]
     fn mechanisms_are_known_by_their_names() {
         let asked = parse("reclaim=fifo,readahead=off").expect("both are known");
-        assert_eq!(asked.0, [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO, source::AUTO]);
+        assert_eq!(
+            asked.0,
+            [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO, source::AUTO, source::AUTO]
+        );
         assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
-        assert!(parse("magic=off").expect_err("unknown").contains("(readahead, reclaim, folios, reuse, shared-anon)"));
+        assert!(
+            parse("magic=off")
+                .expect_err("unknown")
+                .contains("(readahead, reclaim, folios, reuse, shared-anon, calls)")
+        );
         assert!(parse("reclaim").is_err() && parse("").is_err());
         assert_eq!(with_readahead(asked, "off"), Ok(asked));
         assert!(with_readahead(asked, "cluster").expect_err("another").contains("--mechanism"));

@@ -62,14 +62,12 @@ pub struct Config {
     pub supervisor_fd: i32,
     /// A number of [`source`].
     pub fault_source: u32,
-    /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory.
-    pub policies: [u32; 5],
+    /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory, calls.
+    pub policies: [u32; 6],
     /// 1: accesses to pages are recorded, in [`crate::Shared::accesses`].
     pub record: u32,
     /// The largest window that is read ahead has 2 to this power pages.
     pub page_cluster: u32,
-    /// Always 0.
-    pub unused: u32,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -101,10 +99,9 @@ impl Config {
         supervisor_pid: 0,
         supervisor_fd: -1,
         fault_source: source::AUTO,
-        policies: [source::AUTO; 5],
+        policies: [source::AUTO; 6],
         record: 0,
         page_cluster: 0,
-        unused: 0,
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -144,7 +141,6 @@ pub const VERSION: u32 = {
             policies,
             record,
             page_cluster,
-            unused,
             shared_file,
             gate,
             ram_bytes,

@@ -120,6 +120,8 @@ stats! {
     CallsWrapped = "calls_wrapped",
     /// System calls assisted after a trap.
     CallsTrapped = "calls_trapped",
+    /// Calls of the C library's functions on memory that was there, made without a trap.
+    CallsDirect = "calls_direct",
     /// Forks of managed processes.
     Forks = "forks",
     /// Pages of shared anonymous mappings that were managed from the start.

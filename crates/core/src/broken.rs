@@ -57,6 +57,8 @@ breakages! {
     NoReferences = "no-references",
     /// Blocks that the machine refuses are asked again at once.
     NoRest = "no-rest",
+    /// Calls that need no fault are made without looking whether they do.
+    DirectUnchecked = "direct-unchecked",
     /// Locked pages are evicted.
     LockedGo = "locked-go",
     /// Pages in use by calls are evicted.

@@ -46,6 +46,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         (count, Fault::Done)
     }
 
+    /// Whether a call on a range that was published in a pin can be made as things are: all pages are there, and for a call that
+    /// writes, or may, none is write-protected. They stay so until the pin is released. What is not managed is not there.
+    pub fn is_pinned(&self, first: PageNo, count: u32, access: Access) -> bool {
+        if broken::is(Broken::DirectUnchecked) {
+            return true;
+        }
+        (first.0..first.0 + count).all(|page| {
+            let word = self.pages.get(PageNo(page));
+            word.state() == State::Resident && (access == Access::Read || word.protected() == 0)
+        })
+    }
+
     /// Evicts a page if it was read ahead, and is in memory by that alone.
     fn evict_ahead(&self, page: PageNo) {
         let word = self.pages.get(page);

@@ -7,6 +7,9 @@
 //! A call with more ranges than its pin holds links further records to it. The code that ends a call clears the pin's owner
 //! word and nothing else, perhaps long after; its records are free from that instant, because each names the acquisition that
 //! it belongs to: the pin, and the pin's serial number then.
+//!
+//! Threads in the midst of their own code, who may be interrupted and never come back, take *direct* pins: a few, so that few can
+//! be lost that way, named not by a thread's id, which would have to be asked for, but by any number that tells threads apart.
 use crate::mask::Mask;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence};
 use crate::table::{Reserve, Table, Zeroed};
@@ -14,6 +17,9 @@ use crate::units::{BLOCK_PAGES, BlockNo, PageNo};
 
 /// Ranges that one pin, and one record linked to it, can publish.
 pub const RANGES: usize = if cfg!(loom) { 2 } else { 14 };
+
+/// Direct pins: as many calls as can be in progress that were made without entering the runtime.
+pub const DIRECT: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// The ranges of one call in progress.
 #[repr(C, align(128))]
@@ -45,14 +51,17 @@ unsafe impl Zeroed for More {}
 #[repr(C)]
 struct Ranges([AtomicU64; RANGES]);
 
-/// All pins, and as many records that can be linked to them.
+/// All pins, and records that can be linked to those that are not direct, as many as these.
 pub struct Pins {
+    /// The direct ones come last.
     pins: Table<Pin>,
     more: Table<More>,
     /// No pin at or above this was ever used.
     high_water: AtomicUsize,
     /// How often a record was taken (upper half); no record at or above the lower half is in use.
     more_high: AtomicU64,
+    /// The direct pins that were ever used, as bits.
+    direct_used: AtomicU64,
 }
 
 fn pack(first: u64, end: u64) -> u64 {
@@ -127,19 +136,69 @@ impl Ranges {
 }
 
 impl Pins {
-    /// Reserves `len` pins.
+    /// Reserves `len` pins, and the direct ones, whose numbers come after them.
     pub fn new(from: &impl Reserve, len: usize) -> Option<Pins> {
         Some(Pins {
-            pins: Table::new(from, len)?,
+            pins: Table::new(from, len + DIRECT)?,
             more: Table::new(from, len)?,
             high_water: AtomicUsize::new(0),
             more_high: AtomicU64::new(0),
+            direct_used: AtomicU64::new(0),
         })
+    }
+
+    /// The number of the first direct pin.
+    fn direct_first(&self) -> usize {
+        self.more.len()
+    }
+
+    /// Takes a direct pin for the thread that `who` (not 0) stands for. `None` where it has one already, in code that it was
+    /// interrupted in or has left for good, or where there is none.
+    pub fn acquire_direct(&self, who: u32) -> Option<usize> {
+        /// Looked at before giving up: others are somebody else's to look at first.
+        const NEAR: usize = 4;
+        // Fibonacci hashing: numbers that tell threads apart often differ by multiples of a page or a stack.
+        let hash = (who.wrapping_mul(0x9e37_79b9) >> 16) as usize;
+        for at in (0..NEAR.min(DIRECT)).map(|i| (hash + i) % DIRECT) {
+            let number = self.direct_first() + at;
+            let pin = &self.pins[number];
+            match pin.owner.load(Relaxed) {
+                0 if pin.owner.compare_exchange(0, who, SeqCst, Relaxed).is_ok() => {
+                    pin.ranges.clear();
+                    if self.direct_used.load(Relaxed) & 1 << at == 0 {
+                        self.direct_used.fetch_or(1 << at, SeqCst);
+                    }
+                    return Some(number);
+                }
+                owner if owner == who => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Publishes one more range of a direct pin. False where it has room for no more.
+    #[must_use]
+    pub fn publish_direct(&self, pin: usize, first: PageNo, count: u32) -> bool {
+        let added = self.pins[pin].ranges.add(first.0 as u64, first.0 as u64 + count as u64);
+        fence(SeqCst);
+        added
+    }
+
+    /// Frees those direct pins of whose owner `is_gone` says so.
+    pub fn release_direct(&self, is_gone: impl Fn(u32) -> bool) {
+        for pin in &self.pins[self.direct_first()..] {
+            let owner = pin.owner.load(SeqCst);
+            if owner != 0 && is_gone(owner) {
+                // Unless it ends just now, and another begins.
+                let _ = pin.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
+            }
+        }
     }
 
     /// Takes a free pin for `owner` (not 0); `None` when all are in use.
     pub fn acquire(&self, owner: u32) -> Option<usize> {
-        for (i, pin) in self.pins.iter().enumerate() {
+        for (i, pin) in self.pins[..self.direct_first()].iter().enumerate() {
             if pin.owner.load(Relaxed) == 0 && pin.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
                 // Before this, records of the acquisition before look as if they were in use again, which harms nobody.
                 pin.serial.fetch_add(1, SeqCst);
@@ -208,13 +267,13 @@ impl Pins {
         &self.pins[pin].owner
     }
 
-    /// Owners of all pins in use, with their numbers.
+    /// Owners of all pins in use, with their numbers; not of the direct ones.
     pub fn in_use(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let high = self.high_water.load(SeqCst);
         self.pins[..high].iter().enumerate().map(|(i, s)| (i, s.owner.load(SeqCst))).filter(|&(_, o)| o != 0)
     }
 
-    /// Who but `except` has a pin that names pages of a range.
+    /// Who but `except` has a pin that names pages of a range. Direct pins are not looked at.
     pub fn users(&self, first: PageNo, count: u32, except: u32) -> Option<u32> {
         let (start, end) = (first.0 as u64, first.0 as u64 + count as u64);
         let others = |owner: u32| owner != 0 && owner != except;
@@ -236,6 +295,14 @@ impl Pins {
             if pin.owner.load(SeqCst) != 0 {
                 mask |= pin.ranges.mask(start, end);
             }
+        }
+        let mut direct = self.direct_used.load(SeqCst);
+        while direct != 0 {
+            let pin = &self.pins[self.direct_first() + direct.trailing_zeros() as usize];
+            if pin.owner.load(SeqCst) != 0 {
+                mask |= pin.ranges.mask(start, end);
+            }
+            direct &= direct - 1;
         }
         let seen = self.more_high.load(SeqCst);
         let high = seen & 0xffff_ffff;

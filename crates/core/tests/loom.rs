@@ -449,6 +449,15 @@ fn calls(w: &World, cx: &mut Cx) {
     w.pager.pins.release(slot);
 }
 
+/// The same, made only where all is there already.
+fn calls_directly(w: &World, _: &mut Cx) {
+    let pin = w.pager.pins.acquire_direct(7).expect("nobody else has it");
+    if w.pager.pins.publish_direct(pin, PAGE, 1) && w.pager.is_pinned(PAGE, 1, Access::Write) {
+        (0..2).for_each(|_| assert_eq!(w.pager.machine.access(PAGE, None), Some(1), "no EFAULT"));
+    }
+    w.pager.pins.release(pin);
+}
+
 /// The same with more ranges than the slot holds: the page's is in a linked record.
 fn calls_with_many(w: &World, cx: &mut Cx) {
     (0..RANGES as u32).for_each(|i| w.pager.pins.publish(0, PageNo(20 + 2 * i), 1));
@@ -482,6 +491,14 @@ fn evict_against_evict() {
 #[test]
 fn pin_against_evict() {
     model(with_slot(written(1)), calls, evicts, |w| w.ends_with(1));
+}
+#[test]
+fn direct_call_against_evict() {
+    model(written(1), calls_directly, evicts, |w| w.ends_with(1));
+}
+#[test]
+fn direct_call_on_a_clean_page_against_evict() {
+    model(clean, calls_directly, evicts, |w| w.ends_with(1));
 }
 #[test]
 fn pin_with_many_ranges_against_evict() {

@@ -2,6 +2,8 @@
 //! functions, whose fresh mappings no filter can recognise.
 #![cfg_attr(not(test), no_std)]
 
+mod direct;
+
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::layout::overlaps_arena;
@@ -18,6 +20,7 @@ unsafe extern "C" {
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = {
     extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+        direct::find_all();
         init::start(environment);
     }
     start

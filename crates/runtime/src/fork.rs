@@ -9,7 +9,7 @@ use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, exec, gate, pins, process, reclaim, rlimits, sharers, threads, whole};
+use crate::{charge, desk, direct, exec, gate, pins, process, reclaim, rlimits, sharers, threads, whole};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -124,6 +124,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
             live.pager.pins.release(pin);
         }
     }
+    direct::only_this_thread(live);
     live.pager.forked();
     let machine = &live.pager.machine;
     // Until the child has measured, it stands for the half that the parent gave up.

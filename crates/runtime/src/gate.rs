@@ -16,7 +16,7 @@
 //! ```
 //! Where a stub returns to, and what else it needs, stands in the pin's [`CallState`], which lies wherever the kernel put it.
 use crate::layout::*;
-use crate::limits::{CALL_PINS, MESSAGE_PARTS, PINS, STUB_BYTES};
+use crate::limits::{MESSAGE_PARTS, OWNED_PINS, PINS, STUB_BYTES};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::signal::Stack;
@@ -142,7 +142,7 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     // SAFETY: the stubs' pages, ours alone and not used by anyone yet.
     let code = unsafe { core::slice::from_raw_parts_mut(stubs() as *mut u8, PINS * STUB_BYTES) };
     for (pin, stub) in code.chunks_exact_mut(STUB_BYTES).enumerate() {
-        let owner_at = (pin < CALL_PINS).then(|| owner_word(pin));
+        let owner_at = (pin < OWNED_PINS).then(|| owner_word(pin));
         write_stub(stub, pin, stubs() + pin * STUB_BYTES, state(pin) as usize, owner_at, back());
     }
     // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
@@ -225,7 +225,7 @@ pub fn in_stub(rip: usize, rdi: usize) -> Option<InStub> {
     }
     let offset = rip.wrapping_sub(stubs());
     let (pin, at) = (offset / STUB_BYTES, offset % STUB_BYTES);
-    if pin >= CALL_PINS {
+    if pin >= OWNED_PINS {
         return None;
     }
     Some(match at {
@@ -270,7 +270,7 @@ pub fn stub(pin: usize, comes_back: bool) -> usize {
 /// A stub that issues a call and returns to `to` without freeing anything: for clone with the caller's stack, whose child passes
 /// through it too. `None` when more places clone than there are stubs.
 pub fn clone_stub(to: usize) -> Option<usize> {
-    (CALL_PINS..PINS).find_map(|pin| {
+    (OWNED_PINS..PINS).find_map(|pin| {
         // SAFETY: the first word of a state that no call ever uses.
         let word = unsafe { AtomicUsize::from_ptr(&raw mut (*state(pin)).to) };
         let ours = match word.compare_exchange(0, to, AcqRel, Acquire) {
@@ -439,7 +439,7 @@ mod tests {
         let (code, word) = page();
         let at = code.as_ptr() as usize;
         let state = [const { AtomicUsize::new(0) }; 2];
-        write_stub(&mut code[..STUB_BYTES], CALL_PINS, at, state.as_ptr() as usize, None, at + 128);
+        write_stub(&mut code[..STUB_BYTES], OWNED_PINS, at, state.as_ptr() as usize, None, at + 128);
         assert_eq!(enter(at, &state[0], nr::GETPID).0, os::getpid() as isize);
         assert_eq!((word.load(Relaxed), state[1].load(Relaxed)), (0, 0));
         assert!(code[17..].iter().all(|b| *b == 0), "there is no second entry");
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!((part(2), part(12)), (Some(InStub::After(5)), Some(InStub::After(5))));
         assert_eq!((part(16), part(21)), (Some(InStub::Kept(5)), Some(InStub::Kept(5))));
         assert_eq!(in_stub(back(), 7), Some(InStub::Kept(7)));
-        assert_eq!(in_stub(stubs() + CALL_PINS * STUB_BYTES, 0), None, "clones pass signals through");
+        assert_eq!(in_stub(stubs() + OWNED_PINS * STUB_BYTES, 0), None, "clones pass signals through");
         assert_eq!(in_stub(gate(), 0), None);
         assert_eq!(in_stub(gate() - 1, 0), None);
     }

@@ -4,7 +4,7 @@ use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
 use crate::heap_calls::HeapCalls;
 use crate::layout::*;
-use crate::limits::{BATCH_BYTES, BATCHES, FDS, MAPPINGS, PINS, SLOTS, SOURCE_FDS};
+use crate::limits::{BATCH_BYTES, BATCHES, CALL_PINS, FDS, MAPPINGS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
@@ -273,12 +273,13 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     gate::build(|pin| pager.pins.owner_word(pin).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
-    let [.., shared_anon] = control.config.policies;
+    let [.., shared_anon, calls] = control.config.policies;
     let objects = Objects::new(shared_anon != control::source::number("off"));
+    let direct = calls != control::source::number("trapped");
     let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
     // SAFETY: fresh memory of that size, page-aligned, never unmapped.
     let live: &'static Live = unsafe {
-        object.write(Live::new(pager, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS), objects));
+        object.write(Live::new(pager, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS), objects, direct));
         &*object
     };
     live.pager.machine.belongs_to(&live.pager);
@@ -341,12 +342,12 @@ fn make_pager(
         .and_then(|_| os::getrandom(&mut place))
         .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
     let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
-    let [asked_readahead, asked_reclaim, asked_orders, asked_reuse, _] = control.config.policies;
+    let [asked_readahead, asked_reclaim, asked_orders, asked_reuse, ..] = control.config.policies;
     let config = Config {
         pages: (arena_bytes / PAGE_BYTES) as u32,
         slots,
         batches: stage_bytes / BATCH_BYTES,
-        pins: PINS,
+        pins: CALL_PINS,
         mappings: MAPPINGS,
         seed: u64::from_le_bytes(seed),
         readahead: named(readahead::Kind::ALL, asked_readahead).unwrap_or(readahead::Kind::DEFAULT),

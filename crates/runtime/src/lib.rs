@@ -59,6 +59,7 @@ mod whole;
 mod kind;
 mod memory;
 mod stub_call;
+pub mod direct;
 mod assisted;
 mod exec;
 mod parts;

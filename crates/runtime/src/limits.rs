@@ -5,6 +5,7 @@
 use crate::store::{OurStore, ProcessStore};
 use core::mem::size_of;
 use outswap_core::occupancy::PLACES;
+use outswap_core::pins::DIRECT;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PART_PAGES};
 use outswap_source::GRAIN_MAX_PAGES;
 use outswap_sys::signal::Ucontext;
@@ -15,8 +16,10 @@ use outswap_sys::signal::Ucontext;
 pub const PINS: usize = 4096;
 /// The last pins are never freed: each belongs to one place that clones (see [`crate::gate::clone_stub`]).
 pub const CLONE_PINS: usize = 64;
-/// Pins that calls may use.
-pub const CALL_PINS: usize = PINS - CLONE_PINS;
+/// Pins that calls may use which enter the runtime.
+pub const CALL_PINS: usize = PINS - CLONE_PINS - DIRECT;
+/// These, and those of calls that do not: all with an owner.
+pub const OWNED_PINS: usize = CALL_PINS + DIRECT;
 /// Bytes of a stub, of which each pin has one.
 pub const STUB_BYTES: usize = 64;
 /// Calls from this number on are not known.
@@ -69,7 +72,7 @@ pub const MESSAGE_PARTS: usize = 16;
 pub const PIN_SPINS: u32 = 1000;
 
 const _: () = {
-    assert!(CLONE_PINS < PINS && (PINS * STUB_BYTES).is_multiple_of(PAGE_BYTES));
+    assert!(CLONE_PINS + DIRECT < PINS && (PINS * STUB_BYTES).is_multiple_of(PAGE_BYTES));
     assert!(FILTER_OPS <= 4096 && FILTER_NEAR < u8::MAX as usize && CALL_NUMBERS <= FILTER_OPS);
     assert!(WINDOW_MIN_BYTES <= WINDOW_MAX_BYTES && WINDOW_MAX_BYTES <= PINNED_MIN_BYTES, "a window can be pinned");
     assert!(WINDOW_MIN_BYTES as u64 <= MIN_RESIDENT_PAGES * PAGE_BYTES as u64, "and be resident");

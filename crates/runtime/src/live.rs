@@ -55,6 +55,8 @@ pub struct Live {
     pub objects: Objects,
     /// What a forked child does not get.
     pub wipes: Wipes,
+    /// Whether calls are made without a trap where they can be ([`crate::direct`]).
+    pub direct: bool,
     heap: SpinLock<Heap>,
 }
 
@@ -88,6 +90,7 @@ impl Live {
         stage_bytes: usize,
         fds: (i32, i32),
         objects: Objects,
+        direct: bool,
     ) -> Live {
         Live {
             pager,
@@ -103,6 +106,7 @@ impl Live {
             mlocks: Mlocks::default(),
             objects,
             wipes: Wipes::default(),
+            direct,
             heap: SpinLock::new(Heap::default()),
         }
     }

@@ -5,7 +5,7 @@
 use crate::contexts::Cx;
 use crate::errno::{EFAULT, EIO};
 use crate::gate::{self, Part};
-use crate::limits::{CALL_PINS, CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES};
+use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES, OWNED_PINS};
 use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::stub_call::{enter, restore, resume, set_arguments};
@@ -48,7 +48,7 @@ pub fn finish(live: &'static Live, pin: usize, result: isize, g: &mut Gregs) {
 pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
     let pin = g.rdi as usize;
-    assert!(pin < CALL_PINS, "only stubs trap back");
+    assert!(pin < OWNED_PINS, "only stubs trap back");
     // SAFETY: the stub was that of a call of this thread, whose pin it still has.
     let state = unsafe { &mut *gate::state(pin) };
     let result = state.result;

@@ -10,7 +10,8 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigprocmask};
 use crate::usermem::word;
 use crate::{
-    calls, charge, descriptors, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, transfer, whole,
+    calls, charge, descriptors, direct, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, transfer,
+    whole,
 };
 use outswap_control::Stat;
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -122,6 +123,7 @@ fn fork(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
 fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
     threads::note_end(status as i32);
     if live.is_own_process() {
+        direct::end_thread(live);
         if let Some(thread) = threads::current_or_new(live, uc) {
             gate::end_thread(&thread.tid, status);
         }

@@ -2,7 +2,7 @@
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::layout::*;
-use crate::limits::{CALL_PINS, PIN_SPINS, SHORT_BYTES};
+use crate::limits::{PIN_SPINS, SHORT_BYTES};
 use crate::live::Live;
 use crate::usermem::peek;
 use crate::{budget, desk};
@@ -32,10 +32,7 @@ impl<'a> CallPins<'a> {
         let mut spins = 0;
         loop {
             if let Some(pin) = live.pager.pins.acquire(tid) {
-                if pin < CALL_PINS {
-                    return CallPins { live, pin, pinned_bytes: 0, access: Access::Write, shared: None };
-                }
-                live.pager.pins.release(pin);
+                return CallPins { live, pin, pinned_bytes: 0, access: Access::Write, shared: None };
             }
             if spins == PIN_SPINS {
                 free_dead(live);

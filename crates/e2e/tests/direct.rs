@@ -1,0 +1,54 @@
+//! System calls on memory that is there, which need no trap. (What they do, `tests/calls/direct.c` looks at.)
+use outswap_e2e::{MIB, Setup, Tmp, build, plain_mode, stats};
+
+/// What `tests/programs/reads.c` makes of each kind.
+const READS: u64 = 10_000;
+
+/// Runs it; gives the calls that were made directly, and those that were trapped.
+fn calls(setup: Setup, preload: Option<(&str, &std::path::Path)>) -> [u64; 2] {
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let setup = setup.option("--stats", &file.to_string_lossy());
+    let mut run = setup.managed(32 * MIB, build::program("tests/programs/reads.c"));
+    if let Some((library, seen)) = preload {
+        run = run.env("LD_PRELOAD", library).env("SEEN", seen);
+    }
+    assert_eq!(run.run().succeeded().text(), "ok\n");
+    let stats = stats::read(file);
+    ["calls_direct", "calls_trapped"].map(|name| stats["counters"][name].as_u64().expect("it is counted"))
+}
+
+#[test]
+fn calls_on_memory_that_is_there_are_not_trapped() {
+    if plain_mode() {
+        return;
+    }
+    for source in ["move", "copy", "mprotect"] {
+        let [direct, trapped] = calls(Setup::new().option("--fault-source", source), None);
+        assert!(direct >= 2 * READS - 100 && trapped < 100, "{source}: {direct} direct, {trapped} trapped");
+    }
+}
+
+#[test]
+fn they_can_all_be_trapped() {
+    if plain_mode() {
+        return;
+    }
+    let [direct, trapped] = calls(Setup::new().option("--mechanism", "calls=trapped"), None);
+    assert!(direct == 0 && trapped >= 2 * READS, "{direct} direct, {trapped} trapped");
+}
+
+/// Another library that stands in front of a function of the C library sees all its calls.
+#[test]
+fn libraries_of_the_users_see_the_calls_that_they_stand_in_front_of() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let (library, seen) = (build::library("tests/programs/sees_reads.c"), dir.join("seen"));
+    let [direct, trapped] = calls(Setup::new(), Some((&library.to_string_lossy(), &seen)));
+    // The supervisor has loaded it, too.
+    let reads = std::fs::read_to_string(&seen).expect("it was loaded");
+    assert!(reads.lines().any(|line| line == READS.to_string()), "{reads}");
+    assert!(direct.abs_diff(READS) < 100 && trapped >= READS, "{direct} direct, {trapped} trapped");
+}

@@ -1,0 +1,127 @@
+//! Functions in front of those of the C library that make the calls which programs make most: where all that such a call names is
+//! in memory, it needs no trap ([`outswap_runtime::direct`]).
+use crate::{__errno_location, dlsym, finish};
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+use outswap_runtime::direct;
+use outswap_sys::{Errno, nr};
+
+unsafe extern "C" {
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+    fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
+}
+
+/// `Dl_info`.
+#[repr(C)]
+struct Info {
+    file: *const u8,
+    base: usize,
+    symbol: *const u8,
+    address: usize,
+}
+
+/// Of an address of a function: it is somebody else's than the C library's, who must see all calls.
+const FOREIGN: usize = 1 << 63;
+
+type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
+
+/// Where a library lies that has a function.
+fn base(function: usize) -> Option<usize> {
+    let mut info = MaybeUninit::<Info>::uninit();
+    // SAFETY: a place for the answer, which is filled in where it is not 0.
+    (unsafe { dladdr(function as *const c_void, info.as_mut_ptr()) } != 0).then(|| unsafe { info.assume_init().base })
+}
+
+/// The function that stands behind ours; 0 where there is none.
+fn find(name: &CStr) -> usize {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    // SAFETY: a NUL-terminated name.
+    let next = unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) } as usize;
+    let library = base(__errno_location as *const () as usize);
+    next | if next != 0 && (library.is_none() || base(next) != library) { FOREIGN } else { 0 }
+}
+
+/// Makes a call of which `count` arguments count, with the function behind ours where it is not made directly.
+unsafe fn call(next: &AtomicUsize, name: &CStr, nr: usize, count: usize, args: [usize; 6]) -> isize {
+    let mut function = next.load(Relaxed);
+    if function == 0 {
+        function = find(name);
+        next.store(function, Relaxed);
+    }
+    let mut counted = [0; 6];
+    counted[..count].copy_from_slice(&args[..count]);
+    if function & FOREIGN == 0
+        && let Some(direct) = direct::prepare(nr, counted)
+    {
+        const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+        let mut old = 0;
+        // All of these calls are points at which a thread can be cancelled, also while it waits.
+        // SAFETY: the place for the old type; then the program's own call.
+        unsafe {
+            pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &mut old);
+            let value = direct.make();
+            pthread_setcanceltype(old, core::ptr::null_mut());
+            return finish(value);
+        }
+    }
+    if function == 0 {
+        return finish(-(Errno::ENOSYS.0 as isize));
+    }
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: that is a function of this name, and the program's own call; arguments that it does not have are not looked at.
+    unsafe { core::mem::transmute::<usize, Function>(function & !FOREIGN)(a, b, c, d, e, f) }
+}
+
+macro_rules! functions {
+    ($($name:ident $count:literal $nr:ident)+) => {
+        /// Finds what stands behind ours, while that may still take locks: later, a handler may make the first such call.
+        pub fn find_all() {
+            $({
+                let next = concat!(stringify!($name), "\0");
+                let next = CStr::from_bytes_with_nul(next.as_bytes()).expect("a name and a NUL");
+                next_of::$name.store(find(next), Relaxed);
+            })+
+        }
+
+        #[allow(non_upper_case_globals)]
+        mod next_of {
+            use super::AtomicUsize;
+            $(pub static $name: AtomicUsize = AtomicUsize::new(0);)+
+        }
+
+        $(
+            /// The function of this name of the C library.
+            ///
+            /// # Safety
+            /// As that function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+                let name = concat!(stringify!($name), "\0");
+                let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name and a NUL");
+                // SAFETY: the caller vouches.
+                unsafe { call(&next_of::$name, name, nr::$nr, $count, [a, b, c, d, e, f]) }
+            }
+        )+
+    };
+}
+
+// Name, number of arguments, and the call: those that have the call's arguments, in the call's order.
+functions! {
+    read 3 READ
+    write 3 WRITE
+    pread 4 PREAD64
+    pread64 4 PREAD64
+    pwrite 4 PWRITE64
+    pwrite64 4 PWRITE64
+    readv 3 READV
+    writev 3 WRITEV
+    recv 4 RECVFROM
+    send 4 SENDTO
+    recvfrom 6 RECVFROM
+    sendto 6 SENDTO
+    recvmsg 3 RECVMSG
+    sendmsg 3 SENDMSG
+    poll 3 POLL
+    epoll_wait 4 EPOLL_WAIT
+}

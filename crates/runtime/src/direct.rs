@@ -1,0 +1,183 @@
+//! Calls that need no trap. A function of the preload library stands in front of each function of the C library that makes such
+//! a call. Where all that the call names is in memory, it is pinned, and the call is made in the stub of its pin, as it would be
+//! after a trap: a signal that interrupts it finds the program at an instruction that makes the call anew, which is trapped.
+//! Else the C library's function makes the call, which is trapped, and its memory is brought in.
+//!
+//! The runtime is not entered: no signal is blocked, and the thread can be interrupted at any instruction by a handler that makes
+//! calls, forks, or never comes back. So all that this changes is a pin that is this thread's alone until the call is over
+//! ([`outswap_core::pins`]); one that was left behind keeps its pages in memory, and the thread makes no such calls any more.
+use crate::arena::page_of;
+use crate::calls::{self, Arg, Call};
+use crate::gate::{self, Part};
+use crate::layout::overlaps_arena;
+use crate::live::{Live, try_live};
+use crate::usermem::{Iovec, Msghdr, peek};
+use core::mem::size_of;
+use outswap_control::Stat;
+use outswap_core::pins::RANGES;
+use outswap_core::units::PAGE_BYTES;
+
+/// What a call may name in all: looking at its pages must cost less than a trap.
+const BYTES_MAX: usize = 128 << 10;
+/// An address so little above the stack pointer is on the stack, and can be read.
+const NEAR_BYTES: usize = 4096;
+
+/// A number that tells the calling thread apart from the others: the place of its control block, as the ABI for thread-local
+/// storage has it.
+pub fn this_thread() -> u32 {
+    let at: usize;
+    // SAFETY: the C library gives each thread such a block, whose first word is its own address.
+    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) at, options(nostack, readonly, preserves_flags)) };
+    ((at >> 6) as u32).max(1)
+}
+
+/// Managed memory that a call names.
+struct Ranges {
+    list: [(usize, usize); RANGES],
+    len: usize,
+    bytes: usize,
+}
+
+impl Ranges {
+    /// Adds what lies in managed memory of a range. `None` where that cannot be told here.
+    fn add(&mut self, live: &Live, at: usize, len: usize) -> Option<()> {
+        if len == 0 || !overlaps_arena(at, len) {
+            return Some(());
+        }
+        self.bytes = self.bytes.checked_add(len).filter(|bytes| *bytes <= BYTES_MAX)?;
+        if !live.is_managed(at, len) {
+            return None;
+        }
+        *self.list.get_mut(self.len)? = (at, len);
+        self.len += 1;
+        Some(())
+    }
+
+    fn vector(&mut self, live: &Live, at: usize, count: usize) -> Option<()> {
+        if count > RANGES {
+            return None;
+        }
+        self.add(live, at, count * size_of::<Iovec>())?;
+        let mut buffers = [Iovec::default(); RANGES];
+        read(at, &mut buffers[..count])?;
+        buffers[..count].iter().try_for_each(|iov| self.add(live, iov.base, iov.len))
+    }
+
+    fn message(&mut self, live: &Live, at: usize) -> Option<()> {
+        self.add(live, at, size_of::<Msghdr>())?;
+        let mut header = [Msghdr::default()];
+        read(at, &mut header)?;
+        let [header] = header;
+        if header.name != 0 {
+            self.add(live, header.name, header.namelen as usize)?;
+        }
+        self.add(live, header.control, header.controllen)?;
+        self.vector(live, header.iov, header.iovlen)
+    }
+
+    /// What the arguments of a call name.
+    fn of(live: &Live, call: &Call, args: &[usize; 6]) -> Option<Ranges> {
+        let mut ranges = Ranges { list: [(0, 0); RANGES], len: 0, bytes: 0 };
+        for (&spec, &at) in call.args.iter().zip(args) {
+            match spec {
+                Arg::No => {}
+                Arg::Buf(k) => ranges.add(live, at, args[k as usize])?,
+                Arg::Each(k, bytes) => ranges.add(live, at, args[k as usize] as u32 as usize * bytes as usize)?,
+                Arg::Iov(k) => ranges.vector(live, at, args[k as usize])?,
+                Arg::Msg => ranges.message(live, at)?,
+                // Of these, none that is managed.
+                Arg::Message(_) | Arg::N(_) | Arg::Str | Arg::Mmsg(_) | Arg::SizedBy(_) => {
+                    if overlaps_arena(at, PAGE_BYTES) {
+                        return None;
+                    }
+                }
+                Arg::FdSet(_) | Arg::Forever(_) => return None,
+            }
+        }
+        Some(ranges)
+    }
+}
+
+/// Reads plain data of the program's, which may not be there. `None` where it is not.
+fn read<T: Copy>(at: usize, values: &mut [T]) -> Option<()> {
+    let len = size_of_val(values);
+    let here = &raw const len as usize;
+    // SAFETY: plain data, of which any bytes are a value.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), len) };
+    if at > here && at + len < here + NEAR_BYTES {
+        // SAFETY: the caller's part of the stack, which nobody unmaps; it is not ours, which Rust knows of.
+        unsafe { core::ptr::copy_nonoverlapping(at as *const u8, bytes.as_mut_ptr(), len) };
+        return Some(());
+    }
+    peek(at, bytes).then_some(())
+}
+
+/// A call that can be made as things are. To be made, or a pin is lost.
+#[must_use]
+pub struct Direct {
+    pin: usize,
+    nr: usize,
+    args: [usize; 6],
+}
+
+/// Pins what a call names, if all of it is in memory. `None` where it is not, where the call names nothing that is managed and
+/// would pass by itself, or where this cannot be told here.
+pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
+    let (live, call) = (try_live()?, calls::find(nr)?);
+    // Shared memory may have to be made whole first; a process that only shares the memory can be killed at any instruction.
+    if !live.direct || live.objects.any() || !live.is_own_process() {
+        return None;
+    }
+    let ranges = Ranges::of(live, call, &args)?;
+    if ranges.len == 0 && !call.nested || ranges.bytes > live.window_bytes() {
+        return None;
+    }
+    let pins = &live.pager.pins;
+    let pin = pins.acquire_direct(this_thread())?;
+    let is_there = ranges.list[..ranges.len].iter().all(|&(at, len)| {
+        let first = page_of(at);
+        let count = page_of(at + len - 1).0 - first.0 + 1;
+        pins.publish_direct(pin, first, count) && live.pager.is_pinned(first, count, call.access())
+    });
+    if !is_there {
+        pins.release(pin);
+        return None;
+    }
+    // SAFETY: the pin is this call's.
+    let state = unsafe { &mut *gate::state(pin) };
+    (state.nr, state.args, state.part, state.done_bytes, state.waits_with) = (nr, args, Part::Whole, 0, None);
+    live.stat(Stat::CallsDirect, 1);
+    Some(Direct { pin, nr, args })
+}
+
+impl Direct {
+    /// Makes the call, and gives what the kernel does.
+    ///
+    /// # Safety
+    /// As the call itself.
+    pub unsafe fn make(self) -> isize {
+        let Direct { pin, nr, args: [a, b, c, d, e, f] } = self;
+        let value: isize;
+        // SAFETY: the caller vouches for the call. The stub makes it, frees the pin and goes on at the second label; who was
+        // interrupted in the stub goes on at the first, with the same registers.
+        unsafe {
+            core::arch::asm!("lea {to}, [rip + 3f]", "mov [{state}], {to}", "jmp {stub}", "2:", "syscall", "3:",
+                             to = out(reg) _, state = in(reg) &raw mut (*gate::state(pin)).to, stub = in(reg) gate::stub(pin, false),
+                             inlateout("rax") nr as isize => value, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
+                             in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _);
+        }
+        value
+    }
+}
+
+/// The calling thread ends: what calls it has left behind.
+pub fn end_thread(live: &Live) {
+    let me = this_thread();
+    live.pager.pins.release_direct(|owner| owner == me);
+}
+
+/// In a forked child: other threads' calls do not exist here. This thread's do: a handler that interrupted one may fork.
+pub fn only_this_thread(live: &Live) {
+    let me = this_thread();
+    live.pager.pins.release_direct(|owner| owner != me);
+}

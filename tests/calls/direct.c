@@ -1,0 +1,244 @@
+/* Calls on memory that is there, which are made without a trap: while other memory goes out all the time, interrupted by handlers
+ * that return, make calls, fork or never come back, cancelled, and of more threads at once than can have one in progress. */
+#include "common.h"
+#include <semaphore.h>
+#include <setjmp.h>
+#include <sys/epoll.h>
+
+enum { PAGES = 64, ROUNDS = 2000, THREADS = 100, TURNED = 10240 };
+static char *area;
+static int ends[2];
+static volatile int handled, in_handler[2];
+static sigjmp_buf back;
+
+static void *turns_over(void *stop) {
+    char *p = fresh(TURNED);
+    for (unsigned n = 0; !*(volatile int *)stop; n++) {
+        *(volatile unsigned *)(p + (n % TURNED) * PAGE) = n;
+        if (n % 512 == 0) evict_some(area, PAGES * PAGE);
+    }
+    OK(munmap(p, TURNED * PAGE));
+    return NULL;
+}
+/* Every function, whose memory is there most of the time, and goes at any instant. */
+static void every_function(void) {
+    volatile int stop = 0;
+    pthread_t t;
+    OK(pthread_create(&t, NULL, turns_over, (void *)&stop));
+    int fd = open("file", O_CREAT | O_RDWR | O_TRUNC, 0600), queue = epoll_create1(0);
+    CHECK(fd >= 0 && queue >= 0);
+    struct epoll_event *events = (struct epoll_event *)(area + 40 * PAGE), on = {.events = EPOLLIN, .data.u64 = 77};
+    OK(epoll_ctl(queue, EPOLL_CTL_ADD, ends[1], &on));
+    char *from = area + 3 * PAGE - 100, *to = area + 20 * PAGE - 333;
+    struct pollfd *p = (struct pollfd *)(area + 50 * PAGE - sizeof *p);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        size_t n = 1 + round * 7 % 9000;
+        fill(from, n, round), memset(to, 0, n);
+        struct iovec *v = (struct iovec *)(area + 30 * PAGE - 16), w[2] = {{to, n / 2}, {to + n / 2, n - n / 2}};
+        v[0] = (struct iovec){from, n / 3}, v[1] = (struct iovec){from + n / 3, n - n / 3};
+        struct msghdr *m = (struct msghdr *)(area + 33 * PAGE), back = {.msg_iov = w, .msg_iovlen = 2};
+        memset(m, 0, sizeof *m), m->msg_iov = v, m->msg_iovlen = 2;
+        *p = (struct pollfd){ends[1], POLLIN, 0};
+        EQ(poll(p, 1, 0), 0), EQ(epoll_wait(queue, events, 100, 0), 0);
+        switch (round % 6) {
+        case 0: EQ(write(ends[0], from, n), n); break;
+        case 1: EQ(send(ends[0], from, n, 0), n); break;
+        case 2: EQ(writev(ends[0], v, 2), n); break;
+        case 3: EQ(sendmsg(ends[0], m, 0), n); break;
+        case 4: EQ(sendto(ends[0], from, n, 0, NULL, 0), n); break;
+        default: EQ(pwrite(fd, from, n, round), n), EQ(pread(fd, to, n, round), n);
+        }
+        if (round % 6 < 5) {
+            EQ(poll(p, 1, -1), 1), EQ(p->revents, POLLIN);
+            EQ(epoll_wait(queue, events, 100, -1), 1), EQ(events->data.u64, 77);
+            switch (round % 5) {
+            case 0: EQ(read(ends[1], to, n), n); break;
+            case 1: EQ(recv(ends[1], to, n, MSG_WAITALL), n); break;
+            case 2: EQ(readv(ends[1], w, 2), n); break;
+            case 3: EQ(recvmsg(ends[1], &back, 0), n); break;
+            default: EQ(recvfrom(ends[1], to, n, 0, NULL, NULL), n);
+            }
+        }
+        check(to, n, round);
+    }
+    stop = 1;
+    OK(pthread_join(t, NULL));
+    OK(close(fd)), OK(close(queue));
+}
+
+static void makes_calls(int signal) {
+    (void)signal;
+    char *mine = area + 60 * PAGE;
+    *mine = (char)++handled;
+    EQ(write(in_handler[1], mine, 1), 1), *mine = 0;
+    EQ(read(in_handler[0], mine, 1), 1), EQ(*mine, (char)handled);
+}
+static void leaves(int signal) {
+    (void)signal;
+    handled++;
+    siglongjmp(back, 1);
+}
+static void forks(int signal) {
+    (void)signal;
+    handled++;
+    int saved = errno;
+    expect_exit(CHILD(check_from(area, PAGE, 5, 0); EQ(write(in_handler[1], area, 100), 100); char *to = area + 9 * PAGE;
+                      EQ(read(in_handler[0], to, 100), 100); check(to, 100, 5)),
+        0);
+    errno = saved;
+}
+static void on(int signal, void (*handler)(int), int flags) {
+    struct sigaction a = {.sa_handler = handler, .sa_flags = flags};
+    OK(sigaction(signal, &a, NULL));
+}
+static void ring(long us) {
+    struct itimerval t = {{0, us}, {0, us}};
+    OK(setitimer(ITIMER_REAL, &t, NULL));
+}
+/* A handler that makes calls, or forks, as often as can be, in the midst of calls. */
+static void calls_within_calls(void (*handler)(int), int times, long us) {
+    char *from = area + 2 * PAGE, *to = area + 5 * PAGE;
+    fill(area, PAGE, 5);
+    on(SIGALRM, handler, SA_RESTART);
+    handled = 0, ring(us);
+    for (unsigned n = 0; handled < times; n++) {
+        fill(from, 300, n);
+        EQ(write(ends[0], from, 300), 300), EQ(read(ends[1], to, 300), 300);
+        check(to, 300, n);
+    }
+    ring(0);
+}
+/* More handlers that leave calls for good than calls can be in progress. */
+static void calls_left_for_good(void) {
+    volatile unsigned n = 0;
+    on(SIGALRM, leaves, 0);
+    char *from = area + 2 * PAGE, *to = area + 5 * PAGE;
+    handled = 0;
+    sigsetjmp(back, 1);
+    ring(0);
+    /* What is on its way is from the call that was left. */
+    while (recv(ends[1], to, PAGE, MSG_DONTWAIT) > 0) {
+    }
+    if (handled == 300) return;
+    ring(200 + n % 50);
+    if (n++ % 2) {
+        /* In a call that waits. */
+        (void)!read(in_handler[0], to, 10);
+        die("%s:%d: something came of nothing", __FILE__, __LINE__);
+    }
+    for (unsigned i = n;; i++) {
+        fill(from, 200, i);
+        EQ(write(ends[0], from, 200), 200), EQ(read(ends[1], to, 200), 200);
+        check(to, 200, i);
+    }
+}
+static void *rings(void *arg) {
+    sleep_ms(20);
+    OK(pthread_kill(*(pthread_t *)arg, SIGUSR1));
+    sleep_ms(20);
+    EQ(write(ends[0], "x", 1), 1);
+    return NULL;
+}
+/* A call that waits ends, or goes on, as the handler wants it. */
+static void interrupted(void) {
+    pthread_t me = pthread_self(), t;
+    char *to = area + 5 * PAGE;
+    for (int restarts = 0; restarts < 2; restarts++) {
+        on(SIGUSR1, makes_calls, restarts ? SA_RESTART : 0);
+        handled = 0, *to = 0;
+        OK(pthread_create(&t, NULL, rings, &me));
+        if (!restarts) expect_errno(read(ends[1], to, 10), EINTR);
+        EQ(read(ends[1], to, 10), 1), EQ(*to, 'x'), EQ(handled, 1);
+        OK(pthread_join(t, NULL));
+    }
+    on(SIGUSR1, forks, SA_RESTART);
+    fill(area, PAGE, 5);
+    for (int i = 0; i < 20; i++) {
+        handled = 0, *to = 0;
+        OK(pthread_create(&t, NULL, rings, &me));
+        EQ(read(ends[1], to, 10), 1), EQ(*to, 'x'), EQ(handled, 1);
+        OK(pthread_join(t, NULL));
+    }
+}
+
+static sem_t ready;
+static int pairs[THREADS][2];
+static volatile int cleaned;
+static void cleanup(void *arg) {
+    EQ(*(int *)arg, 7);
+    __atomic_add_fetch(&cleaned, 1, __ATOMIC_SEQ_CST);
+}
+static void *waits(void *arg) {
+    int kept = 7, n = (int)(intptr_t)arg;
+    char *to = area + n % PAGES * PAGE + n * 10;
+    pthread_cleanup_push(cleanup, &kept);
+    *to = 0;
+    OK(sem_post(&ready));
+    for (;;) {
+        EQ(read(pairs[n][1], to, 1), 1);
+        EQ(*to, (char)n);
+        *to = (char)(n + 1);
+        EQ(write(pairs[n][1], to, 1), 1);
+    }
+    pthread_cleanup_pop(0);
+}
+/* Many threads, each in a call that waits, answer, and are cancelled there. */
+static void many_threads(void) {
+    pthread_t t[THREADS];
+    OK(sem_init(&ready, 0, 0));
+    for (int rounds = 0; rounds < 5; rounds++) {
+        for (int n = 0; n < THREADS; n++) {
+            OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[n]));
+            OK(pthread_create(&t[n], NULL, waits, (void *)(intptr_t)n));
+        }
+        for (int n = 0; n < THREADS; n++) OK(sem_wait(&ready));
+        for (int turns = 0; turns < 20; turns++)
+            for (int n = 0; n < THREADS; n++) {
+                char c = (char)n;
+                EQ(write(pairs[n][0], &c, 1), 1), EQ(read(pairs[n][0], &c, 1), 1), EQ(c, (char)(n + 1));
+            }
+        cleaned = 0;
+        for (int n = 0; n < THREADS; n++) OK(pthread_cancel(t[n]));
+        for (int n = 0; n < THREADS; n++) {
+            void *result;
+            OK(pthread_join(t[n], &result));
+            CHECK(result == PTHREAD_CANCELED);
+            OK(close(pairs[n][0])), OK(close(pairs[n][1]));
+        }
+        EQ(cleaned, THREADS);
+    }
+}
+/* A request that is pending already is found, and one that is not wanted now is not. */
+static void *cancelled_before(void *arg) {
+    char *to = area + 7 * PAGE;
+    *to = 1;
+    OK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL));
+    OK(pthread_cancel(pthread_self()));
+    EQ(write(ends[0], to, 1), 1), EQ(read(ends[1], to, 1), 1);
+    (*(int *)arg)++;
+    OK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL));
+    (void)!write(ends[0], to, 1);
+    (*(int *)arg)++;
+    return NULL;
+}
+
+int main(void) {
+    tmpdir();
+    area = fresh(PAGES);
+    memset(area, 0, PAGES * PAGE);
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends)), OK(pipe((int *)in_handler));
+    every_function();
+    memset(area, 0, PAGES * PAGE);
+    calls_within_calls(makes_calls, 500, 150), calls_within_calls(forks, 50, 3000);
+    calls_left_for_good();
+    interrupted();
+    many_threads();
+    pthread_t t;
+    void *result;
+    int calls = 0;
+    OK(pthread_create(&t, NULL, cancelled_before, &calls)), OK(pthread_join(t, &result));
+    CHECK(result == PTHREAD_CANCELED);
+    EQ(calls, 1);
+    puts("ok");
+    return 0;
+}
