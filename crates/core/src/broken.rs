@@ -59,6 +59,8 @@ breakages! {
     NoRest = "no-rest",
     /// Calls that need no fault are made without looking whether they do.
     DirectUnchecked = "direct-unchecked",
+    /// What was handed over is handed over again where it is touched meanwhile.
+    HandedTwice = "handed-twice",
     /// Locked pages are evicted.
     LockedGo = "locked-go",
     /// Pages in use by calls are evicted.

@@ -34,7 +34,16 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.touched(first, count, |first, count| {
             let (mut page, end) = (first, first.plus(count as usize));
             let (mut spins, mut refusals) = (0, 0);
+            // Pages of the block that were handed over before one that stayed: a neighbour's touch may have made them pages of zeros.
+            let (mut handed, mut block) = (Mask::EMPTY, page.block());
             while page < end && outcome.is_ok() {
+                if page.block() != block {
+                    (handed, block) = (Mask::EMPTY, page.block());
+                }
+                if handed.contains(page.index_in_block()) {
+                    page = page.plus(1);
+                    continue;
+                }
                 let word = self.pages.get(page);
                 let done = match word.state() {
                     State::Untouched | State::Zero => 1,
@@ -49,7 +58,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         continue;
                     }
                     State::Resident => {
-                        let done = self.take_resident(page, end, cx, &mut keep);
+                        let taken = self.take_resident(page, end, handed, cx, &mut keep);
+                        if !broken::is(Broken::HandedTwice) {
+                            handed |= taken.at(page.index_in_block());
+                        }
+                        let done = (0..BLOCK_PAGES).take_while(|&i| taken.contains(i)).count();
                         refusals = if done > 0 { 0 } else { refusals + 1 };
                         done
                     }
@@ -82,20 +95,23 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         true
     }
 
-    /// Takes resident pages from `page` on, of its block and before `end`. Returns how many it took from the start.
+    /// Takes resident pages from `page` on, of its block, before `end` and the next that was handed over. Returns those that it
+    /// hands over, by their distance.
     fn take_resident(
         &self,
         page: PageNo,
         end: PageNo,
+        handed: Mask,
         cx: &mut Context<S::Worker>,
         keep: &mut impl FnMut(PageNo, &[u8]),
-    ) -> usize {
+    ) -> Mask {
         let at = page.index_in_block();
         let Some(batch) = self.frames.take_free(page.block(), self.pause()) else {
             self.reclaim(cx);
-            return 0;
+            return Mask::EMPTY;
         };
         let most = (BLOCK_PAGES - at).min((end.0 - page.0) as usize);
+        let most = (0..most).take_while(|i| !handed.contains(at + i)).count();
         let mut claimed = 0;
         while claimed < most {
             let word = self.pages.get(page.plus(claimed));
@@ -132,7 +148,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         } else {
             self.frames.make_inactive(batch, self.pause());
         }
-        (0..claimed).take_while(|i| taken.contains(*i)).count()
+        taken
     }
 
     /// Puts content back that was taken. The page must hold nothing, and nobody but the caller may be at work. False where the

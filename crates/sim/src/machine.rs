@@ -215,9 +215,11 @@ impl SimMachine {
     pub fn set_foreign(&self, page: usize, foreign: bool) {
         self.lock().foreign[page] = foreign;
     }
-    /// Pages of this range can never be taken.
+    /// From now on pages of this range cannot be taken, and those of one before can.
     pub fn refuse(&self, pages: std::ops::Range<usize>) {
-        self.lock().stubborn[pages].fill(true);
+        let mut machine = self.lock();
+        machine.stubborn.fill(false);
+        machine.stubborn[pages].fill(true);
     }
     /// Another of the machine's own mappings starts at this page.
     pub fn set_border(&self, page: usize) {

@@ -260,6 +260,34 @@ fn reclaim_ends_where_everything_is_refused() {
 }
 
 #[test]
+fn a_page_is_handed_over_once() {
+    const PAGES: u32 = 4;
+    let arena = Arena::default();
+    let pager = plain_pager(&arena, 1, Chaos::default());
+    let (mut cx, mut others) = (context(), context());
+    for page in 0..PAGES {
+        assert_eq!(pager.fault(PageNo(page), Access::Write, &mut cx), Fault::Done);
+        let wrote = pager.machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()));
+        assert_eq!(wrote, Found::Done);
+    }
+    // The first is refused once. When the last has gone, another thread touches one that has gone before.
+    pager.machine.refuse(0..1);
+    let mut handed = Vec::new();
+    let call = pager.begin_call();
+    let outcome = pager.take_content(PageNo(0), PAGES, &mut cx, |page, content| {
+        if page == PageNo(PAGES - 1) {
+            pager.machine.refuse(0..0);
+            assert_eq!(pager.fault(PageNo(1), Access::Write, &mut others), Fault::Done);
+        }
+        handed.push((page.0, u32::from_le_bytes(content[..4].try_into().expect("4 bytes"))));
+    });
+    drop(call);
+    assert_eq!(outcome, Ok(()));
+    handed.sort();
+    assert_eq!(handed, (0..PAGES).map(|page| (page, page + 1)).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_move_ends_where_the_machine_refuses() {
     const PAGES: u32 = 2 * BLOCK_PAGES as u32;
     let arena = Arena::default();
