@@ -189,7 +189,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             if taken.dropped.contains(i) {
                 let slot = old.slot().expect("a page that is known to be clean has a slot");
                 self.swapcache.leave();
-                self.pages.release(page, Word::swapped(slot, old.order()));
+                self.pages.release(page, Word::swapped(slot, old.order()).with_stamp(self.workingset.evict()));
             } else if taken.framed.contains(i) {
                 let frame = batch.frame(i);
                 self.frames.set_slot(frame, old.slot());

@@ -37,6 +37,7 @@ pub mod pins;
 pub mod frames;
 pub mod writeback;
 pub mod looks;
+pub mod workingset;
 
 // Policies.
 pub mod orders;

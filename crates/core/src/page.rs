@@ -3,7 +3,7 @@
 //! ```text
 //!  63          32 31   30  18 17   16 15     12 11 8   7     6     5   4        3 2   0
 //! +--------------+-----+-----+-------+---------+-----+----+------+----+----------+-----+
-//! | slot or frame|AHEAD|  0  |DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
+//! | slot or frame|AHEAD|STAMP|DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
 //! +--------------+-----+-----+-------+---------+-----+----+------+----+----------+-----+
 //! ```
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
@@ -83,7 +83,12 @@ const PROTECTED_SHIFT: u32 = 12;
 const PROTECTED: u64 = 0b1111 << PROTECTED_SHIFT;
 const DIRTIED_SHIFT: u32 = 16;
 const DIRTIED: u64 = 0b11 << DIRTIED_SHIFT;
+const STAMP_SHIFT: u32 = 18;
+/// Bits of [`Word::stamp`].
+pub const STAMP_BITS: u32 = 13;
+const STAMP: u64 = ((1 << STAMP_BITS) - 1) << STAMP_SHIFT;
 const AHEAD: u64 = 1 << 31;
+const _: () = assert!(STAMP & (AHEAD | DIRTIED) == 0);
 
 /// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must
 /// see to it first.
@@ -185,6 +190,14 @@ impl Word {
     /// The word with another such count, at most [`DIRTIED_MAX`].
     pub fn with_dirtied(self, dirtied: u64) -> Word {
         Word(self.0 & !DIRTIED | dirtied.min(DIRTIED_MAX) << DIRTIED_SHIFT)
+    }
+    /// When a page in a store was evicted ([`crate::workingset`]).
+    pub fn stamp(self) -> u64 {
+        (self.0 & STAMP) >> STAMP_SHIFT
+    }
+    /// The word with another such time, of as many bits.
+    pub fn with_stamp(self, stamp: u64) -> Word {
+        Word(self.0 & !STAMP | stamp << STAMP_SHIFT & STAMP)
     }
     /// Whether a page in a frame was read ahead, and not touched since.
     pub fn is_ahead(self) -> bool {

@@ -244,7 +244,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         // Not written this time, or written what it held.
         let dirtied = word.dirtied().saturating_sub(1);
         let gone = Word::swapped(slot, word.order()).with_locked(word.locked()).with_dirtied(dirtied);
-        self.pages.release(out.page(index), gone);
+        self.pages.release(out.page(index), gone.with_stamp(self.workingset.evict()));
         true
     }
 
@@ -276,7 +276,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.end_live(frame);
         self.owners.set(slot, out.page(index));
         let gone = Word::swapped(slot, order).with_locked(word.locked()).with_dirtied(dirtied);
-        self.pages.release(out.page(index), gone);
+        self.pages.release(out.page(index), gone.with_stamp(self.workingset.evict()));
     }
 
     /// Ends a batch when nobody reads its frames any more. Not where pages are left in it.

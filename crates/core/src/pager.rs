@@ -24,6 +24,7 @@ use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 use crate::table::Reserve;
 use crate::units::{BLOCK_PAGES, BlockNo, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
 use crate::vma::Map;
+use crate::workingset::Workingset;
 use crate::writeback::Sorted;
 
 /// Sizes and switches, fixed at start.
@@ -137,6 +138,8 @@ pub struct Pager<M, S, P = Standard> {
     pub(crate) rest: AtomicU32,
     pub(crate) seed: u64,
     pub(crate) looks: Looks,
+    /// When pages were evicted, and which came back soon.
+    pub workingset: Workingset,
     pub(crate) protection: Protection,
 }
 
@@ -185,6 +188,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             rest: AtomicU32::new(0),
             seed: config.seed,
             looks: Looks::default(),
+            workingset: Workingset::default(),
             protection,
         })
     }

@@ -19,10 +19,8 @@ pub struct State {
     pub warned: AtomicBool,
     /// Sixteenths of the budget that the pool may not have, less [`SHARE_START`].
     pub share: AtomicI64,
-    /// Pages that had come in from RAM and from the file when the shares were last looked at.
-    pub seen_in_ram: AtomicU64,
-    /// See `seen_in_ram`.
-    pub seen_in_file: AtomicU64,
+    /// What had come back when the shares were last looked at.
+    pub seen: [AtomicU64; SEEN],
     /// This process has given up its records: it ends, and publishes nothing any more.
     pub left: AtomicBool,
     /// A thread is taking records, and when that was tried last.
@@ -35,11 +33,18 @@ pub struct State {
     pub closer_look: AtomicUsize,
 }
 
-/// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, and at most.
-pub const SHARE_START: i64 = 4;
+/// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, at most, and at least, which is
+/// also what is kept where there is no file.
+pub const SHARE_START: i64 = 14;
 
 /// See [`SHARE_START`].
-pub const SHARE_MAX: i64 = 14;
+pub const SHARE_MAX: i64 = 16;
+
+/// See [`SHARE_START`].
+pub const SHARE_MIN: i64 = 4;
+
+/// One part in so many of the budget is moved at a time.
+pub const SHARES: u64 = 16;
 
 /// Pages that must have come in before the shares are looked at again.
 const SHARE_STEP_PAGES: u64 = 512;
@@ -48,8 +53,13 @@ const SHARE_STEP_PAGES: u64 = 512;
 const FREE_MIN_PAGES: u64 = 96;
 const FREE_MAX_PAGES: u64 = 256;
 
-/// A page from the file costs about so many from the pool.
-const FILE_COST: u64 = 4;
+/// What a fault costs that needs no file, with the eviction of what has to go for it, about.
+const FAULT_NS: u64 = 10_000;
+/// How much one side's gain must be above the other's, in halves, for the border to move.
+const CLEAR_HALVES: u64 = 3;
+/// Pages that are about to leave are from a hundredth to a sixteenth of the budget: with a sixteenth less, so many times the hits on
+/// them would be faults.
+const HITS_LOST: u64 = 4;
 
 /// Installed pages count in steps of 64; every so many bytes of budget are left uncounted at most by each of the threads.
 const SLACK_SHARE: u64 = 128;
@@ -91,22 +101,59 @@ pub fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanag
     room
 }
 
-/// Whether so many pages have come in since the border between pool and resident pages was looked at that it may move.
-pub fn is_share_due(from_ram: u64, from_file: u64) -> bool {
-    from_ram + from_file >= SHARE_STEP_PAGES
+/// How many numbers [`Back`] is made of.
+pub const SEEN: usize = 8;
+
+/// What has come back since the border between pool and resident pages was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Back {
+    /// Pages from the pool.
+    pub from_ram: u64,
+    /// Pages from the file.
+    pub from_file: u64,
+    /// Pages that would have stayed, had one part in [`SHARES`] more of the budget been for resident pages.
+    pub near: u64,
+    /// Pages from the file that would have been in the pool, had that been so much larger.
+    pub near_file: u64,
+    /// What the reads of the file took that were timed.
+    pub file_ns: u64,
+    /// How many these were.
+    pub timed: u64,
+    /// Touches of pages that were about to leave.
+    pub hits: u64,
+    /// Pages that neither the file nor the pool had room for.
+    pub refused: u64,
+}
+
+impl Back {
+    /// Whether these are enough for the border to be moved.
+    pub fn is_enough(&self) -> bool {
+        self.from_ram + self.from_file >= SHARE_STEP_PAGES
+    }
 }
 
 /// Moves the border between pool and resident pages. `share` is where it was, in sixteenths of the budget above
-/// [`SHARE_START`]; where it is then is returned. Where pages mostly come back from the pool, the program works on more
-/// than is resident while the pool is full of what it does not work on: the pool gives way, and its oldest content goes to the
-/// file. Where pages mostly come from the file, it is the other way round.
-pub fn next_share(share: i64, from_ram: u64, from_file: u64) -> i64 {
-    let step = match (from_ram, from_file * FILE_COST) {
-        (ram, file) if ram > file * 2 => 1,
-        (ram, file) if file > ram * 2 => -1,
-        _ => 0,
+/// [`SHARE_START`]; where it is then is returned. It goes to where a sixteenth saves more time: as resident memory, the faults of
+/// pages that left just before they were wanted again; as pool, reading the file for what spilled just before. (What the sums of
+/// faults of either kind are says nothing of that: with a pool that held most of the budget, programs took twice as long.) Where the
+/// file is full, all room is needed that there is.
+pub fn next_share(share: i64, back: &Back) -> i64 {
+    if back.refused > 0 {
+        return SHARE_MIN - SHARE_START;
+    }
+    let all = (back.from_ram + back.from_file).max(1);
+    let file_ns = back.file_ns.checked_div(back.timed).unwrap_or(FAULT_NS);
+    let fault_ns = FAULT_NS + (file_ns as u128 * back.from_file as u128 / all as u128) as u64;
+    let gained_ns = back.near.saturating_mul(fault_ns);
+    let lost_ns = back.hits.saturating_mul(HITS_LOST * fault_ns).saturating_add(gained_ns);
+    let for_pool_ns = back.near_file.saturating_mul(file_ns);
+    let is_clear = |more: u64, less: u64| more.saturating_mul(2) > less.saturating_mul(CLEAR_HALVES);
+    let step = match () {
+        () if is_clear(gained_ns, for_pool_ns) => 1,
+        () if is_clear(for_pool_ns, lost_ns) => -1,
+        () => 0,
     };
-    (share + step).clamp(0, SHARE_MAX - SHARE_START)
+    (share + step).clamp(SHARE_MIN - SHARE_START, SHARE_MAX - SHARE_START)
 }
 
 /// Free pages under the limit at which background reclaim starts, and up to which it works. What is kept free is not used: with
@@ -178,18 +225,23 @@ mod tests {
     }
 
     #[test]
-    fn the_border_moves_towards_where_pages_come_from() {
-        assert!(!is_share_due(SHARE_STEP_PAGES - 1, 0) && is_share_due(SHARE_STEP_PAGES / 2, SHARE_STEP_PAGES / 2));
-        assert_eq!(next_share(0, 1000, 0), 1, "the pool gives way");
-        assert_eq!(next_share(1, 0, 1000), 0, "and comes back");
-        assert_eq!(next_share(5, 1000, 1000 / FILE_COST), 5, "equally dear");
-        assert_eq!(next_share(5, 1000, 1000 / FILE_COST / 2 + 1), 5, "not twice as dear");
-        assert_eq!(next_share(5, 1000, 1000 / FILE_COST / 2 - 1), 6);
-        let end = (0..100).fold(0, |share, _| next_share(share, 1000, 0));
-        assert_eq!(SHARE_START + end, SHARE_MAX, "resident pages have no more than so much");
-        assert_eq!((0..100).fold(end, |share, _| next_share(share, 0, 1000)), 0);
+    fn the_border_moves_to_where_memory_saves_more_time() {
+        let back = Back { from_ram: 1000, from_file: 1000, file_ns: 20_000, timed: 1, ..Back::default() };
+        assert!(back.is_enough() && !Back { from_ram: SHARE_STEP_PAGES - 1, ..Back::default() }.is_enough());
+        assert_eq!(next_share(-3, &Back { near: 500, ..back }), -2, "working set larger than what is resident");
+        assert_eq!(next_share(-3, &Back { near_file: 500, ..back }), -4, "a scan that would fit the pool");
+        assert_eq!(next_share(-3, &Back { near: 500, near_file: 500, ..back }), -3, "equally dear");
+        // A page that comes back soon costs a fault, and half of them a read of the file.
+        assert_eq!(next_share(-3, &Back { near: 500, near_file: 700, ..back }), -3);
+        assert_eq!(next_share(-3, &Back { near: 500, near_file: 800, ..back }), -4);
+        assert_eq!(next_share(-3, &Back { near: 500, near_file: 300, file_ns: 5_000_000, ..back }), -3, "a slow file");
+        assert_eq!(next_share(-3, &Back { near: 100, near_file: 100, from_file: 10, file_ns: 5_000_000, ..back }), -4);
+        assert_eq!(SHARE_START + next_share(0, &Back { near: 500, refused: 1, ..back }), SHARE_MIN, "the file is full");
+        assert_eq!(next_share(-3, &Back { near_file: 500, hits: 100, ..back }), -3, "what stays is used");
+        let end = |back: &Back| (0..100).fold(0, |share, _| next_share(share, back));
+        assert_eq!(SHARE_START + end(&Back { near: 1, ..back }), SHARE_MAX);
+        assert_eq!(SHARE_START + end(&Back { near_file: 1, ..back }), SHARE_MIN);
     }
-
     #[test]
     fn reclaim_starts_before_it_has_to_and_ends_after() {
         for limit in [MIN_RESIDENT_PAGES, 1000, 10_000, 1 << 16, 1 << 30] {

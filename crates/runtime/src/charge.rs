@@ -7,7 +7,7 @@
 //!
 //! What the tree uses is the sum of what its live processes publish, so a process that is killed takes its part with it
 //! whatever it was doing. In a run inside a run, a process publishes in both, and the tighter limit holds.
-use crate::budget::{self, Room, SHARE_START};
+use crate::budget::{self, Back, Room, SEEN, SHARE_MIN, SHARE_START, SHARES};
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
 use crate::procfs;
@@ -73,8 +73,7 @@ pub fn forget(live: &Live) {
     live.budget.left.store(false, Release);
     live.budget.joined_at_ns.store(0, Release);
     // The child's store counts from nothing.
-    live.budget.seen_in_ram.store(0, Relaxed);
-    live.budget.seen_in_file.store(0, Relaxed);
+    live.budget.seen.iter().for_each(|seen| seen.store(0, Relaxed));
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
@@ -172,19 +171,39 @@ pub fn exec_failed(live: &Live) {
 /// Moves the border between pool and resident pages where it is time, see [`budget::next_share`]. Returns the sixteenths of the
 /// budget that the pool may not have.
 fn balance(live: &Live) -> i64 {
-    let budget = &live.budget;
-    let stats = live.pager.store.stats();
+    if !has_file(live) {
+        return SHARE_MIN;
+    }
+    let (budget, stats) = (&live.budget, live.pager.store.stats());
     let share = budget.share.load(Relaxed);
-    let (ram, file) = (stats.pages_in_ram.load(Relaxed), stats.pages_in_file.load(Relaxed));
-    let new_ram = ram.saturating_sub(budget.seen_in_ram.load(Relaxed));
-    let new_file = file.saturating_sub(budget.seen_in_file.load(Relaxed));
-    if !budget::is_share_due(new_ram, new_file) || !has_file(live) {
+    let near = live.pager.workingset.near_refaults();
+    let now = [
+        stats.pages_in_ram.load(Relaxed),
+        stats.pages_in_file.load(Relaxed),
+        near,
+        stats.pages_in_file_near.load(Relaxed),
+        stats.file_read_ns.load(Relaxed),
+        stats.file_reads_timed.load(Relaxed),
+        live.record().counters.stats[Stat::FaultHit as usize].load(Relaxed),
+        stats.full.load(Relaxed),
+    ];
+    let since: [u64; SEEN] = core::array::from_fn(|i| now[i].saturating_sub(budget.seen[i].load(Relaxed)));
+    let [from_ram, from_file, near, near_file, file_ns, timed, hits, refused] = since;
+    let back = Back { from_ram, from_file, near, near_file, file_ns, timed, hits, refused };
+    if !back.is_enough() && refused == 0 {
         return SHARE_START + share;
     }
-    budget.seen_in_ram.store(ram, Relaxed);
-    budget.seen_in_file.store(file, Relaxed);
-    let share = budget::next_share(share, new_ram, new_file);
+    budget.seen.iter().zip(now).for_each(|(seen, now)| seen.store(now, Relaxed));
+    let share = budget::next_share(share, &back);
     budget.share.store(share, Relaxed);
+    // The distances that count as near: what a share of the budget is as pages, and as pages in the pool.
+    let part_pages = live.control.config.ram_bytes / SHARES / PAGE_BYTES as u64;
+    let packed = |pages: u64| match stats.compress_out_total.load(Relaxed) {
+        0 => pages,
+        out => (pages as u128 * stats.compress_in_total.load(Relaxed) as u128 / out as u128) as u64,
+    };
+    live.pager.workingset.set_near_pages(part_pages);
+    live.pager.store.set_near_units(packed(part_pages));
     SHARE_START + share
 }
 

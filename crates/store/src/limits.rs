@@ -127,6 +127,9 @@ const _: () = assert!(CLEANER_RESERVE_MIN_SEGMENTS > 1 && CLEAN_MIN_SEGMENTS >= 
 // A search for the dead comes before another attempt to write what they may have left no room for.
 const _: () = assert!(REAP_NS < RETRY_NS);
 
+/// One read of the file in so many is timed: looking at the clock costs a hundredth of it.
+pub(crate) const TIMED_READS: u64 = 8;
+
 // ---- keys ----
 
 /// Most keys that a process can need at the same time.

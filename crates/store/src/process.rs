@@ -9,6 +9,7 @@ use crate::ring::RingIo;
 use crate::state::Tiers;
 use crate::stats::StoreStats;
 use crate::tiers::{Config, TierConfig};
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::device::{self, Device};
 use outswap_core::store::Store;
 use outswap_sys::Errno;
@@ -62,6 +63,9 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn stats(&self) -> &StoreStats;
     /// Whether pages may lie where reading takes long.
     fn has_file(&self) -> bool;
+    /// Sets how many units may have gone to the file since one that counts as near when it is read
+    /// ([`StoreStats::pages_in_file_near`]).
+    fn set_near_units(&self, units: u64);
     /// All descriptors that it has open now. Takes no lock.
     fn descriptors(&self) -> impl Iterator<Item = i32> + '_;
     /// Why this process has no file to write to, if it should have.
@@ -116,6 +120,9 @@ impl ProcessStore for Tiers<RingIo> {
     }
     fn has_file(&self) -> bool {
         self.order.file.is_some()
+    }
+    fn set_near_units(&self, units: u64) {
+        self.near_units.store(units, Relaxed);
     }
     fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         Tiers::descriptors(self)

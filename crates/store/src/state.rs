@@ -10,7 +10,7 @@ use crate::record::Records;
 use crate::regions::Regions;
 use crate::ring::RingIo;
 use crate::stats::{StoreStats, add};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use outswap_core::store::StoreError;
 
 /// The tiers of a swap specification, as one store.
@@ -21,6 +21,8 @@ pub struct Tiers<I: FileIo = RingIo> {
     pub(crate) pools: [Pool; MAX_TIERS],
     pub(crate) budget: Budget,
     pub(crate) file: FileTier,
+    /// See [`StoreStats::pages_in_file_near`].
+    pub(crate) near_units: AtomicU64,
     /// Where the cleaner reads a segment, and whether it ever did.
     pub(crate) cleaning_buffer: SpinLock<usize>,
     pub(crate) cleaning_used: AtomicU32,

@@ -6,14 +6,16 @@ use crate::compress::{Codec, Worker, decode};
 use crate::config::{InitError, SetUp};
 use crate::file::{self, Memory, UNIT_HEADER_BYTES, UnitId};
 use crate::io::FileIo;
-use crate::limits::{FILE_SLACK_BYTES, SEGMENT_BYTES, VOLUME_ORDER};
+use crate::limits::{FILE_SLACK_BYTES, SEGMENT_BYTES, TIMED_READS, VOLUME_ORDER};
 use crate::lock::Guard;
 use crate::record::{Record, Shard};
 use crate::regions::Regions;
 use crate::state::Tiers;
 use crate::stats::add;
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::store::StoreError;
 use outswap_core::units::{Order, PAGE_BYTES};
+use outswap_sys::os;
 
 /// An encrypted file without a name. At most one tier is a file, and nothing is moved further down from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +126,8 @@ impl<I: FileIo> Tiers<I> {
         let most = want.min(id.pages() as usize - skip);
         let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
         drop(shard);
+        let newer = self.file.segments.keys.sealed().saturating_sub(record.nonce());
+        let start_ns = newer.is_multiple_of(TIMED_READS).then(os::monotonic_ns);
         let read = self.file.read(&self.io, id, record.nonce(), record.offset(), &mut worker.packed, &self.stats);
         if read.is_err() && self.records.get(&self.records.lock(slot), slot) != record {
             // The cleaner moved the unit meanwhile.
@@ -140,6 +144,13 @@ impl<I: FileIo> Tiers<I> {
         let src = &packed[UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + id.len as usize];
         decode(id.codec, src, unit, skip * PAGE_BYTES, out, scratch).map_err(|()| self.corrupt())?;
         add(&self.stats.pages_in_file, run as u64);
+        if newer < self.near_units.load(Relaxed) {
+            add(&self.stats.pages_in_file_near, run as u64);
+        }
+        if let Some(start_ns) = start_ns {
+            add(&self.stats.file_read_ns, os::monotonic_ns().saturating_sub(start_ns));
+            add(&self.stats.file_reads_timed, 1);
+        }
         Ok(Some(run))
     }
 
