@@ -11,11 +11,17 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 const STEPS: u64 = 32;
 
 /// The clock, and how many pages came back soon.
-#[derive(Default)]
 pub struct Workingset {
     evicted_pages: AtomicU64,
     near_pages: AtomicU64,
     near_refaults: AtomicU64,
+}
+
+impl Default for Workingset {
+    fn default() -> Workingset {
+        let zero = || AtomicU64::new(0);
+        Workingset { evicted_pages: zero(), near_pages: zero(), near_refaults: zero() }
+    }
 }
 
 impl Workingset {
