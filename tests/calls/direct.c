@@ -161,6 +161,79 @@ static void interrupted(void) {
     }
 }
 
+static void evicts(int signal) {
+    (void)signal;
+    handled++;
+    evict_some(area, PAGES * PAGE);
+}
+enum { LONG = 9000 };
+static void *rings_and_goes_on(void *arg) {
+    static char other[1 << 20];
+    sleep_ms(20);
+    OK(pthread_kill(*(pthread_t *)arg, SIGUSR1));
+    sleep_ms(20);
+    fill(other, LONG, 3);
+    write_all(in_handler[1], other, LONG);
+    write_all(ends[0], other, LONG);
+    return NULL;
+}
+static void *rings_and_drains(void *arg) {
+    static char other[1 << 20];
+    sleep_ms(20);
+    OK(pthread_kill(*(pthread_t *)arg, SIGUSR1));
+    sleep_ms(20);
+    for (size_t n = 0; n < 1 << 20;) {
+        ssize_t got = read(ends[1], other + n, (1 << 20) - n);
+        CHECK(got > 0);
+        n += got;
+        if (n > LONG && !memcmp(other + n - 4, "last", 4)) {
+            check(other + n - 4 - LONG, LONG, 4);
+            return NULL;
+        }
+    }
+    die("%s:%d: no end", __FILE__, __LINE__);
+}
+/* Calls whose buffers are named by structures on the stack wait, and are interrupted by a handler after which they go on, and after
+ * which their buffers are out. */
+static void started_again(void) {
+    pthread_t me = pthread_self(), t;
+    char *to = area + 5 * PAGE - 200;
+    on(SIGUSR1, evicts, SA_RESTART);
+    for (int way = 0; way < 4; way++) {
+        struct iovec v[2] = {{to, LONG / 3}, {to + LONG / 3, LONG - LONG / 3}};
+        struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+        handled = 0;
+        memset(to, 1, LONG);
+        if (way < 2) {
+            OK(pthread_create(&t, NULL, rings_and_goes_on, &me));
+            EQ(way ? recvmsg(ends[1], &m, MSG_WAITALL) : readv(in_handler[0], v, 2), LONG);
+            check(to, LONG, 3), EQ(handled, 1);
+            EQ(read_all(way ? in_handler[0] : ends[1], to, LONG), LONG);
+            OK(pthread_join(t, NULL));
+            continue;
+        }
+        /* What does not fit waits. */
+        while (send(ends[0], to, LONG, MSG_DONTWAIT) > 0) {
+        }
+        fill(to, LONG, 4);
+        OK(pthread_create(&t, NULL, rings_and_drains, &me));
+        EQ(way == 2 ? writev(ends[0], v, 2) : sendmsg(ends[0], &m, 0), LONG);
+        EQ(handled, 1);
+        EQ(write(ends[0], "last", 4), 4);
+        OK(pthread_join(t, NULL));
+    }
+}
+/* Structures that are nowhere. */
+static void wrong_addresses(void) {
+    for (long at = -1; at > -9000; at -= 1000) {
+        void *p = (void *)at;
+        struct msghdr m = {.msg_iov = p, .msg_iovlen = 1};
+        expect_errno(readv(ends[1], p, 1), EFAULT), expect_errno(writev(ends[0], p, 1), EFAULT);
+        expect_errno(recvmsg(ends[1], p, 0), EFAULT), expect_errno(sendmsg(ends[0], p, 0), EFAULT);
+        expect_errno(sendmsg(ends[0], &m, 0), EFAULT);
+    }
+}
+
 static sem_t ready;
 static int pairs[THREADS][2];
 static volatile int cleaned;
@@ -230,8 +303,10 @@ int main(void) {
     every_function();
     memset(area, 0, PAGES * PAGE);
     calls_within_calls(makes_calls, 500, 150), calls_within_calls(forks, 50, 3000);
-    calls_left_for_good();
     interrupted();
+    started_again();
+    wrong_addresses();
+    calls_left_for_good();
     many_threads();
     pthread_t t;
     void *result;

@@ -37,6 +37,11 @@ impl Workingset {
         self.near_refaults.load(Relaxed)
     }
 
+    /// Counts from nothing, in a forked child.
+    pub fn forget(&self) {
+        self.near_refaults.store(0, Relaxed);
+    }
+
     fn step_pages(&self) -> u64 {
         (self.near_pages.load(Relaxed) / STEPS).max(1)
     }

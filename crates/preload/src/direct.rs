@@ -9,6 +9,7 @@ use outswap_sys::{Errno, nr};
 
 unsafe extern "C" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+    fn pthread_testcancel();
     fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
 }
 
@@ -56,9 +57,14 @@ unsafe fn call(next: &AtomicUsize, name: &CStr, nr: usize, count: usize, args: [
     {
         const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
         let mut old = 0;
-        // All of these calls are points at which a thread can be cancelled, also while it waits.
+        // All of these calls are points at which a thread can be cancelled, also while it waits; a thread that is alone, by itself
+        // before.
         // SAFETY: the place for the old type; then the program's own call.
         unsafe {
+            if direct.alone {
+                pthread_testcancel();
+                return finish(direct.make());
+            }
             pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &mut old);
             let value = direct.make();
             pthread_setcanceltype(old, core::ptr::null_mut());

@@ -117,7 +117,7 @@ pub struct Back {
     pub near_file: u64,
     /// What the reads of the file took that were timed.
     pub file_ns: u64,
-    /// How many these were.
+    /// Pages that these brought.
     pub timed: u64,
     /// Touches of pages that were about to leave.
     pub hits: u64,

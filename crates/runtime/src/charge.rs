@@ -74,6 +74,7 @@ pub fn forget(live: &Live) {
     live.budget.joined_at_ns.store(0, Release);
     // The child's store counts from nothing.
     live.budget.seen.iter().for_each(|seen| seen.store(0, Relaxed));
+    live.pager.workingset.forget();
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
@@ -171,7 +172,7 @@ pub fn exec_failed(live: &Live) {
 /// Moves the border between pool and resident pages where it is time, see [`budget::next_share`]. Returns the sixteenths of the
 /// budget that the pool may not have.
 fn balance(live: &Live) -> i64 {
-    if !has_file(live) {
+    if !has_file(live) || live.pager.store.file_error().is_some() {
         return SHARE_MIN;
     }
     let (budget, stats) = (&live.budget, live.pager.store.stats());
@@ -183,7 +184,7 @@ fn balance(live: &Live) -> i64 {
         near,
         stats.pages_in_file_near.load(Relaxed),
         stats.file_read_ns.load(Relaxed),
-        stats.file_reads_timed.load(Relaxed),
+        stats.file_pages_timed.load(Relaxed),
         live.record().counters.stats[Stat::FaultHit as usize].load(Relaxed),
         stats.full.load(Relaxed),
     ];
@@ -197,13 +198,14 @@ fn balance(live: &Live) -> i64 {
     let share = budget::next_share(share, &back);
     budget.share.store(share, Relaxed);
     // The distances that count as near: what a share of the budget is as pages, and as pages in the pool.
-    let part_pages = live.control.config.ram_bytes / SHARES / PAGE_BYTES as u64;
+    let budgets = live.control.levels().map(|level| level.config.ram_bytes).filter(|bytes| *bytes > 0);
+    let part_pages = budgets.min().unwrap_or(0) / SHARES / PAGE_BYTES as u64;
     let packed = |pages: u64| match stats.compress_out_total.load(Relaxed) {
         0 => pages,
         out => (pages as u128 * stats.compress_in_total.load(Relaxed) as u128 / out as u128) as u64,
     };
     live.pager.workingset.set_near_pages(part_pages);
-    live.pager.store.set_near_units(packed(part_pages));
+    live.pager.store.set_near_pages(packed(part_pages));
     SHARE_START + share
 }
 

@@ -37,6 +37,10 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
             spins += 1;
         }
     }
+    if flags & CLONE_THREAD != 0 && flags & CLONE_SETTLS == 0 {
+        // Two threads that cannot be told apart by what is theirs.
+        live.direct.store(false, SeqCst);
+    }
     if flags & CLONE_VFORK == 0 {
         live.threaded.store(true, SeqCst);
         if flags & CLONE_THREAD == 0 {

@@ -13,9 +13,11 @@ use crate::layout::overlaps_arena;
 use crate::live::{Live, try_live};
 use crate::usermem::{Iovec, Msghdr, peek};
 use core::mem::size_of;
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Stat;
 use outswap_core::pins::RANGES;
 use outswap_core::units::PAGE_BYTES;
+use outswap_sys::nr;
 
 /// What a call may name in all: looking at its pages must cost less than a trap.
 const BYTES_MAX: usize = 128 << 10;
@@ -23,12 +25,25 @@ const BYTES_MAX: usize = 128 << 10;
 const NEAR_BYTES: usize = 4096;
 
 /// A number that tells the calling thread apart from the others: the place of its control block, as the ABI for thread-local
-/// storage has it.
-pub fn this_thread() -> u32 {
+/// storage has it. For threads that call functions of the C library, which reads there, too.
+fn this_thread() -> u32 {
     let at: usize;
     // SAFETY: the C library gives each thread such a block, whose first word is its own address.
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) at, options(nostack, readonly, preserves_flags)) };
-    ((at >> 6) as u32).max(1)
+    number(at)
+}
+
+fn number(block_at: usize) -> u32 {
+    ((block_at >> 6) as u32).max(1)
+}
+
+/// The same of a thread that may have no such block, or one that is not in memory. To be asked before a fork, which may change it.
+pub fn whoever_calls() -> u32 {
+    const ARCH_GET_FS: usize = 0x1003;
+    let mut at = 0usize;
+    // SAFETY: the kernel writes a word.
+    let _ = unsafe { gate::call(nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut at as usize, 0, 0, 0, 0) };
+    number(at)
 }
 
 /// Managed memory that a call names.
@@ -104,7 +119,7 @@ fn read<T: Copy>(at: usize, values: &mut [T]) -> Option<()> {
     let here = &raw const len as usize;
     // SAFETY: plain data, of which any bytes are a value.
     let bytes = unsafe { core::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), len) };
-    if at > here && at + len < here + NEAR_BYTES {
+    if at > here && at - here < NEAR_BYTES.saturating_sub(len) {
         // SAFETY: the caller's part of the stack, which nobody unmaps; it is not ours, which Rust knows of.
         unsafe { core::ptr::copy_nonoverlapping(at as *const u8, bytes.as_mut_ptr(), len) };
         return Some(());
@@ -115,9 +130,58 @@ fn read<T: Copy>(at: usize, values: &mut [T]) -> Option<()> {
 /// A call that can be made as things are. To be made, or a pin is lost.
 #[must_use]
 pub struct Direct {
-    pin: usize,
+    issue: Issue,
+    /// Whether the process has one thread, as far as the runtime knows.
+    pub alone: bool,
+}
+
+/// What [`outswap_direct_call`] needs.
+#[repr(C)]
+struct Issue {
     nr: usize,
+    /// Where the stub finds where to go on.
+    to: *mut usize,
+    stub: usize,
     args: [usize; 6],
+}
+
+// Jumps into a stub, which comes back behind the `syscall`. Who was interrupted in the stub is sent to that instruction instead, with
+// the registers of the call, and a number that is always trapped (`again`).
+core::arch::global_asm!(
+    ".hidden outswap_direct_call, outswap_direct_done",
+    ".globl outswap_direct_call, outswap_direct_done",
+    "outswap_direct_call:",
+    ".cfi_startproc",
+    "mov r11, rdi",
+    "mov rax, [r11]",
+    "mov rcx, [r11 + 8]",
+    "lea rdx, [rip + outswap_direct_done]",
+    "mov [rcx], rdx",
+    "mov rdi, [r11 + 24]",
+    "mov rsi, [r11 + 32]",
+    "mov rdx, [r11 + 40]",
+    "mov r10, [r11 + 48]",
+    "mov r8, [r11 + 56]",
+    "mov r9, [r11 + 64]",
+    "jmp qword ptr [r11 + 16]",
+    "syscall",
+    "outswap_direct_done:",
+    "ret",
+    ".cfi_endproc",
+);
+unsafe extern "C" {
+    fn outswap_direct_call(issue: *const Issue) -> isize;
+    fn outswap_direct_done();
+}
+const _: () = {
+    assert!(core::mem::offset_of!(Issue, to) == 8 && core::mem::offset_of!(Issue, stub) == 16);
+    assert!(core::mem::offset_of!(Issue, args) == 24);
+};
+
+/// The number with which a call is made anew that was interrupted, and would have gone on at `to`. The filters trap calls with hidden
+/// pointers by where they come from, and do not know this place.
+pub fn again(nr: usize, to: usize) -> usize {
+    if to == outswap_direct_done as *const () as usize { gate::TRAPPED | nr } else { nr }
 }
 
 /// Pins what a call names, if all of it is in memory. `None` where it is not, where the call names nothing that is managed and
@@ -125,7 +189,7 @@ pub struct Direct {
 pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
     let (live, call) = (try_live()?, calls::find(nr)?);
     // Shared memory may have to be made whole first; a process that only shares the memory can be killed at any instruction.
-    if !live.direct || live.objects.any() || !live.is_own_process() {
+    if !live.direct.load(Relaxed) || live.objects.any() || !live.is_own_process() {
         return None;
     }
     let ranges = Ranges::of(live, call, &args)?;
@@ -147,7 +211,8 @@ pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
     let state = unsafe { &mut *gate::state(pin) };
     (state.nr, state.args, state.part, state.done_bytes, state.waits_with) = (nr, args, Part::Whole, 0, None);
     live.stat(Stat::CallsDirect, 1);
-    Some(Direct { pin, nr, args })
+    let issue = Issue { nr, to: &raw mut state.to, stub: gate::stub(pin, false), args };
+    Some(Direct { issue, alone: !live.threaded.load(Relaxed) })
 }
 
 impl Direct {
@@ -156,28 +221,22 @@ impl Direct {
     /// # Safety
     /// As the call itself.
     pub unsafe fn make(self) -> isize {
-        let Direct { pin, nr, args: [a, b, c, d, e, f] } = self;
-        let value: isize;
-        // SAFETY: the caller vouches for the call. The stub makes it, frees the pin and goes on at the second label; who was
-        // interrupted in the stub goes on at the first, with the same registers.
-        unsafe {
-            core::arch::asm!("lea {to}, [rip + 3f]", "mov [{state}], {to}", "jmp {stub}", "2:", "syscall", "3:",
-                             to = out(reg) _, state = in(reg) &raw mut (*gate::state(pin)).to, stub = in(reg) gate::stub(pin, false),
-                             inlateout("rax") nr as isize => value, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
-                             in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _);
-        }
-        value
+        // SAFETY: the caller vouches for the call; the pin is this call's until it is over.
+        unsafe { outswap_direct_call(&self.issue) }
     }
 }
 
 /// The calling thread ends: what calls it has left behind.
 pub fn end_thread(live: &Live) {
-    let me = this_thread();
-    live.pager.pins.release_direct(|owner| owner == me);
+    // Where threads share what tells them apart, another one's call may look like this one's.
+    if live.direct.load(Relaxed) {
+        let me = whoever_calls();
+        live.pager.pins.release_direct(|owner| owner == me);
+    }
 }
 
-/// In a forked child: other threads' calls do not exist here. This thread's do: a handler that interrupted one may fork.
-pub fn only_this_thread(live: &Live) {
-    let me = this_thread();
+/// In a forked child of the thread `me`: other threads' calls do not exist here. This thread's do: a handler that interrupted one
+/// may fork.
+pub fn only(live: &Live, me: u32) {
     live.pager.pins.release_direct(|owner| owner != me);
 }

@@ -46,7 +46,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 pins::keep(live, cx, at, 4);
             }
         }
-        let parent_tid = os::gettid();
+        let parent = (os::gettid(), direct::whoever_calls());
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         live.forked.store(true, Relaxed);
@@ -55,7 +55,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
             let own = rlimits::with_all_descriptors(|| {
-                become_child(live, parent_tid).map(|()| live.pager.store.fork_child(ticket))
+                become_child(live, parent).map(|()| live.pager.store.fork_child(ticket))
             });
             if let Err(e) = own {
                 // Without its fault source the child would read zeros where its data is: it must not run.
@@ -105,7 +105,7 @@ fn end_of_child() -> Option<[i32; 2]> {
     Some(fds)
 }
 
-fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
+fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     live.threaded.store(false, Relaxed);
@@ -124,7 +124,7 @@ fn become_child(live: &Live, parent_tid: i32) -> Result<()> {
             live.pager.pins.release(pin);
         }
     }
-    direct::only_this_thread(live);
+    direct::only(live, parent);
     live.pager.forked();
     let machine = &live.pager.machine;
     // Until the child has measured, it stands for the half that the parent gave up.

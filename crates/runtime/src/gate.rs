@@ -180,6 +180,11 @@ pub const NUMBERS: usize = 0x1000;
 /// In place of a call's number: keep the pages of a range for the kernel, see [`crate::pins::keep`].
 pub const KEEP: usize = NUMBERS - 1;
 
+/// The number of the call that is meant.
+pub fn meant(nr: usize) -> usize {
+    if (TRAPPED..TRAPPED + NUMBERS).contains(&nr) { nr - TRAPPED } else { nr }
+}
+
 /// Makes a call that is always trapped, so that it is served on the runtime's alternate stack, whatever the caller's stack is.
 ///
 /// # Safety

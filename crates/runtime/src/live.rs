@@ -56,7 +56,7 @@ pub struct Live {
     /// What a forked child does not get.
     pub wipes: Wipes,
     /// Whether calls are made without a trap where they can be ([`crate::direct`]).
-    pub direct: bool,
+    pub direct: AtomicBool,
     heap: SpinLock<Heap>,
 }
 
@@ -106,7 +106,7 @@ impl Live {
             mlocks: Mlocks::default(),
             objects,
             wipes: Wipes::default(),
-            direct,
+            direct: AtomicBool::new(direct),
             heap: SpinLock::new(Heap::default()),
         }
     }

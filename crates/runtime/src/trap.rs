@@ -29,6 +29,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         uc.gregs.rax = from_library(live, nr % gate::NUMBERS, args) as u64;
         return;
     }
+    let nr = gate::meant(nr);
     if let Some(value) = whole::before_call(live, nr, args) {
         uc.gregs.rax = value as u64;
         return;

@@ -6,7 +6,6 @@ use crate::io::FileIo;
 use crate::limits::{FETCH_BYTES, FETCH_GAP_BYTES, FETCH_UNITS, SEGMENT_BYTES};
 use crate::record::Record;
 use crate::state::Tiers;
-use crate::stats::add;
 use outswap_core::store::{Run, StoreError};
 use outswap_core::units::PAGE_BYTES;
 
@@ -135,7 +134,7 @@ impl<I: FileIo> Tiers<I> {
         let unit_bytes = id.pages() as usize * PAGE_BYTES;
         let decoded = decode(id.codec, payload, unit_bytes, skip * PAGE_BYTES, out, scratch).is_ok();
         if decoded {
-            add(&self.stats.pages_in_file, part.pages as u64);
+            self.count_read(record, part.pages as usize);
         }
         decoded
     }

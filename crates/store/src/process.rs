@@ -63,9 +63,9 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn stats(&self) -> &StoreStats;
     /// Whether pages may lie where reading takes long.
     fn has_file(&self) -> bool;
-    /// Sets how many units may have gone to the file since one that counts as near when it is read
+    /// Sets how many pages may have gone to the file since one that counts as near when it is read
     /// ([`StoreStats::pages_in_file_near`]).
-    fn set_near_units(&self, units: u64);
+    fn set_near_pages(&self, pages: u64);
     /// All descriptors that it has open now. Takes no lock.
     fn descriptors(&self) -> impl Iterator<Item = i32> + '_;
     /// Why this process has no file to write to, if it should have.
@@ -121,8 +121,8 @@ impl ProcessStore for Tiers<RingIo> {
     fn has_file(&self) -> bool {
         self.order.file.is_some()
     }
-    fn set_near_units(&self, units: u64) {
-        self.near_units.store(units, Relaxed);
+    fn set_near_pages(&self, pages: u64) {
+        self.near_pages.store(pages, Relaxed);
     }
     fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         Tiers::descriptors(self)

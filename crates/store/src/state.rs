@@ -22,7 +22,7 @@ pub struct Tiers<I: FileIo = RingIo> {
     pub(crate) budget: Budget,
     pub(crate) file: FileTier,
     /// See [`StoreStats::pages_in_file_near`].
-    pub(crate) near_units: AtomicU64,
+    pub(crate) near_pages: AtomicU64,
     /// Where the cleaner reads a segment, and whether it ever did.
     pub(crate) cleaning_buffer: SpinLock<usize>,
     pub(crate) cleaning_used: AtomicU32,

@@ -29,12 +29,12 @@ stats! {
         pages_out_file,
         /// Pages read from the file tier.
         pages_in_file,
-        /// Those of them that had been in it for no longer than a number of other units took to follow ([`crate::ProcessStore::set_near_units`]).
+        /// Those of them that had been in it for no longer than a number of other pages took to follow ([`crate::ProcessStore::set_near_pages`]).
         pages_in_file_near,
         /// Nanoseconds that those reads of the file took that were timed: a few of all.
         file_read_ns,
-        /// How many these were.
-        file_reads_timed,
+        /// Pages of these reads.
+        file_pages_timed,
         /// Bytes written to the file.
         file_written_total,
         /// Bytes read from the file.

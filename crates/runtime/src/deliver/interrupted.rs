@@ -2,7 +2,7 @@
 use crate::gate::{self, InStub};
 use crate::live::Live;
 use crate::usermem::peek;
-use crate::{parts, stub_call};
+use crate::{direct, parts, stub_call};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
@@ -33,7 +33,7 @@ pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
             } else if again == nr::RESTART_SYSCALL as u64 || state.waits_with.is_some() {
                 g.rax = EINTR;
             } else {
-                g.rax = state.nr as u64;
+                g.rax = direct::again(state.nr, state.to) as u64;
                 // The call is made anew, and trapped anew.
                 g.rip -= 2;
             }
@@ -94,7 +94,7 @@ const SLOW_CALLS: &[usize] = &[
 /// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.
 pub fn interrupt_call(uc: &mut Ucontext) {
     let mut code = [0u8; 2];
-    if !SLOW_CALLS.contains(&(uc.gregs.rax as usize)) {
+    if !SLOW_CALLS.contains(&gate::meant(uc.gregs.rax as usize)) {
         return;
     }
     if peek(uc.gregs.rip as usize, &mut code) && code == [0x0f, 0x05] {

@@ -126,8 +126,8 @@ impl<I: FileIo> Tiers<I> {
         let most = want.min(id.pages() as usize - skip);
         let run = (1..most).find(|&i| !record.same_unit(self.records.get(&shard, slot + i as u32), i)).unwrap_or(most);
         drop(shard);
-        let newer = self.file.segments.keys.sealed().saturating_sub(record.nonce());
-        let start_ns = newer.is_multiple_of(TIMED_READS).then(os::monotonic_ns);
+        let is_timed = self.stats.pages_in_file.load(Relaxed).is_multiple_of(TIMED_READS);
+        let start_ns = is_timed.then(os::monotonic_ns);
         let read = self.file.read(&self.io, id, record.nonce(), record.offset(), &mut worker.packed, &self.stats);
         if read.is_err() && self.records.get(&self.records.lock(slot), slot) != record {
             // The cleaner moved the unit meanwhile.
@@ -143,15 +143,22 @@ impl<I: FileIo> Tiers<I> {
         let Worker { packed, scratch, .. } = worker;
         let src = &packed[UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + id.len as usize];
         decode(id.codec, src, unit, skip * PAGE_BYTES, out, scratch).map_err(|()| self.corrupt())?;
-        add(&self.stats.pages_in_file, run as u64);
-        if newer < self.near_units.load(Relaxed) {
-            add(&self.stats.pages_in_file_near, run as u64);
-        }
+        self.count_read(record, run);
         if let Some(start_ns) = start_ns {
             add(&self.stats.file_read_ns, os::monotonic_ns().saturating_sub(start_ns));
-            add(&self.stats.file_reads_timed, 1);
+            add(&self.stats.file_pages_timed, run as u64);
         }
         Ok(Some(run))
+    }
+
+    /// Counts pages that were read from a unit in a file.
+    pub(crate) fn count_read(&self, record: Record, pages: usize) {
+        add(&self.stats.pages_in_file, pages as u64);
+        let newer_units = self.file.segments.keys.sealed().saturating_sub(record.nonce());
+        let unit_pages = record.unit(record.index() as u32).pages() as u64;
+        if newer_units.saturating_mul(unit_pages) < self.near_pages.load(Relaxed) {
+            add(&self.stats.pages_in_file_near, pages as u64);
+        }
     }
 
     /// Pages of a unit in a file that stand before the one of a record.
