@@ -4,11 +4,16 @@ use crate::broken::{self, Broken};
 use crate::isolate::{By, Isolated};
 use crate::machine::{Event, Machine, Prot};
 use crate::mask::Mask;
-use crate::page::State;
+use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::protection::Access;
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
+
+/// Whether the kernel meets no fault at a page: it is there, and for a call that writes it is not write-protected.
+fn is_ready(word: Word, writes: bool) -> bool {
+    word.state() == State::Resident && !(writes && word.protected() != 0)
+}
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Brings a range in and keeps it in until the pin that the caller published it in is released. Pages that
@@ -29,7 +34,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             while page < vma.end() {
                 let word = self.pages.get(PageNo(page));
                 let writes = access == Access::Write && !broken::is(Broken::CallsOnlyRead);
-                if word.state() != State::Resident || writes && word.protected() != 0 {
+                if !is_ready(word, writes) {
                     if word.state() != State::Resident {
                         self.machine.used_by_call(PageNo(page), word.state() == State::Untouched);
                     }
@@ -52,10 +57,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if broken::is(Broken::DirectUnchecked) {
             return true;
         }
-        (first.0..first.0 + count).all(|page| {
-            let word = self.pages.get(PageNo(page));
-            word.state() == State::Resident && (access == Access::Read || word.protected() == 0)
-        })
+        (first.0..first.0 + count).all(|page| is_ready(self.pages.get(PageNo(page)), access == Access::Write))
     }
 
     /// Evicts a page if it was read ahead, and is in memory by that alone.

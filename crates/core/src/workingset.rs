@@ -27,9 +27,7 @@ impl Default for Workingset {
 impl Workingset {
     /// Sets the distance up to which a refault is counted. What is out now may be mistaken for a while.
     pub fn set_near_pages(&self, pages: u64) {
-        if self.near_pages.load(Relaxed) != pages {
-            self.near_pages.store(pages, Relaxed);
-        }
+        self.near_pages.store(pages, Relaxed);
     }
 
     /// Pages that came back within that distance, so far.

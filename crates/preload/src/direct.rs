@@ -1,6 +1,6 @@
 //! Functions in front of those of the C library that make the calls which programs make most: where all that such a call names is
 //! in memory, it needs no trap ([`outswap_runtime::direct`]).
-use crate::{__errno_location, dlsym, finish};
+use crate::{__errno_location, finish, next_function};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
@@ -34,22 +34,34 @@ fn base(function: usize) -> Option<usize> {
     (unsafe { dladdr(function as *const c_void, info.as_mut_ptr()) } != 0).then(|| unsafe { info.assume_init().base })
 }
 
-/// The function that stands behind ours; 0 where there is none.
-fn find(name: &CStr) -> usize {
-    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
-    // SAFETY: a NUL-terminated name.
-    let next = unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) } as usize;
-    let library = base(__errno_location as *const () as usize);
-    next | if next != 0 && (library.is_none() || base(next) != library) { FOREIGN } else { 0 }
+/// A function of the C library that one of ours stands in front of.
+struct Behind {
+    name: &'static CStr,
+    /// Its address, perhaps with [`FOREIGN`]; 0 as long as it was not found.
+    address: AtomicUsize,
+}
+
+impl Behind {
+    fn find(&self) -> usize {
+        let address = next_function(self.name);
+        let library = base(__errno_location as *const () as usize);
+        let foreign = address != 0 && (library.is_none() || base(address) != library);
+        let address = address | if foreign { FOREIGN } else { 0 };
+        self.address.store(address, Relaxed);
+        address
+    }
+
+    fn get(&self) -> usize {
+        match self.address.load(Relaxed) {
+            0 => self.find(),
+            address => address,
+        }
+    }
 }
 
 /// Makes a call of which `count` arguments count, with the function behind ours where it is not made directly.
-unsafe fn call(next: &AtomicUsize, name: &CStr, nr: usize, count: usize, args: [usize; 6]) -> isize {
-    let mut function = next.load(Relaxed);
-    if function == 0 {
-        function = find(name);
-        next.store(function, Relaxed);
-    }
+unsafe fn call(behind: &Behind, nr: usize, count: usize, args: [usize; 6]) -> isize {
+    let function = behind.get();
     let mut counted = [0; 6];
     counted[..count].copy_from_slice(&args[..count]);
     if function & FOREIGN == 0
@@ -83,17 +95,19 @@ macro_rules! functions {
     ($($name:ident $count:literal $nr:ident)+) => {
         /// Finds what stands behind ours, while that may still take locks: later, a handler may make the first such call.
         pub fn find_all() {
-            $({
-                let next = concat!(stringify!($name), "\0");
-                let next = CStr::from_bytes_with_nul(next.as_bytes()).expect("a name and a NUL");
-                next_of::$name.store(find(next), Relaxed);
-            })+
+            $(behind::$name.find();)+
         }
 
         #[allow(non_upper_case_globals)]
-        mod next_of {
-            use super::AtomicUsize;
-            $(pub static $name: AtomicUsize = AtomicUsize::new(0);)+
+        mod behind {
+            use super::{AtomicUsize, Behind, CStr};
+            $(pub static $name: Behind = Behind {
+                name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => unreachable!(),
+                },
+                address: AtomicUsize::new(0),
+            };)+
         }
 
         $(
@@ -103,10 +117,8 @@ macro_rules! functions {
             /// As that function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
-                let name = concat!(stringify!($name), "\0");
-                let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name and a NUL");
                 // SAFETY: the caller vouches.
-                unsafe { call(&next_of::$name, name, nr::$nr, $count, [a, b, c, d, e, f]) }
+                unsafe { call(&behind::$name, nr::$nr, $count, [a, b, c, d, e, f]) }
             }
         )+
     };

@@ -4,7 +4,7 @@
 
 mod direct;
 
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::layout::overlaps_arena;
 use outswap_runtime::{gate, init, rlimits};
@@ -155,6 +155,13 @@ pub unsafe extern "C" fn mremap(addr: usize, old: usize, new: usize, flags: c_in
     memory_call(nr::MREMAP, [addr, old, new, flags as usize, to, 0], overlaps_arena(addr, old.max(1)))
 }
 
+/// The function of a name that stands behind ours; 0 where there is none.
+fn next_function(name: &CStr) -> usize {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    // SAFETY: a NUL-terminated name.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) as usize }
+}
+
 type MutexInit = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
 static NEXT_MUTEX_INIT: AtomicUsize = AtomicUsize::new(0);
 
@@ -169,9 +176,7 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attr: *const c_v
     const PTHREAD_MUTEX_ROBUST: c_int = 1;
     let mut next = NEXT_MUTEX_INIT.load(Acquire);
     if next == 0 {
-        const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
-        // SAFETY: a NUL-terminated name.
-        next = unsafe { dlsym(RTLD_NEXT, c"pthread_mutex_init".as_ptr().cast()) } as usize;
+        next = next_function(c"pthread_mutex_init");
         if next == 0 {
             return Errno::ENOSYS.0;
         }

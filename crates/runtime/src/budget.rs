@@ -242,6 +242,7 @@ mod tests {
         assert_eq!(SHARE_START + end(&Back { near: 1, ..back }), SHARE_MAX);
         assert_eq!(SHARE_START + end(&Back { near_file: 1, ..back }), SHARE_MIN);
     }
+
     #[test]
     fn reclaim_starts_before_it_has_to_and_ends_after() {
         for limit in [MIN_RESIDENT_PAGES, 1000, 10_000, 1 << 16, 1 << 30] {

@@ -188,12 +188,12 @@ impl Keys {
         self.entry(key as u32).segments.fetch_sub(1, AcqRel);
     }
 
-    /// A number that no unit under the current key has. `None` where they have run out.
     /// Units sealed so far: the next nonce.
     pub fn sealed(&self) -> u64 {
         self.nonce.load(Relaxed)
     }
 
+    /// A number that no unit under the current key has. `None` where they have run out.
     pub fn next_nonce(&self) -> Option<u64> {
         let nonce = self.nonce.fetch_add(!broken::is(Broken::NonceTwice) as u64, Relaxed);
         (nonce <= MAX_NONCE).then_some(nonce)
