@@ -37,6 +37,8 @@ breakages! {
     ReleaseUnchecked = "release-unchecked",
     /// No stream is ever seen.
     NoStreams = "no-streams",
+    /// No stream that goes downwards is ever seen.
+    StreamsRise = "streams-rise",
     /// No stream of a stride is ever seen.
     NoStrides = "no-strides",
     /// Hits on pages read ahead are not told to who sizes windows.

@@ -236,8 +236,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn range(&self, fault: &mut Faulting) -> (PageNo, usize) {
         let page = fault.target.page;
         let most = self.orders().pages_max();
-        let pages = if fault.is_ahead() {
-            PART_PAGES
+        let (before, pages) = if fault.is_ahead() {
+            (0, PART_PAGES)
         } else {
             let plan = match fault.cause {
                 _ if fault.alone || matches!(fault.target.way, Way::Miss | Way::MissAsked) => Plan::only(page, 1),
@@ -249,15 +249,16 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 }
             };
             fault.plan = Some(plan);
-            plan.pages
+            (plan.before as u32, plan.pages)
         };
         let grain = self.machine.grain() as u32;
-        if fault.alone || pages == 1 && grain == 1 {
+        if fault.alone || before == 0 && pages == 1 && grain == 1 {
             return (page, 1);
         }
         let Some(vma) = self.find(page) else { return (page, 1) };
-        let mut first = page.0 & !(grain - 1);
-        let mut end = (page.0 + pages as u32).max(first + grain);
+        let group = page.0 & !(grain - 1);
+        let mut first = group.min(page.0 - before);
+        let mut end = (page.0 + pages as u32).max(group + grain);
         (first, end) = (first.max(vma.first.0), end.min(vma.end()));
         (PageNo(first), (end - first) as usize)
     }
@@ -316,8 +317,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Ends a fault whose page is there.
     fn over(&self, fault: &Faulting) -> Progress {
         if let (Cause::Touch, Some(plan)) = (fault.cause, fault.plan) {
+            let first = PageNo(fault.touched.0 - plan.before as u32);
             let planned = fault.touched.plus(plan.pages);
-            self.readahead().answered(fault.touched, fault.target.page.max(planned));
+            self.readahead().answered(fault.touched, first, fault.target.page.max(planned));
         }
         Progress::Done(Fault::Done)
     }

@@ -25,7 +25,7 @@ impl Readahead for Cluster {
     fn plan(&self, page: PageNo, _limit_pages: u64) -> Plan {
         Plan::only(page, PART_PAGES - page.0 as usize % PART_PAGES)
     }
-    fn answered(&self, _: PageNo, _: PageNo) {}
+    fn answered(&self, _: PageNo, _: PageNo, _: PageNo) {}
     fn block_bytes(&self) -> usize {
         0
     }

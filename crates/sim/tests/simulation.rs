@@ -377,6 +377,22 @@ fn what_a_stream_will_touch_comes_before_it_gets_there() {
     pager.check();
 }
 
+#[test]
+fn a_stream_downwards_comes_before_it_gets_there() {
+    const BLOCKS: usize = 60;
+    const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
+    let arena = Arena::default();
+    let pager = pager_with(&arena, BLOCKS, Chaos::default(), orders::Any::AsItCame, Trouble::default());
+    let mut cx = context();
+    pager.set_limit_pages(PAGES as u64 / 3);
+    // First touches, then pages that come back: a fault a folio each.
+    for _ in 0..2 {
+        let faults: u32 = (0..PAGES).rev().map(|page| touch(&pager, page, &mut cx)).sum();
+        assert!((PAGES / 16..PAGES / 16 + 8).contains(&faults), "{faults} faults");
+    }
+    pager.check();
+}
+
 /// Runs the instruction that was interrupted by a fault once more, as the program would.
 fn write_number(machine: &SimMachine, page: u32) -> Found {
     machine.access(page, true, |content| content[..4].copy_from_slice(&(page + 1).to_le_bytes()))

@@ -22,8 +22,8 @@ impl Readahead for Auto {
     fn plan(&self, page: PageNo, limit_pages: u64) -> Plan {
         self.near.plan(page, limit_pages)
     }
-    fn answered(&self, page: PageNo, end: PageNo) {
-        self.near.answered(page, end);
+    fn answered(&self, page: PageNo, first: PageNo, end: PageNo) {
+        self.near.answered(page, first, end);
     }
     fn missed(&self, page: PageNo, slot: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
         self.far.missed(page, slot, limit_pages, pause)

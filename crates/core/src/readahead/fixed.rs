@@ -21,7 +21,7 @@ impl Readahead for Fixed {
     fn plan(&self, page: PageNo, _: u64) -> Plan {
         Plan::only(page, 1)
     }
-    fn answered(&self, _: PageNo, _: PageNo) {}
+    fn answered(&self, _: PageNo, _: PageNo, _: PageNo) {}
     fn missed(&self, _: PageNo, slot: SlotId, _: u64, _: &impl Fn(u32)) -> Option<Window> {
         Window::around(Over::Slots, slot.0, self.count)
     }

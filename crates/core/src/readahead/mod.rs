@@ -13,6 +13,8 @@ use crate::units::{PageNo, SlotId};
 /// What a touch of a page should bring from a store that is synchronous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
+    /// Pages just before the touched one that come with it, at most to the start of its folio.
+    pub before: usize,
     /// Pages from the touched one on that come with it, in one transfer: 1 for it alone, at most to the end of its folio.
     pub pages: usize,
     /// The page before which reading on ends that follows when the touched page is there. Where it is not beyond those pages,
@@ -23,7 +25,7 @@ pub struct Plan {
 impl Plan {
     /// `pages` pages from `page` on, and nothing after them.
     pub fn only(page: PageNo, pages: usize) -> Plan {
-        Plan { pages, ahead_end: page.plus(pages) }
+        Plan { before: 0, pages, ahead_end: page.plus(pages) }
     }
 }
 
@@ -93,15 +95,18 @@ pub trait Readahead: Sync {
     /// changes nothing: a fault may have to be tried again.
     fn plan(&self, page: PageNo, limit_pages: u64) -> Plan;
 
-    /// A touch of `page` by the program was answered: what was planned from it on came, up to the page before `end`. Not told of
-    /// pages that system calls and advice bring in, whose ranges are known.
-    fn answered(&self, page: PageNo, end: PageNo);
+    /// A touch of `page` by the program was answered: what was planned with it came, from `first` to the page before `end`. Not
+    /// told of pages that system calls and advice bring in, whose ranges are known.
+    fn answered(&self, page: PageNo, first: PageNo, end: PageNo);
 
     /// `page` was touched and is read, alone, from `slot` of a store that is not synchronous: what is to be read ahead? Asked
     /// once for each such miss. Where the policy does not say, what it would have brought from a store that is.
     fn missed(&self, page: PageNo, slot: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
         let _ = (slot, pause);
         let plan = self.plan(page, limit_pages);
+        if plan.before > 0 {
+            return Some(Window { over: Over::Pages, first: page.0 - 1, step: -1, count: plan.before as u32 });
+        }
         Window::pages(page.plus(1), page.plus(plan.pages).max(plan.ahead_end))
     }
 
@@ -153,8 +158,8 @@ macro_rules! policies {
             fn plan(&self, page: PageNo, limit_pages: u64) -> Plan {
                 match self { $(Any::$type(policy) => policy.plan(page, limit_pages)),+ }
             }
-            fn answered(&self, page: PageNo, end: PageNo) {
-                match self { $(Any::$type(policy) => policy.answered(page, end)),+ }
+            fn answered(&self, page: PageNo, first: PageNo, end: PageNo) {
+                match self { $(Any::$type(policy) => policy.answered(page, first, end)),+ }
             }
             fn missed(&self, page: PageNo, slot: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
                 match self { $(Any::$type(policy) => policy.missed(page, slot, limit_pages, pause)),+ }

@@ -24,7 +24,7 @@ impl Readahead for Neighbourhood {
     fn plan(&self, page: PageNo, _: u64) -> Plan {
         Plan::only(page, 1)
     }
-    fn answered(&self, _: PageNo, _: PageNo) {}
+    fn answered(&self, _: PageNo, _: PageNo, _: PageNo) {}
     fn missed(&self, page: PageNo, _: SlotId, _: u64, _: &impl Fn(u32)) -> Option<Window> {
         Window::around(Over::Pages, page.0, self.tuner.window(page.0))
     }

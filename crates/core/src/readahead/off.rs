@@ -17,7 +17,7 @@ impl Readahead for Off {
     fn plan(&self, page: PageNo, _: u64) -> Plan {
         Plan::only(page, 1)
     }
-    fn answered(&self, _: PageNo, _: PageNo) {}
+    fn answered(&self, _: PageNo, _: PageNo, _: PageNo) {}
     fn block_bytes(&self) -> usize {
         0
     }

@@ -163,7 +163,7 @@ impl Readahead for Strides {
     fn plan(&self, page: PageNo, _: u64) -> Plan {
         Plan::only(page, 1)
     }
-    fn answered(&self, _: PageNo, _: PageNo) {}
+    fn answered(&self, _: PageNo, _: PageNo, _: PageNo) {}
     fn missed(&self, page: PageNo, _: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
         self.touched(page, false, limit_pages, pause)
     }
