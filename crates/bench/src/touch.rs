@@ -51,7 +51,12 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     threads: Vec<usize>,
     /// Workloads
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "fill,seq,rand-read,rand-write,zipf")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_enum,
+        default_value = "fill,seq,falling,strided,interleaved,rand-read,rand-write,zipf"
+    )]
     workloads: Vec<Workload>,
     /// Runs of each; the sides take turns
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]

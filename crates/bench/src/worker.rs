@@ -19,8 +19,12 @@ use crate::units::{Bytes, PAGE_BYTES, PageNo};
 const ZIPF_EXPONENT: f64 = 1.2;
 /// Accesses of the random workloads, per page of the share.
 const RANDOM_PASSES: usize = 2;
-/// Passes of the sequential workload.
+/// Passes of the sequential workloads.
 const SEQUENTIAL_PASSES: usize = 2;
+/// Pages from one to the next of the strided workload.
+const STRIDE: usize = 3;
+/// Streams of the interleaved workload.
+const STREAMS: usize = 4;
 /// Random write passes of the mixed worker: with everything in memory, one pass is over in no time.
 const MIXED_PASSES: usize = 64;
 /// Allocations that the mixed worker makes.
@@ -35,6 +39,12 @@ pub enum Workload {
     Fill,
     /// Reading every page in order, twice.
     Seq,
+    /// Reading every page from the last to the first, twice.
+    Falling,
+    /// Reading each third page in order, then those beside them: six passes, which are two over all.
+    Strided,
+    /// Reading as four streams that take turns, two upwards and two downwards, twice.
+    Interleaved,
     /// Reading pages chosen uniformly, two per page of the working set.
     RandRead,
     /// Writing a word of pages chosen uniformly, two per page of the working set.
@@ -49,6 +59,9 @@ impl Workload {
         match self {
             Workload::Fill => "fill",
             Workload::Seq => "seq",
+            Workload::Falling => "falling",
+            Workload::Strided => "strided",
+            Workload::Interleaved => "interleaved",
             Workload::RandRead => "rand-read",
             Workload::RandWrite => "rand-write",
             Workload::Zipf => "zipf",
@@ -87,14 +100,39 @@ impl Share {
         content.check_word(self.page(index), self.versions[index], word, self.pages[index][word])
     }
 
-    fn sequential(&mut self, content: &Content) -> Result<u64, Mismatch> {
+    /// Reads the pages of these places, twice.
+    fn in_order(&mut self, content: &Content, order: impl Iterator<Item = usize> + Clone) -> Result<u64, Mismatch> {
+        let mut accesses = 0;
         for _ in 0..SEQUENTIAL_PASSES {
-            for index in 0..self.pages.len() {
+            for index in order.clone() {
                 let word = self.random.next();
                 self.read(content, index, word)?;
+                accesses += 1;
             }
         }
-        Ok((self.pages.len() * SEQUENTIAL_PASSES) as u64)
+        Ok(accesses)
+    }
+
+    fn sequential(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        self.in_order(content, 0..self.pages.len())
+    }
+
+    fn falling(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        self.in_order(content, (0..self.pages.len()).rev())
+    }
+
+    fn strided(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        let pages = self.pages.len();
+        self.in_order(content, (0..STRIDE).flat_map(move |start| (start..pages).step_by(STRIDE)))
+    }
+
+    fn interleaved(&mut self, content: &Content) -> Result<u64, Mismatch> {
+        let pages = self.pages.len();
+        let part = pages / STREAMS;
+        let turn =
+            move |n: usize| (0..STREAMS).map(move |s| if s % 2 == 0 { s * part + n } else { (s + 1) * part - 1 - n });
+        // What does not divide comes at the end.
+        self.in_order(content, (0..part).flat_map(turn).chain(STREAMS * part..pages))
     }
 
     fn random_read(&mut self, content: &Content) -> Result<u64, Mismatch> {
@@ -209,6 +247,9 @@ fn touch(workload: Workload, size: Bytes, threads: usize) -> Result<serde_json::
     let timed: Option<Work> = match workload {
         Workload::Fill => None,
         Workload::Seq => Some(Share::sequential),
+        Workload::Falling => Some(Share::falling),
+        Workload::Strided => Some(Share::strided),
+        Workload::Interleaved => Some(Share::interleaved),
         Workload::RandRead => Some(Share::random_read),
         Workload::RandWrite => Some(|share, _| Ok(share.random_write(RANDOM_PASSES))),
         Workload::Zipf => Some(Share::zipf),
@@ -297,12 +338,9 @@ pub fn mixed_main(size: Bytes) -> ExitCode {
 mod tests {
     use super::*;
 
-    const WORKLOADS: [Workload; 5] =
-        [Workload::Fill, Workload::Seq, Workload::RandRead, Workload::RandWrite, Workload::Zipf];
-
     #[test]
     fn every_workload_ends_with_right_content_and_counts_its_accesses() {
-        for workload in WORKLOADS {
+        for workload in Workload::value_variants().iter().copied() {
             for threads in [1, 2, 3] {
                 let result = touch(workload, Bytes(1 << 20), threads).expect("nothing disturbs the memory");
                 let passes = if workload == Workload::Fill { 1 } else { 2 };

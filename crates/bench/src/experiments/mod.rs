@@ -12,6 +12,7 @@ mod swapin_path;
 mod contention;
 mod large_folios;
 mod redis;
+mod sources;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ pub enum Task {
     LargeFolios(large_folios::Args),
     /// A Redis server with most of its data over the limit, under a client that is not the bottleneck
     Redis(redis::Args),
+    /// The sources of faults beside each other, and how far each is from what its parts take
+    Sources(sources::Args),
 }
 
 /// What experiments start as processes of their own.
@@ -45,6 +48,8 @@ pub enum Worker {
     LargeFolios(large_folios::worker::Args),
     #[command(name = "redis-load", hide = true)]
     Redis(redis::load::Args),
+    #[command(name = "floor-worker", hide = true)]
+    Floor,
 }
 
 /// Runs one of them.
@@ -55,6 +60,7 @@ pub fn main(task: &Task) -> Result<(), Failure> {
         Task::CacheContention(args) => contention::main(args),
         Task::LargeFolios(args) => large_folios::main(args),
         Task::Redis(args) => redis::main(args),
+        Task::Sources(args) => sources::main(args),
     }
 }
 
@@ -65,5 +71,6 @@ pub fn worker_main(worker: &Worker) -> ExitCode {
         Worker::SwapinPath(args) => swapin_path::worker::main(args),
         Worker::LargeFolios(args) => large_folios::worker::main(args),
         Worker::Redis(args) => redis::load::main(args),
+        Worker::Floor => sources::floor::main(),
     }
 }
