@@ -19,42 +19,43 @@ pub trait Orders: Sync {
 }
 
 macro_rules! policies {
-    ($($name:literal $type:ident $about:literal)+) => {
+    ($($name:literal $variant:ident = $policy:expr, $about:literal)+) => {
         /// The policies there are.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Any { $(#[doc = $about] $type),+ }
+        pub enum Any { $(#[doc = $about] $variant),+ }
 
         impl Any {
             /// All, with the names that a user gives.
-            pub const ALL: &[(&str, Any)] = &[$(($name, Any::$type)),+];
+            pub const ALL: &[(&str, Any)] = &[$(($name, Any::$variant)),+];
 
             /// What it does, in words.
             pub const fn about(self) -> &'static str {
-                match self { $(Any::$type => $about),+ }
+                match self { $(Any::$variant => $about),+ }
             }
         }
 
         impl Orders for Any {
             fn pages_max(&self) -> usize {
-                match self { $(Any::$type => $type.pages_max()),+ }
+                match self { $(Any::$variant => $policy.pages_max()),+ }
             }
             fn came(&self, first: PageNo, count: usize) -> Order {
-                match self { $(Any::$type => $type.came(first, count)),+ }
+                match self { $(Any::$variant => $policy.came(first, count)),+ }
             }
             fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
-                match self { $(Any::$type => $type.goes(at, leaving)),+ }
+                match self { $(Any::$variant => $policy.goes(at, leaving)),+ }
             }
             fn lower(&self, order: Order) -> Order {
-                match self { $(Any::$type => $type.lower(order)),+ }
+                match self { $(Any::$variant => $policy.lower(order)),+ }
             }
         }
     };
 }
 
 policies! {
-    "small" Small "single pages only"
-    "as-it-came" AsItCame "what came in as a whole folio of 64 KiB goes out as one, as long as all of it is to be written"
-    "largest" Largest "the largest folio, of any order, that what is to be written has room for, whatever it came as"
+    "small" Small = Small, "single pages only"
+    "as-it-came" AsItCame = Whole(Order::PART), "what came in as a whole folio of 64 KiB goes out as one, as long as all of it is to be written"
+    "as-it-came-16k" AsItCame16k = Whole(Order::new(2)), "the same with folios of 16 KiB: a fault brings four pages at most"
+    "largest" Largest = Largest, "the largest folio, of any order, that what is to be written has room for, whatever it came as"
 }
 
 impl Any {
@@ -86,19 +87,19 @@ impl Orders for Small {
     }
 }
 
-/// See [`Any::AsItCame`].
-pub struct AsItCame;
+/// Folios of one order, up to [`Order::PART`], which go out as they came in, and single pages.
+pub struct Whole(pub Order);
 
-impl Orders for AsItCame {
+impl Orders for Whole {
     fn pages_max(&self) -> usize {
-        PART_PAGES
+        self.0.min(Order::PART).pages()
     }
     fn came(&self, first: PageNo, count: usize) -> Order {
-        if count == PART_PAGES && Order::PART.fits_at(first.0 as usize) { Order::PART } else { Order::PAGE }
+        if count == self.0.pages() && self.0.fits_at(first.0 as usize) { self.0 } else { Order::PAGE }
     }
     fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
-        let whole = is_whole(at, Order::PART, leaving, |came| came == Order::PART);
-        if whole && !broken::is(Broken::NoFolios) { Order::PART } else { Order::PAGE }
+        let whole = is_whole(at, self.0, leaving, |came| came == self.0);
+        if whole && !broken::is(Broken::NoFolios) { self.0 } else { Order::PAGE }
     }
     fn lower(&self, _: Order) -> Order {
         Order::PAGE
@@ -148,10 +149,14 @@ mod tests {
     #[test]
     fn what_came_whole_goes_whole() {
         let mut leaving = [Some(Order::PART); BLOCK_PAGES];
-        assert_eq!(goes(&AsItCame, &leaving), [4, 4, 4, 4]);
+        let as_it_came = Whole(Order::PART);
+        assert_eq!(goes(&as_it_came, &leaving), [4, 4, 4, 4]);
         leaving[20] = None;
         leaving[40] = Some(Order::PAGE);
-        assert_eq!(goes(&AsItCame, &leaving).len(), 2 + 15 + 16);
+        assert_eq!(goes(&as_it_came, &leaving).len(), 2 + 15 + 16);
+        let of_four = Whole(Order::new(2));
+        assert_eq!(goes(&of_four, &[Some(of_four.came(PageNo(8), 4)); BLOCK_PAGES]), [2; 16]);
+        assert_eq!((of_four.came(PageNo(2), 4), of_four.came(PageNo(4), 3)), (Order::PAGE, Order::PAGE));
         assert_eq!(goes(&Small, &leaving).len(), BLOCK_PAGES - 1);
     }
 

@@ -12,6 +12,8 @@ use crate::writeback::Writeback;
 /// Steps without success after which the limit is exceeded: alone, and while other threads are at it.
 const IDLE_STEPS: u32 = 4;
 const IDLE_STEPS_WITH_WORK: u32 = 40;
+/// Batches that are isolated at a time for others to write out.
+const ISOLATE_AHEAD_BATCHES: usize = 4;
 /// Pages that come in without an attempt to make room after one that failed.
 const REST_PAGES: u32 = 16;
 
@@ -41,6 +43,8 @@ pub enum Reclaimed {
 #[derive(Default)]
 pub struct Reclaiming {
     writeback: Option<Writeback>,
+    /// Isolates nothing.
+    writes_only: bool,
 }
 
 impl Reclaiming {
@@ -126,7 +130,25 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// One step of reclaim, which waits for the store where it must.
     pub fn reclaim(&self, cx: &mut Context<S::Worker>) -> Step {
-        let mut reclaiming = Reclaiming::default();
+        self.reclaim_with(Reclaiming::default(), cx)
+    }
+
+    /// As [`Pager::reclaim`], where somebody else isolates ([`Pager::isolate_ahead`]): writes out what waits beyond its share.
+    pub fn write_back(&self, cx: &mut Context<S::Worker>) -> Step {
+        self.reclaim_with(Reclaiming { writes_only: true, ..Reclaiming::default() }, cx)
+    }
+
+    /// Isolates so much that [`Pager::write_back`] has `pages` to write out, as far as a few blocks give them.
+    pub fn isolate_ahead(&self, pages: usize, cx: &mut Context<S::Worker>) {
+        let wanted = self.policy().isolated_max_pages(self.limit_pages()) + pages;
+        for _ in 0..ISOLATE_AHEAD_BATCHES {
+            if self.frames.inactive(self.pause()).0 >= wanted || self.isolate_next(cx) == Step::Nothing {
+                return;
+            }
+        }
+    }
+
+    fn reclaim_with(&self, mut reclaiming: Reclaiming, cx: &mut Context<S::Worker>) -> Step {
         loop {
             match self.reclaim_step(&mut reclaiming, cx) {
                 Reclaimed::Wait(spins) => self.machine.pause(spins),
@@ -150,6 +172,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 }
                 let share = self.policy().isolated_max_pages(self.limit_pages());
                 let few = self.frames.inactive(self.pause()).0 < share;
+                if few && reclaiming.writes_only {
+                    return Reclaimed::Done(Step::Nothing);
+                }
                 if few {
                     match self.isolate_next(cx) {
                         Step::Nothing => {}

@@ -5,6 +5,7 @@
 //! when the C library's own state is in any condition.
 use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
+use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
 use crate::{accessed, charge, desk, pins, procfs, sharers, threads};
@@ -17,6 +18,8 @@ use outswap_core::store::Store;
 use outswap_sys::{PAGE_BYTES, nr, os, signal};
 
 static QUIT: AtomicBool = AtomicBool::new(false);
+/// The thread that faults next is to take pages.
+static TAKE: AtomicBool = AtomicBool::new(false);
 /// Held while a thread is started, or is kept from being started.
 static STARTING: SpinLock<()> = SpinLock::new(());
 /// The thread's stack: one, kept for the next.
@@ -57,8 +60,25 @@ pub fn wake_if_low(live: &'static Live) {
         return;
     }
     if free_pages(live) < watermarks(limit).0 {
+        // Who has just faulted takes pages, if it is alone; if it is not, the thread does.
+        TAKE.store(live.source().takes_better_alone(), Relaxed);
         wake();
     }
+}
+
+/// Takes pages on behalf of the background thread, where that was found to be better. For a thread of the program's that has just
+/// been given a page.
+pub fn take_if_wanted(live: &Live, cx: &mut Cx) {
+    if TAKE.load(Relaxed) && TAKE.swap(false, Relaxed) && threads::is_alone(live) {
+        let high = watermarks(live.pager.limit_pages()).1;
+        live.pager.isolate_ahead(high as usize, cx);
+    }
+}
+
+/// Whether pages are taken by the program's one thread.
+fn program_takes(live: &Live) -> bool {
+    let fits = live.pager.used_pages() <= live.pager.limit_pages();
+    fits && live.source().takes_better_alone() && threads::is_program_alone(live)
 }
 
 /// Something is to be read ahead: the thread does it; without one, nobody.
@@ -225,13 +245,13 @@ extern "C" fn main() -> ! {
             }
         }
         let freed = live.contexts.with(|cx| {
-            let mut useful = false;
+            let (mut useful, writes_only) = (false, program_takes(live));
             for _ in 0..RECLAIM_STEPS {
                 // What was asked for is wanted soon.
                 if free_pages(live) >= high || live.pager.is_ahead_asked() {
                     return true;
                 }
-                match live.pager.reclaim(cx) {
+                match if writes_only { live.pager.write_back(cx) } else { live.pager.reclaim(cx) } {
                     Step::Freed(_) | Step::Isolated => useful = true,
                     Step::Nothing | Step::StoreFull => break,
                 }

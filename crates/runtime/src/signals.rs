@@ -6,7 +6,7 @@ use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::layout::in_arena;
 use crate::live::{Live, try_live};
-use crate::{clock, deliver, gate, threads, trap};
+use crate::{clock, deliver, gate, reclaim, threads, trap};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
@@ -69,7 +69,11 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         let page = page_of(addr);
         let state = live.pager.state(page);
         let access = if err & ERR_WRITE != 0 { Access::Write } else { Access::Read };
-        let outcome = live.with(move |cx| live.pager.fault(page, access, cx));
+        let outcome = live.with(move |cx| {
+            let outcome = live.pager.fault(page, access, cx);
+            reclaim::take_if_wanted(live, cx);
+            outcome
+        });
         if (state != State::Resident || access == Access::Write) && outcome == Fault::Done {
             live.pager.machine.record_touch(page, access == Access::Write, state == State::Untouched);
         }

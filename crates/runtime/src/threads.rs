@@ -84,13 +84,22 @@ pub fn is_alone(live: &Live) -> bool {
     if background != 0 && os::gettid() as u32 == background {
         return false;
     }
-    // A directory has two names, and one more for each directory in it.
-    let threads = os::fstat(tasks(live)).map_or(u64::MAX, |status| status.links.saturating_sub(2));
-    let alone = threads == 1 + (background != 0) as u64;
+    let alone = count(live) == 1 + (background != 0) as u64;
     if !alone {
         ASKS_LEFT.store(ASKS, Relaxed);
     }
     alone
+}
+
+/// Whether the program has one thread, and nobody shares its memory. It may have more at once, where the caller is not that one.
+pub fn is_program_alone(live: &Live) -> bool {
+    !sharers::is_any_here() && count(live) == 1 + (THREAD.load(SeqCst) != 0) as u64
+}
+
+/// The threads of this process.
+fn count(live: &Live) -> u64 {
+    // A directory has two names, and one more for each directory in it.
+    os::fstat(tasks(live)).map_or(u64::MAX, |status| status.links.saturating_sub(2))
 }
 
 fn tasks(live: &Live) -> i32 {

@@ -4,13 +4,13 @@
 //! `cargo run -p outswap-sim --example own_policies`
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
-use outswap_core::orders::{self, AsItCame};
+use outswap_core::orders::{self, Whole};
 use outswap_core::page::Word;
 use outswap_core::pager::{Chosen, Config, Pager, Policies};
 use outswap_core::protection::{self, Access};
 use outswap_core::readahead::{self, Plan, Readahead};
 use outswap_core::reclaim::{self, Asked, Reclaim, Search, Verdict};
-use outswap_core::units::{BLOCK_PAGES, BlockNo, PART_PAGES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, Order, PART_PAGES, PageNo};
 use outswap_sim::machine::{Chaos, Found, SimMachine};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble};
@@ -122,7 +122,7 @@ fn main() {
     let usual = Box::new(Pager::new(machine, store, &arena, CONFIG).expect("there is memory for the tables"));
     let usual = sweep("fifo, streams", &usual);
 
-    let policies = Chosen { readahead: Cluster, reclaim: Last::default(), orders: AsItCame };
+    let policies = Chosen { readahead: Cluster, reclaim: Last::default(), orders: Whole(Order::PART) };
     let (machine, store) = parts();
     let own = Pager::with(machine, store, policies, &arena, CONFIG).expect("there is memory for the tables");
     let own = sweep("last, cluster", &Box::new(own));

@@ -546,6 +546,31 @@ fn a_page_touched_while_isolated_is_passed_by_once() {
 }
 
 #[test]
+fn one_isolates_and_another_writes_out() {
+    const LIMIT_PAGES: u64 = 4 * BLOCK_PAGES as u64;
+    let arena = Arena::default();
+    let pager = plain_pager(&arena, 8, Chaos::default());
+    let mut cx = context();
+    pager.set_limit_pages(LIMIT_PAGES);
+    (0..LIMIT_PAGES as u32).for_each(|page| _ = touch(&pager, page, &mut cx));
+    assert_eq!(pager.write_back(&mut cx), Step::Nothing, "it isolates nothing by itself");
+    assert_eq!(pager.resident_pages(), LIMIT_PAGES);
+    pager.isolate_ahead(2 * BLOCK_PAGES, &mut cx);
+    let isolated = LIMIT_PAGES - pager.resident_pages();
+    assert!(isolated >= 2 * BLOCK_PAGES as u64, "{isolated} pages");
+    assert_eq!(pager.used_pages(), LIMIT_PAGES, "they still take memory");
+    pager.isolate_ahead(BLOCK_PAGES, &mut cx);
+    assert_eq!(LIMIT_PAGES - pager.resident_pages(), isolated, "there are enough");
+    let mut freed = 0;
+    while let Step::Freed(pages) = pager.write_back(&mut cx) {
+        freed += pages as u64;
+    }
+    assert!((1..=isolated).contains(&freed), "{freed} of {isolated} pages");
+    assert_eq!((pager.used_pages(), pager.write_back(&mut cx)), (LIMIT_PAGES - freed, Step::Nothing));
+    pager.check();
+}
+
+#[test]
 fn what_did_not_change_is_not_stored_again() {
     const PAGES: u32 = 32;
     let arena = Arena::default();

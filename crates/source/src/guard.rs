@@ -292,6 +292,7 @@ pub struct Guard;
 
 impl FaultSource for Guard {
     const ASKS_MAP: bool = true;
+    const TAKES_BETTER_ALONE: bool = true;
 
     fn open() -> Result<i32> {
         let page = os::mmap_anonymous(PAGE_BYTES)?;

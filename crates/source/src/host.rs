@@ -106,6 +106,8 @@ pub trait FaultSource {
     const ASKS_MAP: bool = false;
     /// See [`outswap_core::machine::Machine::write_protects`].
     const WRITE_PROTECTS: bool = false;
+    /// Whether taking pages costs less for the thread that uses them than for another: where it is alone, it is to do so.
+    const TAKES_BETTER_ALONE: bool = false;
 
     /// Learns what it must know of this system, once, before anything else.
     fn learn() {}

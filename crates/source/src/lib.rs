@@ -128,6 +128,10 @@ macro_rules! sources {
             pub fn write_protects(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::WRITE_PROTECTS),+ }
             }
+            /// See [`FaultSource::TAKES_BETTER_ALONE`].
+            pub fn takes_better_alone(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::TAKES_BETTER_ALONE),+ }
+            }
             /// See [`outswap_core::machine::Machine::allow_writes`].
             pub fn allow_writes(self, host: &impl Host, first: PageNo, count: usize) -> bool {
                 match self { $(Source::$type => <$module::$type>::allow_writes(host, first, count)),+ }

@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 /// The orders of the published tables, and which policy of Outswap's stores what comes in order as such.
-const ORDERS: [(usize, Option<&str>); 4] = [(0, Some("small")), (2, None), (4, Some("as-it-came")), (9, None)];
+const ORDERS: [(usize, Option<&str>); 4] = [(0, Some("small")), (2, Some("as-it-came-16k")), (4, Some("as-it-came")), (9, None)];
 
 fn rounds_of(sample: &Sample) -> &[Value] {
     sample.result["rounds"].as_array().map_or(&[], Vec::as_slice)
@@ -245,9 +245,9 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     }
     let lacking: Vec<String> = ORDERS.iter().filter(|(_, p)| p.is_none()).map(|(order, _)| order.to_string()).collect();
     lab.note(format!(
-        "Orders: `small` is order 0, `as-it-came` order 4, `largest` all up to a block of 256 KiB. A policy of order {} alone there is not: \
-         of these the table of fallbacks has the slot map alone, in which nothing is stored, and the other tables have nothing. Order 9 does \
-         not come in.",
+        "Orders: `small` is order 0, `as-it-came-16k` order 2, `as-it-came` order 4, `largest` all up to a block of 256 KiB. A policy of order {} alone there is not: \
+         of it the table of fallbacks has the slot map alone, in which nothing is stored, and the other tables have nothing: see \
+         docs/mechanisms/large-folios.md.",
         lacking.join(" or ")
     ));
     lab.note(
