@@ -68,14 +68,6 @@ fn serve(
     let mut pins = CallPins::new(live);
     // SAFETY: the pin is this call's.
     unsafe { (*gate::state(pins.number())).waits_with = None };
-    if nr == nr::IOCTL && args[1] == 0x8912 {
-        // SIOCGIFCONF: struct ifconf has a length and a pointer.
-        let mut ifconf = [0u8; 16];
-        if pins.pin(cx, args[2], 16).is_ok() && peek(args[2], &mut ifconf) {
-            let _ = pins.pin(cx, word(&ifconf, 8), (word(&ifconf, 0) as u32 as usize).min(1 << 20));
-        }
-        return Outcome::Run(pins.number(), args);
-    }
     if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args, window_bytes) {
         pins.release();
         return Outcome::Done(match fault {

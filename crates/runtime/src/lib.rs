@@ -14,6 +14,7 @@ mod limits;
 mod errno;
 pub mod layout;
 mod calls;
+mod structures;
 mod pointers;
 
 // What the kernel and the C library know of this process.

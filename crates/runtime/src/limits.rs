@@ -62,6 +62,10 @@ pub const ELEMENTS_MAX: usize = 1 << 20;
 pub const SIZED_MAX_BYTES: usize = 1 << 20;
 /// Words of a set of descriptors: the same.
 pub const FD_SET_MAX_WORDS: usize = 1 << 14;
+/// Words of a structure that are looked at where nobody says which are pointers, and how many of them are taken for pointers.
+pub const GUESS_WORDS: usize = 128;
+/// See [`GUESS_WORDS`].
+pub const GUESSES: usize = 16;
 /// More than a datagram holds: UDP has 64 KiB, Unix sockets 208 KiB unless `net.core.wmem_max` is raised.
 pub const DATAGRAM_BYTES: usize = 1 << 20;
 /// The kernel's `UIO_MAXIOV`.
@@ -79,6 +83,7 @@ const _: () = {
     // What is looked at of one argument of a call leaves room for what its others point to.
     assert!(STRING_MAX_BYTES + PAGE_BYTES < PINNED_MIN_BYTES && (DEFAULT_BYTES as usize) * 6 < PINNED_MIN_BYTES);
     assert!(NAME_MAX_BYTES + CONTROL_MAX_BYTES + WINDOW_MAX_BYTES < PINNED_MIN_BYTES);
+    assert!(DEFAULT_BYTES as usize * (GUESSES + 6) < PINNED_MIN_BYTES);
     assert!(SIZED_MAX_BYTES < PINNED_MIN_BYTES && FD_SET_MAX_WORDS * 8 * 3 < PINNED_MIN_BYTES);
     assert!(DATAGRAM_BYTES < PINNED_MIN_BYTES && DATAGRAM_BYTES >= WINDOW_MAX_BYTES);
     assert!(MESSAGE_PARTS <= IOV_MAX);

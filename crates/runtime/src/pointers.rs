@@ -163,9 +163,15 @@ const DEPENDENT: &[(usize, Pointers)] = &[
     (nr::IO_URING_ENTER, Pointers::Refused),
     (nr::IO_URING_REGISTER, Pointers::Refused),
     (nr::IO_SETUP, Pointers::Refused),
+    (nr::IO_DESTROY, Pointers::Refused),
+    (nr::IO_GETEVENTS, Pointers::Refused),
+    (nr::IO_SUBMIT, Pointers::Refused),
+    (nr::IO_CANCEL, Pointers::Refused),
+    (nr::IO_PGETEVENTS, Pointers::Refused),
 ];
 
-/// All other calls, by which of their arguments are pointers, or addresses of memory that the call changes.
+/// All other calls, by which of their arguments are addresses of memory that the call changes, or pointers of a call that the
+/// runtime serves by itself.
 #[rustfmt::skip]
 const OTHERS: &[(u8, &[usize])] = &[
     (NONE, &[
@@ -186,7 +192,7 @@ const OTHERS: &[(u8, &[usize])] = &[
         nr::SETRESGID, nr::SETFSUID, nr::SETFSGID,
         nr::GETPRIORITY, nr::SETPRIORITY, nr::SCHED_GETSCHEDULER, nr::SCHED_GET_PRIORITY_MAX, nr::SCHED_GET_PRIORITY_MIN,
         nr::IOPRIO_GET, nr::IOPRIO_SET, nr::IOPL, nr::IOPERM,
-        nr::SHMGET, nr::SEMGET, nr::MSGGET, nr::TIMER_DELETE, nr::TIMER_GETOVERRUN, nr::IO_DESTROY,
+        nr::SHMGET, nr::SEMGET, nr::MSGGET, nr::TIMER_DELETE, nr::TIMER_GETOVERRUN,
         nr::MLOCKALL, nr::MUNLOCKALL, nr::PKEY_ALLOC, nr::PKEY_FREE,
         // These have numbers only: the kernel answers ENOSYS whatever they are given.
         nr::USELIB, nr::_SYSCTL, nr::CREATE_MODULE, nr::GET_KERNEL_SYMS, nr::QUERY_MODULE, nr::NFSSERVCTL, nr::GETPMSG,
@@ -196,33 +202,11 @@ const OTHERS: &[(u8, &[usize])] = &[
     (args([0]), &[
         nr::MMAP, nr::MUNMAP, nr::MPROTECT, nr::PKEY_MPROTECT, nr::MADVISE, nr::BRK, nr::MLOCK, nr::MUNLOCK, nr::MLOCK2,
         nr::MSYNC, nr::MSEAL, nr::REMAP_FILE_PAGES, nr::SHMDT, nr::MAP_SHADOW_STACK, nr::SET_MEMPOLICY_HOME_NODE,
-        nr::FUTEX_WAKE, nr::FUTEX_REQUEUE, nr::SET_THREAD_AREA, nr::GET_THREAD_AREA,
-        nr::ACCT, nr::SWAPON, nr::SWAPOFF, nr::DELETE_MODULE, nr::FSOPEN, nr::LANDLOCK_CREATE_RULESET,
     ]),
-    (args([1]), &[
-        nr::SHMAT, nr::PROCESS_MADVISE, nr::USTAT, nr::MODIFY_LDT, nr::ARCH_PRCTL, nr::BPF, nr::FINIT_MODULE, nr::FCHMODAT2,
-        nr::OPEN_TREE, nr::FSPICK, nr::LSM_SET_SELF_ATTR,
-    ]),
-    (args([2]), &[nr::SECCOMP, nr::IO_SUBMIT, nr::KEXEC_LOAD, nr::PIDFD_SEND_SIGNAL, nr::LANDLOCK_ADD_RULE]),
-    (args([3]), &[nr::REBOOT, nr::QUOTACTL_FD, nr::KEXEC_FILE_LOAD]),
-    (args([4]), &[nr::KCMP]),
-    (args([0, 1]), &[nr::SIGALTSTACK, nr::PIVOT_ROOT, nr::STATMOUNT, nr::LISTMOUNT, nr::LSM_LIST_MODULES, nr::LISTNS]),
-    (args([0, 2]), &[nr::MINCORE, nr::INIT_MODULE]),
-    (args([0, 3]), &[nr::FUTEX_WAITV]),
-    (args([0, 4]), &[nr::FUTEX_WAIT]),
-    (args([1, 2]), &[
-        nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::IO_CANCEL, nr::LSM_GET_SELF_ATTR, nr::CACHESTAT, nr::FILE_GETATTR,
-        nr::FILE_SETATTR,
-    ]),
-    (args([1, 3]), &[
-        nr::QUOTACTL, nr::MOVE_MOUNT, nr::MOUNT_SETATTR, nr::LISTXATTRAT, nr::REMOVEXATTRAT, nr::OPEN_TREE_ATTR,
-    ]),
-    (args([2, 3]), &[nr::MIGRATE_PAGES, nr::FSCONFIG]),
-    (args([3, 4]), &[nr::IO_GETEVENTS]),
-    (args([0, 1, 2]), &[nr::ADD_KEY, nr::REQUEST_KEY]),
-    (args([1, 3, 4]), &[nr::SETXATTRAT, nr::GETXATTRAT]),
-    (args([2, 3, 4]), &[nr::MOVE_PAGES]),
-    (args([3, 4, 5]), &[nr::IO_PGETEVENTS]),
+    (args([1]), &[nr::SHMAT]),
+    (args([0, 1]), &[nr::SIGALTSTACK]),
+    (args([0, 2]), &[nr::MINCORE]),
+    (args([1, 2]), &[nr::RT_SIGACTION, nr::RT_SIGPROCMASK]),
 ];
 
 /// In [`POINTERS`]: row so much less of [`DEPENDENT`].
@@ -294,16 +278,64 @@ pub fn pointers_of(nr: usize, args: &[usize; 6]) -> u8 {
 mod tests {
     use super::*;
 
-    /// The numbers that x86-64 has up to Linux 6.19. A kernel to come may add to them; such a call is not known.
-    fn is_call(nr: usize) -> bool {
-        (0..=336).contains(&nr) || (424..=470).contains(&nr)
+    /// The kernel's list of calls.
+    fn listed() -> Vec<(usize, &'static str)> {
+        let lines = include_str!("syscalls_64.txt").lines().filter(|line| !line.starts_with('#'));
+        let calls: Vec<_> = lines
+            .map(|line| line.split_once(' ').expect("a number and a name"))
+            .map(|(nr, name)| (nr.parse().expect("a number"), name))
+            .collect();
+        assert!(calls.len() > 380 && calls.is_sorted_by(|a, b| a.0 < b.0));
+        calls
     }
+
+    /// Calls whose arguments are addresses of memory that they change, or that the runtime serves without a row: what they name
+    /// need not be in memory first.
+    const SERVED: &[usize] = &[
+        nr::MMAP,
+        nr::MUNMAP,
+        nr::MPROTECT,
+        nr::PKEY_MPROTECT,
+        nr::MADVISE,
+        nr::MREMAP,
+        nr::BRK,
+        nr::MLOCK,
+        nr::MUNLOCK,
+        nr::MLOCK2,
+        nr::MSYNC,
+        nr::MINCORE,
+        nr::MSEAL,
+        nr::REMAP_FILE_PAGES,
+        nr::SHMAT,
+        nr::SHMDT,
+        nr::MAP_SHADOW_STACK,
+        nr::SET_MEMPOLICY_HOME_NODE,
+        nr::SIGALTSTACK,
+        nr::RT_SIGACTION,
+        nr::RT_SIGPROCMASK,
+        nr::CLONE,
+    ];
 
     #[test]
     fn every_call_is_known() {
+        let listed = listed();
         for nr in 0..CALL_NUMBERS + 100 {
-            assert_eq!(pointers(nr).is_some(), is_call(nr), "{nr} {}", nr::name(nr));
-            assert_eq!(nr::name(nr) != "unknown", is_call(nr), "{nr}");
+            let name = listed.iter().find(|call| call.0 == nr).map(|call| call.1);
+            assert_eq!(name.unwrap_or("unknown"), nr::name(nr), "{nr}");
+            assert_eq!(pointers(nr).is_some(), name.is_some(), "{nr} {name:?}: has it pointers, and to what?");
+        }
+    }
+
+    #[test]
+    fn of_every_call_it_is_decided_what_its_pointers_lead_to() {
+        for (nr, name) in listed() {
+            let row = crate::calls::find(nr).is_some();
+            let refused = pointers(nr) == Some(Pointers::Refused);
+            let none = pointers(nr) == Some(Pointers::Always(NONE));
+            let decisions = [row, refused, none, SERVED.contains(&nr)].into_iter().filter(|yes| *yes).count();
+            assert_eq!(decisions, 1, "{name}: a row in calls.rs, refused, no pointers, or served");
+            let inner = crate::structures::STRUCTURES.iter().any(|structure| structure.nr == nr);
+            assert!(row || !inner, "{name}: its structures are found by its row");
         }
     }
 

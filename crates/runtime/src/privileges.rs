@@ -1,11 +1,10 @@
 //! Calls that change what a process may do. The background thread must not keep rights that the program gives up, in whose memory
 //! it runs; and some of these calls want a process with one thread. So it ends before such a call, and starts anew with what
 //! rights are left.
-use crate::calls::{self, PR_SET_SECCOMP};
+use crate::calls;
 use crate::live::Live;
 use crate::pins::CallPins;
 use crate::store::ProcessStore;
-use crate::usermem::{peek, word};
 use crate::{gate, reclaim};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_sys::signal::Ucontext;
@@ -20,20 +19,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     let pinned = live.with(move |cx| {
         let mut pins = CallPins::new(live);
         let mut args = args;
-        let filter = match nr {
-            nr::SECCOMP => args[2],
-            nr::PRCTL if args[0] == PR_SET_SECCOMP => args[2],
-            _ => 0,
-        };
-        let mut ok = pins.arguments(cx, calls::find(nr), &mut args, live.window_bytes()).is_ok();
-        // struct sock_fprog: a count and a pointer.
-        const FILTER_BYTES: usize = 8;
-        let mut program = [0u8; 16];
-        if filter != 0 && pins.pin(cx, filter, program.len()).is_ok() && peek(filter, &mut program) {
-            let count = u16::from_le_bytes([program[0], program[1]]) as usize;
-            ok &= pins.pin(cx, word(&program, 8), count * FILTER_BYTES).is_ok();
-        }
-        if ok {
+        if pins.arguments(cx, calls::find(nr), &mut args, live.window_bytes()).is_ok() {
             return Some((pins.number(), args));
         }
         pins.release();

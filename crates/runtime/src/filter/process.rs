@@ -3,6 +3,7 @@ use super::program::*;
 use crate::calls::{CALLS, RIGHTS, RIGHTS_OPTIONS};
 use crate::layout::{OWN_CALL, RLIMITS};
 use crate::limits::CALL_NUMBERS;
+use crate::structures::{STRUCTURES, Structure};
 use outswap_sys::nr;
 
 /// What the process filter must know.
@@ -35,6 +36,33 @@ const FROM_LIBRARY: &[usize] = &[
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
 const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE];
 
+/// Codes of `ioctl` for networks and their devices, from the first to the last that has a structure with pointers.
+const IOCTLS: core::ops::RangeInclusive<u32> = 0x890b..=0x8bff;
+/// In the code of an `ioctl`: the kernel reads what the argument points to.
+const ENCODED_IN: u32 = 0x4000_0000;
+/// The same: any of these where that has 16 bytes or more.
+const ENCODED_LONG: u32 = 0x3ff0_0000;
+
+/// Branches on the argument that decides whether a call has a structure with pointers; `no` is reached with it loaded.
+fn by_value(p: &mut Program, nr: usize, yes: At, no: At) -> At {
+    let (mut next, mut arg) = (no, 0);
+    for when in STRUCTURES.iter().filter(|row| row.nr == nr).filter_map(Structure::trapped_when) {
+        arg = when.arg;
+        // The others are below, in few branches for all.
+        if when.from == when.to && !IOCTLS.contains(&when.from) {
+            next = p.branch(JEQ, when.from, yes, next);
+        }
+    }
+    if nr == nr::IOCTL {
+        let small = p.branch(JSET, ENCODED_LONG, yes, next);
+        next = p.branch(JSET, ENCODED_IN, small, next);
+        let above = p.branch(JGE, IOCTLS.end() + 1, next, yes);
+        next = p.branch(JGE, *IOCTLS.start(), above, next);
+    }
+    p.then(next);
+    p.load(at_arg(arg as u32))
+}
+
 /// Builds it.
 pub fn build_process(known: &Known<'_>) -> Program {
     // Every program that is executed adds one such filter, and the kernel limits their total.
@@ -54,8 +82,16 @@ pub fn build_process(known: &Known<'_>) -> Program {
     for call in CALLS.iter().filter(|c| c.nested) {
         targets[call.nr] = from_all;
     }
-    RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
-    targets[nr::PRCTL] = p.load(at_arg(0));
+    // Structures with pointers: some calls for some values of an argument.
+    for row in STRUCTURES.iter().filter(|row| row.trapped_when().is_none()) {
+        targets[row.nr] = from_all;
+    }
+    for nr in [nr::SETSOCKOPT, nr::GETSOCKOPT, nr::IOCTL] {
+        targets[nr] = by_value(&mut p, nr, from_all, allow);
+    }
+    let with_rights =
+        RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
+    targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, with_rights);
     // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
     // have a handler, and may lie where that of this process does.
     RLIMITS.iter().fold(allow, |next, &resource| p.branch(JEQ, resource as u32, from_library, next));
@@ -67,9 +103,6 @@ pub fn build_process(known: &Known<'_>) -> Program {
     targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
     targets[nr::DUP3] = targets[nr::DUP2];
     targets[nr::CLOSE_RANGE] = p.switch(at_arg(1), !0, &ours[..2]);
-    // SIOCGIFCONF is the one ioctl in common use whose buffer hides in its structure.
-    p.branch(JEQ, 0x8912, from_all, allow);
-    targets[nr::IOCTL] = p.load(at_arg(1));
     if let Some(heap) = known.heap {
         let from_heap = p.if_from(heap, trap, allow);
         targets[nr::BRK] = from_heap;
@@ -125,7 +158,7 @@ mod tests {
             assert_eq!(run(&p, nr::PRLIMIT64, 0x1000, [0, resource, 0, 1, 0, 0]), ALLOW, "from elsewhere");
         }
         for option in 0..64 {
-            let changes_rights = matches!(option, 22 | 24 | 28 | 38 | 47);
+            let changes_rights = matches!(option, 22 | 24 | 28 | 35 | 38 | 47);
             let expected = if changes_rights { TRAP } else { ALLOW };
             assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
             assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
@@ -164,8 +197,11 @@ mod tests {
     fn process_filter_sees_hidden_pointers_wherever_they_come_from() {
         let (lib, own, other) = (0x7f00_0000_2000, [0x5555_0000_1000, 0x7f00_1000_8000], [0x40_1000, 0x5555_0001_0000]);
         let p = process(true);
-        for nr in (0..CALL_NUMBERS).filter(|&nr| nr != nr::IOCTL) {
-            let hidden = matches!(nr, nr::FORK | nr::VFORK | nr::CLONE) || calls::find(nr).is_some_and(|c| c.nested);
+        let has_structure = |nr| STRUCTURES.iter().any(|row| row.nr == nr && row.trapped_when().is_none());
+        for nr in 0..CALL_NUMBERS {
+            let hidden = matches!(nr, nr::FORK | nr::VFORK | nr::CLONE)
+                || calls::find(nr).is_some_and(|c| c.nested)
+                || has_structure(nr);
             for args in [[0; 6], [1005, 1005, 1005, 0x22, 0, 0]] {
                 for ip in own {
                     assert_eq!(run(&p, nr, ip, args), if hidden { TRAP } else { ALLOW }, "call {nr} from {ip:x}");
@@ -176,9 +212,28 @@ mod tests {
             }
             assert!(!hidden || run(&p, nr, lib, [0; 6]) == TRAP, "call {nr}");
         }
+        for row in STRUCTURES {
+            let Some(when) = row.trapped_when() else { continue };
+            let with = |value: u32, ip: u64| {
+                let mut args = [0; 6];
+                args[when.arg as usize] = 0x1_0000_0000 | value as u64;
+                run(&p, row.nr, ip, args)
+            };
+            for value in [when.from, when.to, when.from.midpoint(when.to)] {
+                for ip in own {
+                    assert_eq!(with(value, ip), TRAP, "call {} {value:x}", row.nr);
+                }
+                assert_eq!(with(value, other[0]), ALLOW);
+            }
+        }
         for ip in own {
-            assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x8912, 0, 0, 0, 0]), TRAP);
-            assert_eq!(run(&p, nr::IOCTL, ip, [0, 0x5401, 0, 0, 0, 0]), ALLOW);
+            // TCGETS, FIONREAD, SIOCATMARK, one beyond the networks', EVIOCGVERSION, RNDGETENTCNT, one of 15 bytes, and one that
+            // only the program reads.
+            for code in [0x5401, 0x541b, 0x8905, 0x8c00, 0x8004_4501, 0x8004_5200, 0x400f_1234, 0x8018_1234] {
+                assert_eq!(run(&p, nr::IOCTL, ip, [0, code, 0, 0, 0, 0]), ALLOW, "{code:x}");
+            }
+            assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 2, 0, 4, 0]), ALLOW);
+            assert_eq!(run(&p, nr::PRCTL, ip, [15, 0, 0, 0, 0, 0]), ALLOW);
         }
         let nowhere = build_process(&Known { library: &[], all: &[], fds: 1000..=1010, heap: None });
         assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));

@@ -5,10 +5,11 @@ use crate::calls::{Arg, Call};
 use crate::contexts::Cx;
 use crate::layout::*;
 use crate::limits::{
-    CONTROL_MAX_BYTES, DEFAULT_BYTES, ELEMENTS_MAX, FD_SET_MAX_WORDS, IOV_MAX, NAME_MAX_BYTES, SIZED_MAX_BYTES,
-    STRING_MAX_BYTES,
+    CONTROL_MAX_BYTES, DEFAULT_BYTES, ELEMENTS_MAX, FD_SET_MAX_WORDS, GUESS_WORDS, GUESSES, IOV_MAX, NAME_MAX_BYTES,
+    SIZED_MAX_BYTES, STRING_MAX_BYTES,
 };
 use crate::pointers;
+use crate::structures::{self, Inner, Length, Structure};
 use crate::usermem::{Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
 use outswap_core::fault::Fault;
 use outswap_core::units::PAGE_BYTES;
@@ -121,7 +122,9 @@ impl CallPins<'_> {
                 }
                 Arg::SizedBy(k) => {
                     if let Some(len) = self.read::<u32>(cx, args[k as usize]) {
-                        self.pin(cx, at, (len as usize).min(SIZED_MAX_BYTES))?;
+                        // SO_GET_FILTER counts instructions.
+                        let each = if call.nr == nr::GETSOCKOPT && args[1] == 1 && args[2] == 26 { 8 } else { 1 };
+                        self.pin(cx, at, (len as usize * each).min(SIZED_MAX_BYTES))?;
                     }
                 }
                 Arg::FdSet(k) => {
@@ -137,6 +140,58 @@ impl CallPins<'_> {
                         self.live.pager.keep(first, count);
                     }
                 }
+            }
+        }
+        match structures::find(call.nr, args) {
+            Some(structure) => self.structures(cx, structure, args),
+            None => Ok(()),
+        }
+    }
+
+    /// What pointers in an argument's structures lead to.
+    fn structures(&mut self, cx: &mut Cx, structure: &Structure, args: &[usize; 6]) -> Result<(), Fault> {
+        let at = args[structure.arg as usize];
+        let (count, bytes) = structure.extent(args);
+        match structure.inner {
+            Inner::Guess => self.guess(cx, at, bytes),
+            Inner::At(pointers) => {
+                for i in 0..count.min(IOV_MAX) {
+                    for &(offset, length) in pointers {
+                        self.inner(cx, at.wrapping_add(i * bytes), offset, length)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What a pointer in a structure leads to.
+    fn inner(&mut self, cx: &mut Cx, at: usize, offset: u16, length: Length) -> Result<(), Fault> {
+        let Some(to) = self.read::<usize>(cx, at.wrapping_add(offset as usize)) else { return Ok(()) };
+        match length {
+            Length::Str => self.string(cx, to),
+            Length::Bytes(len) => self.pin(cx, to, len as usize),
+            Length::Field { at: field, bytes, each } => {
+                let field = at.wrapping_add(field as usize);
+                let count = match bytes {
+                    2 => self.read::<u16>(cx, field).map(usize::from),
+                    4 => self.read::<u32>(cx, field).map(|n| n as usize),
+                    _ => self.read::<usize>(cx, field),
+                };
+                self.pin(cx, to, count.unwrap_or(0).saturating_mul(each as usize).min(SIZED_MAX_BYTES))
+            }
+        }
+    }
+
+    /// Makes resident what words of a structure may point to. None of it must be: a call that takes such a word for something
+    /// else does not fail for it.
+    fn guess(&mut self, cx: &mut Cx, at: usize, bytes: usize) -> Result<(), Fault> {
+        let mut guesses = 0;
+        for i in 0..(bytes / 8).min(GUESS_WORDS) {
+            let Some(word) = self.read::<usize>(cx, at.wrapping_add(i * 8)) else { return Ok(()) };
+            if in_arena(word) && self.reachable(word, 1) == 1 && guesses < GUESSES {
+                guesses += 1;
+                let _ = self.pin(cx, word, self.reachable(word, DEFAULT_BYTES as usize));
             }
         }
         Ok(())
