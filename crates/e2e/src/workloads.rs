@@ -108,6 +108,22 @@ pub fn java(setup: &Setup) {
     compare(setup, dir.path(), "java", &args, &[]);
 }
 
+/// A Java program under ZGC, which maps its heap several times and at certain places only. The heap is shared memory: it is not in
+/// the limit.
+pub fn java_zgc(setup: &Setup) {
+    need("java");
+    need("javac");
+    let dir = Tmp::new();
+    let file = source("Objects.java", &dir);
+    Run::new("javac").arg("-d").arg(dir.path()).arg(file).run().succeeded();
+    let run = |run: Run| {
+        let args = ["-XX:+UseZGC", "-Xmx256m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"];
+        run.args(&args).dir(dir.path()).env("TMPDIR", dir.path()).timeout_s(TIMEOUT_S).run()
+    };
+    let plain = run(setup.plain("java")).succeeded();
+    run(setup.managed(256 * MIB, "java")).same_as(&plain).within(256 * MIB);
+}
+
 /// GNU sort with much memory.
 pub fn sort(setup: &Setup) {
     let dir = Tmp::new();

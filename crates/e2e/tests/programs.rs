@@ -47,6 +47,11 @@ fn java() {
 }
 
 #[test]
+fn java_zgc() {
+    workloads::java_zgc(&Setup::new());
+}
+
+#[test]
 fn node() {
     workloads::node(&Setup::new());
 }

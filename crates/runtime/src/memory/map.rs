@@ -1,5 +1,6 @@
 //! mmap and munmap.
 use super::common::*;
+use super::insist;
 use super::lock::{mlock_on_fault, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
@@ -121,6 +122,17 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
     let elsewhere = [0, len, prot, flags, fd, offset];
     let Some(count) = pages(len) else { return leave(live, elsewhere) };
+    let insistence = insist::of_this_process();
+    let wishes = addr != 0 && kind == Kind::Private && prot == 0 && !overlaps_arena(addr, len);
+    if wishes && insistence.is_serious() {
+        let at = leave(live, args);
+        if at as usize == addr {
+            return at;
+        }
+        if at >= 0 || at <= -4096 {
+            pass(nr::MUNMAP, [at as usize, len, 0, 0, 0, 0]);
+        }
+    }
     let _call = live.pager.begin_call();
     // A hint is a wish: it is followed where it can be.
     let hinted = addr.is_multiple_of(PAGE_BYTES) && live.is_managed(addr, count as usize * PAGE_BYTES) && addr != 0;
@@ -139,7 +151,11 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
         },
         _ => None,
     };
-    finish_mmap(live, cx, first, count, object, prot, flags)
+    let at = finish_mmap(live, cx, first, count, object, prot, flags);
+    if wishes && at > 0 {
+        insistence.missed(at as usize, count as usize * PAGE_BYTES);
+    }
+    at
 }
 
 /// Maps a free range, of which there is the object already where it is shared.
@@ -305,6 +321,7 @@ pub fn munmap(live: &Live, addr: usize, len: usize) -> isize {
         if !unmap(live, page_of(inside.0), (inside.1 / PAGE_BYTES) as u32) {
             return ENOMEM;
         }
+        insist::of_this_process().unmapped(addr, whole_pages(len));
     }
     0
 }

@@ -5,6 +5,7 @@
 
 mod common;
 mod lock;
+mod insist;
 mod map;
 mod protect;
 mod advise;
