@@ -4,6 +4,7 @@ use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, stats
 use serde_json::Value;
 use std::collections::HashSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -362,6 +363,54 @@ fn pages_on_their_way_out_are_in_no_core_dump() {
     let after = text.split("Size:            4194304 kB").nth(1).expect("batches are mapped");
     let flags = after.lines().find(|l| l.starts_with("VmFlags:")).expect("each mapping has them");
     assert!(flags.split_ascii_whitespace().any(|f| f == "dd"), "{flags}");
+}
+
+/// The marked pages of a core dump of `tests/programs/dumps.c`, and how long the dump is. `None` where this machine keeps none in
+/// the working directory.
+fn dumped(directory: &Path) -> Option<(Vec<u64>, u64)> {
+    let file = fs::read_dir(directory).ok()?.flatten().find(|e| e.file_name().to_string_lossy().starts_with("core"))?;
+    let length = file.metadata().ok()?.len();
+    let mut file = fs::File::open(file.path()).ok()?;
+    let (mut page, mut pages) = ([0u8; 4096], Vec::new());
+    let word = |page: &[u8], at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+    while file.read_exact(&mut page).is_ok() {
+        if word(&page, 0) == 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(3) {
+            pages.push(word(&page, 8));
+        }
+    }
+    pages.sort_unstable();
+    Some((pages, length))
+}
+
+#[test]
+fn core_dumps_have_what_is_resident_and_nothing_that_is_hidden() {
+    let path = program("dumps");
+    let plain_dir = Tmp::new();
+    let plain = Run::new(&path).dir(plain_dir.path()).timeout_s(60).run();
+    assert_eq!(plain.text(), "resident 2304\n", "{}", plain.describe());
+    let Some((pages, _)) = dumped(plain_dir.path()) else {
+        let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+        let limits = fs::read_to_string("/proc/self/limits").expect("our own");
+        let forbidden =
+            limits.lines().any(|l| l.starts_with("Max core file size") && l.split_whitespace().nth(5) == Some("0"));
+        assert!(pattern.trim() != "core" || forbidden, "no dump, though dumps are kept: {}", plain.describe());
+        return;
+    };
+    assert_eq!(pages, (0..2304).collect::<Vec<_>>());
+    for source in ["move", "copy", "guard", "mprotect"] {
+        if plain_mode() {
+            return;
+        }
+        let dir = Tmp::new();
+        let end = run(&[], &["--ram", "64M", "--fault-source", source, "--", &path]).dir(dir.path()).run();
+        let resident = end.text().trim().strip_prefix("resident ").and_then(|n| n.parse::<usize>().ok());
+        let resident = resident.unwrap_or_else(|| panic!("{source}: {}", end.describe()));
+        let (pages, length) = dumped(dir.path()).unwrap_or_else(|| panic!("{source}: no dump: {}", end.describe()));
+        assert_eq!(pages.len(), resident, "{source}: {pages:?}");
+        assert!((1700..2304).contains(&resident) && pages.is_sorted_by(|a, b| a < b), "{source}: {resident}");
+        assert!(pages.iter().all(|page| *page < 2304), "{source}: hidden or unmapped pages: {pages:?}");
+        assert!(length < 1 << 30, "{source}: a dump of {length} bytes");
+    }
 }
 
 // The limit.

@@ -28,6 +28,10 @@ pub fn reserve() -> Option<usize> {
             };
             let at = gate::call(nr::MMAP, ARENA, bytes, os::PROT_NONE, flags, usize::MAX, 0);
             let _ = os::munmap(probe, bytes / 2);
+            if at == ARENA as isize {
+                // What is in dumps is told later (`dumps`).
+                let _ = gate::call3(nr::MADVISE, ARENA, bytes, os::MADV_DONTDUMP);
+            }
             at == ARENA as isize
         }
     })

@@ -39,7 +39,11 @@ impl Contexts {
 
     /// Reserves the memory.
     pub fn reserve(&self) -> Result<()> {
-        self.base.store(os::mmap_anonymous(STRIDE * PLACES)?, Release);
+        let at = os::mmap_anonymous(STRIDE * PLACES)?;
+        // Scratch memory holds pages that were worked on, which the program may not want in dumps.
+        // SAFETY: an advice that drops nothing.
+        let _ = unsafe { os::madvise(at, STRIDE * PLACES, os::MADV_DONTDUMP) };
+        self.base.store(at, Release);
         Ok(())
     }
 

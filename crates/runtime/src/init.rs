@@ -227,9 +227,11 @@ impl Reserve for Mapped {
     fn reserve(&self, bytes: usize) -> *mut u8 {
         match os::mmap_anonymous(bytes.next_multiple_of(PAGE_BYTES)) {
             Ok(at) => {
-                // A huge page would be held for one touched byte.
-                // SAFETY: an advice that drops nothing.
-                let _ = unsafe { os::madvise(at, bytes.next_multiple_of(PAGE_BYTES), os::MADV_NOHUGEPAGE) };
+                // A huge page would be held for one touched byte; and gigabytes of tables say nothing of the program.
+                for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
+                    // SAFETY: an advice that drops nothing.
+                    let _ = unsafe { os::madvise(at, bytes.next_multiple_of(PAGE_BYTES), advice) };
+                }
                 at as *mut u8
             }
             Err(_) => core::ptr::null_mut(),

@@ -40,6 +40,7 @@ mod usermem;
 
 // Managed memory.
 mod arena;
+mod dumps;
 mod machine;
 
 // Processes that share the memory.

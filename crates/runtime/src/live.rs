@@ -186,6 +186,8 @@ impl Live {
     /// Makes a range that something else was mapped over part of the managed range again.
     pub fn restore(&self, first: PageNo, count: u32) {
         arena::remap(first, count);
+        // A new mapping is in dumps: one of the kernel's with what lies around it, only if that is, too.
+        self.pager.machine.show_in_dumps(first, count as usize);
         self.register(address(first), count as usize * PAGE_BYTES)
             .expect("managed address space can be registered again");
         self.renew(first, count);

@@ -3,6 +3,7 @@
 //! What differs between the fault sources is in [`outswap_source`]; this file holds what they share.
 use crate::arena::address;
 use crate::clock;
+use crate::dumps::DUMPS;
 use crate::limits::PROGRESS_PAGES;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -62,6 +63,14 @@ pub struct LiveMachine {
 }
 
 impl LiveMachine {
+    /// Has a range in core dumps, and what lies around it. See [`crate::dumps`].
+    pub fn show_in_dumps(&self, first: PageNo, count: usize) {
+        DUMPS.show(first, count, self.pages(), |first, count| {
+            // SAFETY: an advice that drops nothing.
+            unsafe { os::madvise(address(first), count as usize * PAGE_BYTES, os::MADV_DODUMP) }
+        });
+    }
+
     /// Before set-up.
     pub const fn new(control: &'static Control, hooks: Hooks) -> LiveMachine {
         LiveMachine {
@@ -279,6 +288,9 @@ impl Machine for LiveMachine {
     }
 
     fn protect(&self, first: PageNo, count: usize, prot: Prot) -> bool {
+        if prot != Prot::NONE {
+            self.show_in_dumps(first, count);
+        }
         self.source().protect(self, first, count, prot)
     }
 

@@ -49,6 +49,8 @@ pub const MADV_FREE: usize = 8;
 pub const MADV_NOHUGEPAGE: usize = 15;
 /// `MADV_DONTFORK`.
 pub const MADV_DONTFORK: usize = 10;
+/// `MADV_DODUMP`.
+pub const MADV_DODUMP: usize = 17;
 /// `MADV_DONTDUMP`.
 pub const MADV_DONTDUMP: usize = 16;
 /// `MADV_COLD`.

@@ -3,6 +3,7 @@ use super::common::*;
 use super::lock::{may_hold, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
+use crate::dumps::DUMPS;
 use crate::errno::{EACCES, EAGAIN, EFAULT, EINVAL, ENOMEM};
 use crate::layout::overlaps_arena;
 use crate::live::Live;
@@ -25,7 +26,6 @@ mod advice {
     pub const UNMERGEABLE: usize = 13;
     pub const HUGEPAGE: usize = 14;
     pub const NOHUGEPAGE: usize = 15;
-    pub const DODUMP: usize = 17;
     pub const WIPEONFORK: usize = 18;
     pub const KEEPONFORK: usize = 19;
     pub const POPULATE_READ: usize = 22;
@@ -130,7 +130,11 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         | advice::UNMERGEABLE
         | advice::HUGEPAGE
         | advice::NOHUGEPAGE => {}
-        MADV_DONTDUMP | advice::DODUMP => {
+        MADV_DONTDUMP | MADV_DODUMP => {
+            if what == MADV_DONTDUMP {
+                pager.machine.show_in_dumps(vma.first, vma.count as usize);
+                DUMPS.hide();
+            }
             return pass(nr::MADVISE, [address(vma.first), vma.count as usize * PAGE_BYTES, what, 0, 0, 0]);
         }
         _ => return EINVAL,

@@ -4,6 +4,7 @@ use super::insist;
 use super::lock::{mlock_on_fault, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
+use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
 use crate::layout::overlaps_arena;
 use crate::live::Live;
@@ -275,6 +276,10 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
     live.wipes.forget(first, count);
     let unmapped = live.pager.unmap(first, count);
     if unmapped {
+        if DUMPS.hides() {
+            // What comes here next is not hidden.
+            pass(nr::MADVISE, [address(first), count as usize * PAGE_BYTES, MADV_DODUMP, 0, 0, 0]);
+        }
         end_objects(live, first, count);
         if any_foreign {
             live.renew(first, count);
