@@ -365,6 +365,26 @@ fn pages_on_their_way_out_are_in_no_core_dump() {
     assert!(flags.split_ascii_whitespace().any(|f| f == "dd"), "{flags}");
 }
 
+/// A child that nobody told the runtime of has none of its parent's managed memory: it must not read zeros there.
+#[test]
+fn a_fork_that_nobody_saw_gives_no_zeros() {
+    if plain_mode() {
+        return;
+    }
+    let path = program("unseen_fork");
+    for source in ["move", "copy", "guard", "mprotect"] {
+        for (what, status) in [("read", 125), ("exit", 7), ("exec", 8)] {
+            let end = run(&[], &["--ram", "32M", "--fault-source", source, "--", &path, what]).run().exited(0);
+            assert_eq!(end.text(), format!("{status} 0\n"), "{source} {what}: {}", end.describe());
+            let told = end.errors().contains("forked by an instruction of its own");
+            assert_eq!(told, what == "read", "{source} {what}: {}", end.describe());
+        }
+        // What it names in a call is not there.
+        let end = run(&[], &["--ram", "32M", "--fault-source", source, "--", &path, "call"]).run().exited(0);
+        assert_eq!(end.text(), "10 0\n", "{source}: {}", end.describe());
+    }
+}
+
 /// The marked pages of a core dump of `tests/programs/dumps.c`, and how long the dump is. `None` where this machine keeps none in
 /// the working directory.
 fn dumped(directory: &Path) -> Option<(Vec<u64>, u64)> {

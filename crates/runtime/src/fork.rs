@@ -9,7 +9,7 @@ use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, direct, exec, gate, pins, process, reclaim, rlimits, sharers, threads, whole};
+use crate::{charge, desk, direct, exec, gate, pins, process, reclaim, rlimits, sharers, threads, unseen, whole};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -51,8 +51,13 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let ticket = live.pager.store.fork_prepare();
         live.forked.store(true, Relaxed);
         charge::before_fork(live);
+        live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
+        if pid == 0 {
+            unseen::adopt();
+        }
+        live.inherit(false);
         if pid == 0 {
             let own = rlimits::with_all_descriptors(|| {
                 become_child(live, parent).map(|()| live.pager.store.fork_child(ticket))

@@ -11,6 +11,7 @@ use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
     arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
+    unseen,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -265,6 +266,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
     stacks::reserve().map_err(|_| SetupError::NoMemory)?;
+    unseen::reserve().map_err(|_| SetupError::NoMemory)?;
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
@@ -286,6 +288,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     };
     live.pager.machine.belongs_to(&live.pager);
     live.register_all().map_err(SetupError::NoSource)?;
+    live.inherit(false);
     let mut handlers = Default::default();
     signals::install(&mut handlers)
         .map_err(system("warning: signal handlers are refused; a process runs unmanaged"))?;

@@ -34,6 +34,7 @@ mod objects;
 
 // The gate, the filters, and the stacks on which what they trap is served.
 pub mod gate;
+mod unseen;
 mod filter;
 mod stacks;
 mod usermem;

@@ -188,6 +188,10 @@ impl Live {
         arena::remap(first, count);
         // A new mapping is in dumps: one of the kernel's with what lies around it, only if that is, too.
         self.pager.machine.show_in_dumps(first, count as usize);
+        if self.source().loses_pages() {
+            // SAFETY: an advice that drops nothing.
+            let _ = unsafe { gate::call3(nr::MADVISE, address(first), count as usize * PAGE_BYTES, os::MADV_DONTFORK) };
+        }
         self.register(address(first), count as usize * PAGE_BYTES)
             .expect("managed address space can be registered again");
         self.renew(first, count);
@@ -209,6 +213,23 @@ impl Live {
     /// the fault source that is new.
     pub fn register_all(&self) -> Result<()> {
         let machine = &self.pager.machine;
+        self.each_ours(|addr, len| self.register(addr, len))?;
+        self.source().register(machine.source_fd.load(Relaxed), machine.stage.load(Relaxed), self.stage_bytes)
+    }
+
+    /// Says whether forked children get managed memory: only those that the runtime makes, where others would find zeros in it
+    /// ([`crate::unseen`]). What the kernel manages there is inherited as the program says.
+    pub fn inherit(&self, yes: bool) {
+        if self.source().loses_pages() {
+            let advice = if yes { os::MADV_DOFORK } else { os::MADV_DONTFORK };
+            // SAFETY: an advice that drops nothing. It splits no mapping, so it does not fail.
+            let _ = self.each_ours(|addr, len| unsafe { gate::call3(nr::MADVISE, addr, len, advice) }.map(drop));
+        }
+    }
+
+    /// Calls `f` for all managed memory but what the kernel manages there.
+    fn each_ours(&self, mut f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+        let machine = &self.pager.machine;
         let all = (machine.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32;
         let mut page = 0;
         while page < all {
@@ -223,10 +244,10 @@ impl Live {
                 next = vma.end();
             }
             if end > page {
-                self.register(address(PageNo(page)), (end - page) as usize * PAGE_BYTES)?;
+                f(address(PageNo(page)), (end - page) as usize * PAGE_BYTES)?;
             }
             page = if end < all { self.pager.next_in(end, all).map_or(all, |v| v.end()) } else { all };
         }
-        self.source().register(machine.source_fd.load(Relaxed), machine.stage.load(Relaxed), self.stage_bytes)
+        Ok(())
     }
 }

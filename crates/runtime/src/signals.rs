@@ -6,13 +6,13 @@ use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::layout::in_arena;
 use crate::live::{Live, try_live};
-use crate::{clock, deliver, gate, reclaim, threads, trap};
+use crate::{clock, deliver, gate, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
 use outswap_core::protection::Access;
-use outswap_sys::Result;
 use outswap_sys::signal::*;
+use outswap_sys::{Result, os};
 
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
@@ -53,9 +53,13 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
     let Some(live) = try_live() else { return set_default(signal) };
+    let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
+    if code > 0 && in_arena(addr) && unseen::is_here() {
+        live.control.post(b"error: a process forked by an instruction of its own, which Outswap could not see: its child was ended when it used memory that it does not have");
+        os::exit_group(125);
+    }
     threads::adopt(live, ucontext);
     let mut signal = signal;
-    let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
     let source = live.source();
     let may_be_ours = source.may_be_missing(signal, code) && in_arena(addr) && addr < live.arena_end();
     let ours = if may_be_ours && source.asks_map() {

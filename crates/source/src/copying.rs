@@ -11,6 +11,7 @@ use outswap_sys::uffd::{COPY_FEATURES, Uffd};
 pub struct Copying;
 
 impl FaultSource for Copying {
+    const LOSES_PAGES: bool = true;
     const WRITE_PROTECTS: bool = true;
 
     fn open() -> Result<i32> {

@@ -104,6 +104,8 @@ pub fn fill_plainly(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
 pub trait FaultSource {
     /// Whether the kernel cannot tell a missing page from one that the program has no access to, so that the map is asked.
     const ASKS_MAP: bool = false;
+    /// Whether a forked child that was not told the source finds zeros where a page is missing, and not a fault.
+    const LOSES_PAGES: bool = false;
     /// See [`outswap_core::machine::Machine::write_protects`].
     const WRITE_PROTECTS: bool = false;
     /// Whether taking pages costs less for the thread that uses them than for another: where it is alone, it is to do so.

@@ -57,6 +57,10 @@ macro_rules! sources {
             pub fn asks_map(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::ASKS_MAP),+ }
             }
+            /// See [`FaultSource::LOSES_PAGES`].
+            pub fn loses_pages(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::LOSES_PAGES),+ }
+            }
             /// See [`FaultSource::learn`].
             pub fn learn(self) {
                 match self { $(Source::$type => <$module::$type>::learn()),+ }

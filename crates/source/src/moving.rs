@@ -140,6 +140,7 @@ fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
 pub struct Moving;
 
 impl FaultSource for Moving {
+    const LOSES_PAGES: bool = true;
     const WRITE_PROTECTS: bool = true;
 
     fn open() -> Result<i32> {

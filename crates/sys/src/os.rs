@@ -49,6 +49,8 @@ pub const MADV_FREE: usize = 8;
 pub const MADV_NOHUGEPAGE: usize = 15;
 /// `MADV_DONTFORK`.
 pub const MADV_DONTFORK: usize = 10;
+/// `MADV_DOFORK`.
+pub const MADV_DOFORK: usize = 11;
 /// `MADV_DODUMP`.
 pub const MADV_DODUMP: usize = 17;
 /// `MADV_DONTDUMP`.
