@@ -1,10 +1,11 @@
 //! The command line. Every flag is also an `OUTSWAP_*` variable; the flag wins, and an empty variable is none.
+use crate::command::{GENERATE, MIN_RAM_BYTES, MIN_RESIDENT_BYTES, command};
 use crate::limits::{self, Machine};
 use crate::mechanism::{self, Mechanisms};
 use crate::record::{self, Recording};
 use crate::spec;
-use crate::{Failure, size};
-use clap::{Arg, ArgMatches, Command};
+use crate::{Failure, mistakes, size, variables};
+use clap::ArgMatches;
 use outswap_control::MAX_TIERS;
 use outswap_core::readahead::{PAGE_CLUSTER, PAGE_CLUSTER_MAX};
 use outswap_core::units::PAGE_BYTES;
@@ -14,10 +15,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The smallest budget: below it the runtime's tables and batches leave no room for the program.
-pub const MIN_RAM_BYTES: u64 = 16 << 20;
-/// The smallest limit of resident pages: a few batches for each thread that faults.
-pub const MIN_RESIDENT_BYTES: u64 = 4 << 20;
 /// Share of a limit or of the free memory that `--ram auto` takes.
 const AUTO_PERCENT: u64 = 90;
 
@@ -28,6 +25,8 @@ pub enum Parsed {
     Run(Box<RunOptions>),
     /// `outswap doctor`.
     Doctor(DoctorOptions),
+    /// Manual pages and completions, into a directory.
+    Generate(PathBuf),
     /// Help or version, for standard output.
     Text(String),
 }
@@ -103,135 +102,22 @@ pub struct DoctorOptions {
     pub swap_dir: PathBuf,
 }
 
-const SIZES_HELP: &str = "\
-Sizes are binary: 512M, 1.5G, 25% (of the machine's memory).
-Tiers:
-";
-const AFTER_HELP: &str = "\
-Fault sources: {SOURCES}.
-{MECHANISMS}Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
-Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
-
-fn after_help() -> String {
-    AFTER_HELP.replace("{SOURCES}", &sources()).replace("{MECHANISMS}", &mechanism::help())
-}
-
-/// The fault sources, each with what it is.
-fn sources() -> String {
-    Source::ALL.iter().map(|s| format!("{} ({})", s.name(), s.about())).collect::<Vec<_>>().join(",\n  ")
-}
-
-fn value(name: &'static str, value_name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value_name).help(help).value_parser(clap::value_parser!(OsString))
-}
-
-/// A switch; `=false` turns off what a variable turned on.
-fn switch(name: &'static str, help: &'static str) -> Arg {
-    value(name, "BOOL", help)
-        .num_args(0..=1)
-        .require_equals(true)
-        .default_missing_value("true")
-        .hide_possible_values(true)
-}
-
-fn fault_source() -> Arg {
-    value("fault-source", Source::CHOICE, "How faults arrive [default: auto, the best that works]")
-}
-
-fn malloc() -> Arg {
-    value("malloc", "keep|mimalloc", "The program's allocator: its own, or mimalloc [default: keep]")
-}
-
-fn no_follow() -> Arg {
-    switch("no-follow", "Leaves programs that the program starts alone")
-}
-
-fn quiet() -> Arg {
-    switch("quiet", "Gives no warnings")
-}
-
-fn program() -> Arg {
-    Arg::new("command")
-        .value_names(["PROGRAM", "ARGS"])
-        .help("The program and its arguments")
-        .num_args(1..)
-        .required(true)
-        .trailing_var_arg(true)
-        .value_parser(clap::value_parser!(OsString))
-}
-
-fn command() -> Command {
-    let run = Command::new("run")
-        .about("Runs a program in less memory than it needs")
-        .override_usage("outswap run [OPTIONS] [--] PROGRAM [ARGS]...")
-        .after_help(format!("{SIZES_HELP}{}{}", spec::help(), after_help()))
-        .arg(value(
-            "ram",
-            "SIZE|N%|auto",
-            "Bounds the anonymous memory of the program and all its children together \
-             [default: auto, 90 % of the container's limit or of the memory available]",
-        ))
-        .arg(value("resident", "SIZE", "Bounds resident pages alone, the compressed pool not counted"))
-        .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
-        .arg(value("swap-dir", "DIR", "Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
-        .arg(fault_source())
-        .arg(value("readahead", "HOW", "What is read ahead: auto, or one of the list below [default: auto]"))
-        .arg(value(
-            "page-cluster",
-            "N",
-            "The largest window that is read ahead from slow stores has 2^N pages; 0: none [default: 3]",
-        ))
-        .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
-        .arg(malloc())
-        .arg(no_follow())
-        .arg(value("stats", "FILE", "Writes statistics as JSON at exit"))
-        .arg(switch("summary", "Prints statistics on standard error at exit"))
-        .arg(quiet())
-        .arg(switch("allow-unmanaged", "Runs programs that cannot be managed, without Outswap"))
-        .arg(program());
-    let record = Command::new("record")
-        .about("Runs a program and records which pages it touches, for comparing policies")
-        .override_usage("outswap record [OPTIONS] [--] PROGRAM [ARGS]...")
-        .arg(value("output", "FILE", "Where the trace goes [default: outswap.trace]").short('o'))
-        .arg(value(
-            "resident",
-            "SIZE",
-            "Memory whose touches are not seen: less is more exact, and slower [default: 1M]",
-        ))
-        .arg(value("resident-pages", "PAGES", "The same in pages of 4 KiB").conflicts_with("resident"))
-        .arg(fault_source())
-        .arg(malloc())
-        .arg(no_follow())
-        .arg(quiet())
-        .arg(program());
-    let doctor = Command::new("doctor")
-        .about("Says what this host allows, and how to get what is missing")
-        .arg(switch("json", "Prints JSON"))
-        .arg(value("swap-dir", "DIR", "Directory of the swap file [default: $TMPDIR, else /var/tmp]"));
-    Command::new("outswap")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Swap that belongs to one program")
-        .subcommand_required(true)
-        .disable_help_subcommand(true)
-        .subcommand(run)
-        .subcommand(record)
-        .subcommand(doctor)
+/// What is to be said of variables of our environment that look like Outswap's and are not.
+pub fn unknown_variables() -> Option<String> {
+    variables::warning(&command(), std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
 }
 
 /// Reads the command line (with the program's name first).
 pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, Failure> {
-    let matches = match command().try_get_matches_from(arguments) {
+    let mut command = command();
+    let matches = match command.try_get_matches_from_mut(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
             use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-            let text = error.render().to_string();
             if matches!(error.kind(), DisplayHelp | DisplayVersion) {
-                return Ok(Parsed::Text(text));
+                return Ok(Parsed::Text(error.render().to_string()));
             }
-            let line: Vec<&str> = text.lines().take_while(|l| !l.is_empty()).map(str::trim).collect();
-            let line = line.join(" ");
-            let line = line.strip_prefix("error: ").unwrap_or(&line);
-            return Err(Failure::ours(format!("{line} (outswap --help and outswap run --help say more)")));
+            return Err(Failure::ours(mistakes::line(&error, &command, &arguments)));
         }
     };
     let environment = |name: &str| std::env::var_os(name);
@@ -245,6 +131,11 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Parsed, Failure> {
             let given = Given { matches, environment: &environment };
             let machine = limits::machine().map_err(Failure::ours)?;
             record_options(&given, machine).map(|o| Parsed::Run(Box::new(o))).map_err(Failure::ours)
+        }
+        Some(("version", _)) => Ok(Parsed::Text(command.render_version())),
+        Some((GENERATE, matches)) => {
+            let directory = matches.get_one::<PathBuf>("directory").expect("the parser requires it");
+            Ok(Parsed::Generate(directory.clone()))
         }
         Some((_, matches)) => {
             let given = Given { matches, environment: &environment };
@@ -267,7 +158,7 @@ impl Given<'_> {
         if let Some(value) = self.matches.get_one::<OsString>(name) {
             return Some((format!("--{name}"), value.clone()));
         }
-        let variable = format!("OUTSWAP_{}", name.replace('-', "_").to_ascii_uppercase());
+        let variable = variables::of_flag(name);
         let value = (self.environment)(&variable).filter(|v| !v.is_empty())?;
         Some((variable, value))
     }
@@ -425,6 +316,7 @@ fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Command;
     const MACHINE: Machine = Machine { total_bytes: 8 << 30, available_bytes: 4 << 30 };
 
     fn options(words: &[&str], variables: &[(&str, &str)]) -> Result<RunOptions, String> {
@@ -514,6 +406,21 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_several_wins() {
+        let words =
+            ["--ram", "1G", "--quiet", "--ram=2G", "--quiet=false", "--swap", "junk", "--swap", "ram", "p", "--ram"];
+        let o = options(&words, &[("OUTSWAP_RAM", "3G")]).expect("fine");
+        assert_eq!((o.ram_bytes, o.quiet, o.tiers.len()), (2 << 30, false, 1));
+        assert_eq!(o.command, ["p", "--ram"]);
+        let o = options(&["--resident", "64M", "--resident", "32Mi", "--ram", "512 MiB", "p"], &[]).expect("fine");
+        assert_eq!((o.ram_bytes, o.resident_bytes), (512 << 20, 32 << 20));
+        let line = ["outswap", "record", "-o", "a", "--output", "b", "p"];
+        let matches = command().try_get_matches_from(line).expect("fine");
+        let (_, matches) = matches.subcommand().expect("record");
+        assert_eq!(matches.get_one::<OsString>("output"), Some(&OsString::from("b")));
+    }
+
+    #[test]
     fn what_follows_the_program_is_the_programs() {
         let o = options(&["--quiet", "ls", "--ram", "x", "--help", "--", "-l"], &[]).expect("fine");
         assert!(o.quiet);
@@ -557,6 +464,90 @@ mod tests {
         for words in [&["outswap"][..], &["outswap", "run"], &["outswap", "run", "--foo", "p"], &["outswap", "fly"]] {
             let failure = parse(words.iter().map(OsString::from).collect()).expect_err("wrong");
             assert_eq!((failure.status, failure.text.lines().count()), (crate::EXIT_OURS, 1), "{failure:?}");
+        }
+    }
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn wrong_lines_are_told_what_was_meant() {
+        for (line, want) in [
+            ("outswap run --rma 64M true", "a similar argument exists: '--ram'"),
+            ("outswap record --outptu x true", "a similar argument exists: '--output'"),
+            ("outswap docter", "a similar subcommand exists: 'doctor'"),
+            ("outswap redis-server --port 1", "; to run a program: outswap run -- redis-server ... ("),
+            ("outswap ./a.out", "; to run a program: outswap run -- ./a.out ("),
+            ("outswap --ram 64M true", "; it is an option of run: outswap run --ram ..."),
+            ("outswap --ram=64M true", "; it is an option of run: outswap run --ram ..."),
+        ] {
+            let failure = parse(words(line)).expect_err(line);
+            assert!(failure.text.contains(want) && failure.text.lines().count() == 1, "{line}: {}", failure.text);
+        }
+        for (line, not) in [
+            ("outswap help fly", "to run a program"),
+            ("outswap --magic", "option of run"),
+            ("outswap run --foo true", "to pass"),
+        ] {
+            let failure = parse(words(line)).expect_err(line);
+            assert!(!failure.text.contains(not), "{line}: {}", failure.text);
+        }
+    }
+
+    #[test]
+    fn help_and_version_have_all_their_forms() {
+        let text = |line: &str| match parse(words(line)) {
+            Ok(Parsed::Text(text)) => text,
+            other => panic!("{line}: {other:?}"),
+        };
+        let version = format!("outswap {}\n", env!("CARGO_PKG_VERSION"));
+        for line in ["outswap version", "outswap -V", "outswap --version"] {
+            assert_eq!(text(line), version, "{line}");
+        }
+        assert_eq!(text("outswap help"), text("outswap --help"));
+        for command in ["run", "record", "doctor"] {
+            let help = text(&format!("outswap help {command}"));
+            assert_eq!(help, text(&format!("outswap {command} --help")));
+            assert!(help.contains("Examples:") && text("outswap help").contains(command), "{help}");
+        }
+        assert!(!text("outswap help").contains(GENERATE));
+    }
+
+    #[test]
+    fn examples_can_be_read_and_least_values_are_told() {
+        let mut command = command();
+        for subcommand in ["run", "record", "doctor"] {
+            let help = command.find_subcommand(subcommand).and_then(Command::get_after_help).expect("it has examples");
+            let help = help.to_string();
+            let lines = help.lines().skip_while(|l| *l != "Examples:").skip(1).take_while(|l| l.starts_with("  "));
+            let lines: Vec<Vec<OsString>> = lines.map(words).collect();
+            assert!(lines.len() > 1, "{help}");
+            for mut line in lines {
+                let start = line.iter().position(|word| word == "outswap").expect("all are of ours");
+                let read = parse(line.split_off(start));
+                assert!(matches!(read, Ok(Parsed::Run(_) | Parsed::Doctor(_))), "{read:?}");
+            }
+        }
+        let run = command.find_subcommand_mut("run").expect("it is there").render_long_help().to_string();
+        // The parser breaks lines where it likes.
+        let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
+        for least in [MIN_RAM_BYTES, MIN_RESIDENT_BYTES, 64 << 10] {
+            assert!(run.contains(&format!("at least {}", size::exact(least))), "{run}");
+        }
+    }
+
+    #[test]
+    fn help_is_as_wide_as_the_terminal() {
+        for width in [60, 100, 160] {
+            let mut command = command().term_width(width);
+            command.build();
+            for name in ["run", "record", "doctor"] {
+                let help = command.find_subcommand_mut(name).expect("it is there").render_long_help().to_string();
+                let widest =
+                    help.lines().filter(|l| !l.trim_start().starts_with("--")).map(|l| l.chars().count()).max();
+                assert!(widest.is_some_and(|w| w <= width), "{width}: {help}");
+            }
         }
     }
 }

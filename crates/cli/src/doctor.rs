@@ -1,5 +1,6 @@
 //! `outswap doctor`: what this host allows, proved by doing it, and how to get what is missing.
-use crate::args::{self, DoctorOptions, MIN_RAM_BYTES};
+use crate::args::{self, DoctorOptions};
+use crate::command::MIN_RAM_BYTES;
 use crate::probe::{self, Probe};
 use crate::{EXIT_OURS, Failure, libraries, limits, run, size};
 use outswap_source::Source;

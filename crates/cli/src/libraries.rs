@@ -1,4 +1,5 @@
 //! Finds the libraries that are loaded into the program.
+use crate::place;
 use std::path::{Path, PathBuf};
 
 /// The runtime.
@@ -20,23 +21,19 @@ pub fn directory() -> Result<PathBuf, String> {
 /// The value of `LD_PRELOAD` for managed programs, without what was in it before.
 pub fn preload(directory: &Path, with_malloc: bool) -> Result<String, String> {
     let names: &[&str] = if with_malloc { &[PRELOAD, MALLOC] } else { &[PRELOAD] };
-    let mut value = String::new();
-    for name in names {
-        let path = directory.join(name);
-        if !path.is_file() {
-            return Err(format!("{} is missing: install Outswap whole, or use --malloc keep", path.display()));
-        }
-        let text = path.to_str().filter(|t| !t.contains([' ', ':', '\t', '\n']));
-        let text = text.ok_or_else(|| {
-            let path = path.display();
-            format!("{path}: LD_PRELOAD takes no path with a space or colon in it: install Outswap elsewhere")
-        })?;
-        if !value.is_empty() {
-            value.push(':');
-        }
-        value.push_str(text);
+    if let Some(missing) = names.iter().map(|name| directory.join(name)).find(|path| !path.is_file()) {
+        return Err(format!("{} is missing: install Outswap whole, or use --malloc keep", missing.display()));
     }
-    Ok(value)
+    let linked = (!place::is_plain(directory)).then(|| place::links(directory, names)).transpose().map_err(|why| {
+        let directory = directory.display();
+        format!(
+            "LD_PRELOAD takes no path with a space or colon in it, as in {directory}, and links to it can be made nowhere ({why}): \
+             install Outswap elsewhere"
+        )
+    })?;
+    let directory = linked.as_deref().unwrap_or(directory);
+    let paths: Vec<_> = names.iter().map(|name| directory.join(name).to_string_lossy().into_owned()).collect();
+    Ok(paths.join(":"))
 }
 
 /// Puts `ours` in front of an existing `LD_PRELOAD`, from which entries of ours (a run inside a run) are dropped.
@@ -64,12 +61,15 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_missing_and_what_cannot_be_named() {
+    fn names_what_is_missing_and_links_what_cannot_be_named() {
         let dir = std::env::temp_dir().join(format!("outswap lib {}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("the temporary directory is writable");
         assert!(preload(&dir, false).expect_err("nothing there").contains("missing"));
         std::fs::write(dir.join(PRELOAD), b"").expect("writable");
-        assert!(preload(&dir, false).expect_err("a space in it").contains("space or colon"));
+        let value = preload(&dir, false).expect("a link to it can be made");
+        assert!(value.ends_with("/liboutswap_preload.so") && place::is_plain(Path::new(&value)), "{value}");
+        assert_eq!(std::fs::canonicalize(&value).ok(), std::fs::canonicalize(dir.join(PRELOAD)).ok());
+        let _ = std::fs::remove_dir_all(Path::new(&value).parent().expect("it has a directory"));
         let _ = std::fs::remove_dir_all(&dir);
     }
 }

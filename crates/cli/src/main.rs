@@ -10,9 +10,14 @@ mod device;
 mod spec;
 mod mechanism;
 mod record;
+mod command;
+mod mistakes;
+mod variables;
 mod args;
+mod generate;
 mod block;
 mod elf;
+mod place;
 mod libraries;
 mod preflight;
 mod scratch;
@@ -60,8 +65,19 @@ fn say(text: &str) {
 
 fn cli(arguments: Vec<OsString>) -> i32 {
     let result = match args::parse(arguments) {
-        Ok(args::Parsed::Run(options)) => run::run(*options),
-        Ok(args::Parsed::Doctor(options)) => doctor::doctor(&options),
+        Ok(args::Parsed::Run(options)) => {
+            if !options.quiet {
+                args::unknown_variables().iter().for_each(|line| say(line));
+            }
+            run::run(*options)
+        }
+        Ok(args::Parsed::Doctor(options)) => {
+            args::unknown_variables().iter().for_each(|line| say(line));
+            doctor::doctor(&options)
+        }
+        Ok(args::Parsed::Generate(directory)) => generate::generate(command::documented(), &directory)
+            .map(|_| 0)
+            .map_err(|e| Failure::ours(format!("{}: {e}", directory.display()))),
         Ok(args::Parsed::Text(text)) => {
             use std::io::Write;
             std::io::stdout().write_all(text.as_bytes()).map(|()| 0).map_err(|e| Failure::ours(e.to_string()))

@@ -20,12 +20,14 @@ pub struct Program {
     pub maybe_shell: bool,
     /// Why it cannot be managed, and what to do about it; `None` where it can.
     pub refusal: Option<String>,
+    /// What its user should know of it, whether it can be managed or not.
+    pub remark: Option<String>,
 }
 
 /// Finds and examines the program `name`. `search` is the value of `PATH`.
 pub fn examine(name: &OsStr, search: Option<&OsStr>) -> Result<Program, Failure> {
     let path = find(name, search)?;
-    let mut program = Program { path: path.clone(), maybe_shell: false, refusal: None };
+    let mut program = Program { path: path.clone(), maybe_shell: false, refusal: None, remark: None };
     let mut file_path = path;
     for depth in 0.. {
         let file = match File::open(&file_path) {
@@ -58,6 +60,16 @@ pub fn examine(name: &OsStr, search: Option<&OsStr>) -> Result<Program, Failure>
         if depth == MAX_INTERPRETERS {
             return Err(cannot_execute(&program.path, "too many interpreters of interpreters"));
         }
+        let returned = first_line(&head[..have]).ends_with(b"\r").then(|| {
+            format!(
+                "{subject}: its first line ends in a carriage return, as Windows ends lines, and the system takes that \
+                 for a part of the line: remove it (sed -i 's/\\r$//' FILE)"
+            )
+        });
+        if interpreter.as_os_str().as_bytes().ends_with(b"\r") && executable(&interpreter).is_err() {
+            return Err(Failure { status: EXIT_NOT_FOUND, text: returned.unwrap_or_default() });
+        }
+        program.remark = program.remark.or(returned);
         executable(&interpreter).map_err(|e| {
             let (status, why) = if e == ErrorKind::NotFound {
                 (EXIT_NOT_FOUND, "is not there")
@@ -289,6 +301,18 @@ mod tests {
         assert!(!look(&dir.put("junk", b"\x01\0\x02\n", 0o755)).expect("found").maybe_shell);
         let cut = dir.put("cut", b"\x7fELF\x02\x01\x01", 0o755);
         assert_eq!(look(&cut).expect_err("broken").status, EXIT_CANNOT_EXECUTE);
+    }
+
+    #[test]
+    fn a_carriage_return_behind_the_interpreter_is_told() {
+        let dir = Dir::new("return");
+        let bare = look(&dir.put("bare", b"#!/bin/sh\r\nexit 3\r\n", 0o755)).expect_err("no such interpreter");
+        assert_eq!((bare.status, bare.text.lines().count()), (EXIT_NOT_FOUND, 1), "{}", bare.text);
+        assert!(bare.text.contains("carriage return") && !bare.text.contains('\r'), "{}", bare.text);
+        // The interpreter is there, and gets an argument that ends so.
+        let word = look(&dir.put("word", b"#!/usr/bin/env sh\r\n", 0o755)).expect("env is everywhere");
+        assert!(word.remark.expect("told").contains("carriage return"));
+        assert!(look(&dir.put("fine", b"#!/bin/sh\nexit 3\r\n", 0o755)).expect("found").remark.is_none());
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
             say(&format!("warning: {text}"));
         }
     };
+    if let Some(remark) = &program.remark {
+        warn(remark);
+    }
     match &program.refusal {
         Some(why) if !options.allow_unmanaged => {
             return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap")));

@@ -1,12 +1,14 @@
 //! Sizes as people write them.
 
-/// Reads a size: a number, perhaps with a fraction, and a binary unit (`K`, `M`, `G`, `T`, each with an optional `B`
-/// or `iB`), or a percentage of `machine_bytes`.
+/// Reads a size: a number, perhaps with a fraction, and a binary unit (`K`, `M`, `G`, `T`, each alone or with `i`, `B` or `iB`
+/// behind it), or a percentage of `machine_bytes`. One space before the unit is allowed, as [`show`] writes it.
 pub fn parse(text: &str, machine_bytes: u64) -> Result<u64, String> {
     const SCALE: u128 = 1_000_000_000;
     let nonsense = || format!("'{text}' is not a size (write for example 512M, 1.5G or 25%)");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
+    // A space and nothing behind it is no unit.
+    let unit = unit.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(unit);
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return Err(nonsense()),
         Some(parts) => parts,
@@ -24,16 +26,12 @@ pub fn parse(text: &str, machine_bytes: u64) -> Result<u64, String> {
         }
         scaled * u128::from(machine_bytes) / (100 * SCALE)
     } else {
-        let letter = match unit.as_str() {
-            "" | "B" => "",
-            other => other.strip_suffix("IB").or(other.strip_suffix('B')).unwrap_or(other),
-        };
-        let shift = match letter {
-            "" if unit.len() < 2 => 0,
-            "K" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
+        let shift = match unit.as_str() {
+            "" | "B" => 0,
+            "K" | "KI" | "KB" | "KIB" => 10,
+            "M" | "MI" | "MB" | "MIB" => 20,
+            "G" | "GI" | "GB" | "GIB" => 30,
+            "T" | "TI" | "TB" | "TIB" => 40,
             _ => return Err(nonsense()),
         };
         if shift == 0 && !fraction.is_empty() {
@@ -46,6 +44,16 @@ pub fn parse(text: &str, machine_bytes: u64) -> Result<u64, String> {
         // The kernel's file sizes are signed.
         Ok(n) if n <= i64::MAX as u64 => Ok(n),
         _ => Err(format!("'{text}' is too large")),
+    }
+}
+
+/// Writes a size as it can be given, without loss: `16M`, `256K`.
+pub fn exact(bytes: u64) -> String {
+    match bytes.trailing_zeros() / 10 {
+        0 => bytes.to_string(),
+        1 => format!("{}K", bytes >> 10),
+        2 => format!("{}M", bytes >> 20),
+        _ => format!("{}G", bytes >> 30),
     }
 }
 
@@ -78,6 +86,14 @@ mod tests {
             ("3KiB", 3072),
             ("512M", 512 << 20),
             ("512mib", 512 << 20),
+            ("512Ki", 512 << 10),
+            ("512Mi", 512 << 20),
+            ("1Gi", GIB),
+            ("1.5Gi", 3 * GIB / 2),
+            ("2Ti", 2 << 40),
+            ("512 MiB", 512 << 20),
+            ("1.5 GiB", 3 * GIB / 2),
+            ("17 B", 17),
             ("1.5G", 3 * GIB / 2),
             ("0.25G", GIB / 4),
             ("2T", 2 << 40),
@@ -97,8 +113,15 @@ mod tests {
             "M",
             "-1",
             "+5M",
-            "5 M",
+            "5  M",
+            "5 ",
+            " 5M",
+            "5M ",
             "5X",
+            "5i",
+            "5I",
+            "5Mib5",
+            "5MBi",
             "5MM",
             "5iB",
             "5BB",
@@ -126,9 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn reads_what_it_shows() {
+        for bytes in [17, 3 << 10, 512 << 20, 3 * GIB / 2, GIB, 2 << 40] {
+            assert_eq!(parse(&show(bytes), 8 * GIB), Ok(bytes), "{}", show(bytes));
+            assert_eq!(parse(&exact(bytes), 8 * GIB), Ok(bytes), "{}", exact(bytes));
+        }
+    }
+
+    #[test]
     fn shows_sizes() {
         assert_eq!(show(17), "17 B");
         assert_eq!(show(1536), "1.5 KiB");
         assert_eq!(show(512 << 20), "512 MiB");
+        assert_eq!([1001, 64 << 10, 3 << 29, 2 << 40].map(exact), ["1001", "64K", "1536M", "2048G"]);
     }
 }

@@ -16,7 +16,8 @@ pub fn help() -> String {
     let written = |(name, options, _): &(&str, &str, &str)| format!("{name}{options}[:MAX]");
     let width = TierKind::ALL.iter().map(|kind| written(kind).len()).max().unwrap_or(0);
     let kinds: String = TierKind::ALL.iter().map(|kind| format!("  {:width$} {}\n", written(kind), kind.2)).collect();
-    format!("{kinds}  Behind a tier, ,{MODEL}{} slows it to a device.\n", device::choice())
+    let least = size::exact(MIN_TIER_BYTES);
+    format!("{kinds}  MAX is at least {least}. Behind a tier, ,{MODEL}{} slows it to a device.\n", device::choice())
 }
 
 /// The names of all kinds, as in "a, b and c".
@@ -100,6 +101,9 @@ mod tests {
             ("compressed:zstd:19", vec![t(zstd(19), 0)]),
             ("compressed:zstd:-7:1G", vec![t(zstd(-7), GIB)]),
             ("compressed:zstd:1G", vec![t(zstd(0), GIB)]),
+            ("compressed:256Mi", vec![t(lz4, 256 << 20)]),
+            ("compressed:zstd:1Gi,file:4Gi", vec![t(zstd(0), GIB), t(file, 4 * GIB)]),
+            ("file:512 MiB", vec![t(file, 512 << 20)]),
             (
                 "ram:64M,compressed:lz4:1G,compressed:zstd:3:2G,file:4G",
                 vec![t(ram, 64 << 20), t(lz4, GIB), t(zstd(3), 2 * GIB), t(file, 4 * GIB)],

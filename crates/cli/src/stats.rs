@@ -414,7 +414,11 @@ impl Stats {
             (ram, resident) => format!("budget {}, {} resident", show(ram), show(resident)),
         };
         let time_s = self.duration_ns as f64 / 1e9;
-        let mut lines = vec![format!("time        {time_s:.2} s, {} managed processes", self.processes.managed)];
+        let processes = match self.processes.managed {
+            1 => "1 managed process".to_owned(),
+            n => format!("{n} managed processes"),
+        };
+        let mut lines = vec![format!("time        {time_s:.2} s, {processes}")];
         if !self.managed {
             lines.push("memory      the program was not managed".into());
             return lines;
@@ -593,6 +597,7 @@ mod tests {
         let lines = example().summary();
         assert!(lines.len() <= 12, "{lines:#?}");
         assert!(lines.iter().all(|l| l.len() <= 100 && !l.contains('\n')), "{lines:#?}");
+        assert!(lines[0].ends_with("2 managed processes"), "{}", lines[0]);
         assert!(lines[1].contains("100 MiB (budget 128 MiB)"), "{}", lines[1]);
     }
 

@@ -2,9 +2,10 @@
 //! plainly (`OUTSWAP_E2E_PLAIN=1`), what only Outswap does is not asked for.
 use outswap_e2e::{KIB, MIB, Outcome, Run, Setup, Tmp, plain_mode, setup, stats};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -117,7 +118,7 @@ fn missing_and_not_executable_programs() {
     let dir = Tmp::new();
     let plain_file = dir.join("file");
     fs::write(&plain_file, "text").expect("the directory is ours");
-    fs::set_permissions(&plain_file, fs::Permissions::from_mode(0o644)).expect("the file is ours");
+    fs::set_permissions(&plain_file, Permissions::from_mode(0o644)).expect("the file is ours");
     for (program, status) in
         [("no-such-program-anywhere", 127), ("/no/such/path", 127), (&*plain_file.to_string_lossy(), 126), ("/", 126)]
     {
@@ -334,6 +335,109 @@ fn flags_are_variables_too() {
     assert_eq!(stats["config"]["malloc"], "mimalloc");
     let bad = Run::new(setup::outswap()).args(["run", "true"]).env("OUTSWAP_RAM", "junk").run().exited(125);
     assert!(bad.errors().contains("OUTSWAP_RAM"), "{}", bad.describe());
+}
+
+#[test]
+fn sizes_are_taken_as_kubernetes_writes_them_and_the_last_option_wins() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let words = ["--ram", "1Gi", "--swap", "ram", "--ram", "64Mi", "--swap", "compressed:256Mi,file:4Gi", "--stats"];
+    run(&[&words[..], &[&file.to_string_lossy(), "--", "true"]].concat()).succeeded();
+    let stats = stats::read(&file);
+    assert_eq!(number(&stats, "/config/ram_bytes"), 64 * MIB);
+    let tiers = ["/config/swap/0/max_bytes", "/config/swap/1/max_bytes"].map(|path| number(&stats, path));
+    assert_eq!(tiers, [256 * MIB, 4096 * MIB], "{stats:#}");
+}
+
+#[test]
+fn one_process_is_one() {
+    if plain_mode() {
+        return;
+    }
+    let end = run(&["--ram", "32M", "--summary", "--", "true"]).exited(0);
+    assert!(end.errors().lines().any(|line| line.ends_with(", 1 managed process")), "{}", end.describe());
+}
+
+#[test]
+fn misspelt_variables_are_told_of_in_one_line() {
+    if plain_mode() {
+        return;
+    }
+    let command = |words: &[&str]| Run::new(setup::outswap()).args(["run", "--ram", "32M"]).args(words);
+    let misspelt = |run: Run| run.env("OUTSWAP_RAMM", "64M").env("OUTSWAP_QUEIT", "").run().exited(0);
+    let end = misspelt(command(&["true"]));
+    let errors = end.errors();
+    assert!(errors.lines().count() == 1 && errors.contains("(did you mean OUTSWAP_RAM?)"), "{}", end.describe());
+    assert!(errors.contains("(did you mean OUTSWAP_QUIET?)"), "{}", end.describe());
+    assert_eq!(misspelt(command(&["--quiet", "true"])).errors(), "");
+    // A run inside a run finds what Outswap set for it.
+    let inner = setup::outswap().to_string_lossy().into_owned();
+    let limited = format!("ulimit -Sn 512; {inner} run --ram 32M sh -c 'ulimit -Sn 256; env'");
+    let end = command(&["--", "sh", "-c", &limited]).run().exited(0);
+    assert!(end.stderr.is_empty() && end.text().contains("OUTSWAP_CONTROL="), "{}", end.describe());
+}
+
+#[test]
+fn a_script_with_carriage_returns_is_told_of() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let script = dir.join("script");
+    fs::write(&script, "#!/bin/sh\r\nexit 3\r\n").expect("the directory is ours");
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("the file is ours");
+    let end = run(&["--ram", "32M", "--", &script.to_string_lossy()]).exited(127);
+    let errors = end.errors();
+    assert!(errors.lines().count() == 1 && errors.contains("carriage return"), "{}", end.describe());
+    assert!(!errors.contains('\r'), "{}", end.describe());
+}
+
+/// `outswap` and its libraries where `LD_PRELOAD` cannot name them: a space and a colon end a name there.
+#[test]
+fn works_where_the_path_has_spaces_and_colons() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let home = dir.join("my programs: all");
+    fs::create_dir(&home).expect("the directory is ours");
+    let built = setup::outswap();
+    for name in ["outswap", "liboutswap_preload.so", "liboutswap_malloc.so"] {
+        fs::copy(built.with_file_name(name), home.join(name)).expect("there is room for a copy");
+        fs::set_permissions(home.join(name), Permissions::from_mode(0o755)).expect("the copy is ours");
+    }
+    let stats = dir.join("stats.json");
+    let mut places = Vec::new();
+    let mut setups = vec![Setup::new(), Setup::new().option("--malloc", "mimalloc"), Setup::nobody()];
+    if setup::is_root() {
+        // A program that gives up its rights loads the libraries as somebody else.
+        setups.push(Setup::new());
+    }
+    for (i, mut setup) in setups.into_iter().enumerate() {
+        let _ = fs::remove_file(&stats);
+        setup.binary = home.join("outswap");
+        let setup = setup.option("--stats", &stats.to_string_lossy());
+        let script = "echo $LD_PRELOAD; env -i /bin/sh -c '/bin/sh -c \"exit 7\"; exit $?'; exit $?";
+        let run = if i < 3 {
+            setup.managed(RAM_BYTES, "sh").args(["-c", script])
+        } else {
+            let other = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script];
+            setup.managed(RAM_BYTES, "setpriv").args(other)
+        };
+        let end = run.run().exited(7);
+        assert!(end.stderr.is_empty(), "{}", end.describe());
+        places.extend(end.text().trim().split(':').filter_map(|path| Some(Path::new(path).parent()?.to_path_buf())));
+        // The shell, `env`, and two more shells.
+        let managed = number(&stats::read(&stats), "/processes/managed");
+        assert!(managed >= 4, "only {managed} processes were managed: {}", end.describe());
+    }
+    assert_eq!(places.len(), 5 - usize::from(!setup::is_root()), "{places:?}");
+    for place in places {
+        let _ = fs::remove_dir_all(place);
+    }
 }
 
 #[test]
