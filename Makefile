@@ -3,8 +3,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 BIN := target/release
+PREFIX ?= /usr/local
 
-.PHONY: all build setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
+.PHONY: all build install uninstall deb test-install setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
 	bench-programs bench-experiments clean
 
 all: build
@@ -16,6 +17,22 @@ setup-demo:
 
 build:
 	$(CARGO) build --release --locked --workspace
+
+# What `make build` built goes to $(DESTDIR)$(PREFIX); it is built here only where it is missing, since who installs may be root.
+install: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
+	@scripts/install.sh install '$(BIN)' '$(DESTDIR)' '$(PREFIX)'
+uninstall:
+	@scripts/install.sh uninstall '$(BIN)' '$(DESTDIR)' '$(PREFIX)'
+$(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so:
+	$(CARGO) build --release --locked --workspace
+
+# A package for Debian and its kin, in target/deb.
+deb: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
+	@scripts/deb.sh '$(BIN)'
+
+# Installs into scratch directories, from here and from the package, runs a program there, and uninstalls.
+test-install: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
+	@scripts/test-install.sh '$(BIN)'
 
 demo: setup-demo
 	@scripts/demo.sh
@@ -67,6 +84,7 @@ test: setup
 	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory broken
 	$(MAKE) --no-print-directory one-file
+	$(MAKE) --no-print-directory test-install
 	$(MAKE) --no-print-directory e2e
 
 # Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys. Not part of CI.
