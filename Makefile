@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release
 PREFIX ?= /usr/local
 
-.PHONY: all build install uninstall deb test-install setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
+.PHONY: all build install uninstall deb test-install test-bundled setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
 	bench-programs bench-experiments clean
 
 all: build
@@ -33,6 +33,10 @@ deb: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
 # Installs into scratch directories, from here and from the package, runs a program there, and uninstalls.
 test-install: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
 	@scripts/test-install.sh '$(BIN)'
+
+# The same for what `cargo install` installs alone. Builds everything anew, in a scratch directory.
+test-bundled:
+	@scripts/test-install.sh '$(BIN)' bundled
 
 demo: setup-demo
 	@scripts/demo.sh

@@ -1,14 +1,15 @@
 #!/bin/bash
-# Installs Outswap into scratch directories and tries it there: by `make install`, and from the package. Nothing is left behind.
+# Installs Outswap into scratch directories and tries it there: by `make install` and from the package, or (`bundled`) by
+# `cargo install`. Nothing is left behind.
 #
-#   test-install.sh BUILD_DIRECTORY
+#   test-install.sh BUILD_DIRECTORY [bundled]
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
 
 built=$1
 work=$(mktemp -d)
-# Directories with links to libraries that LD_PRELOAD cannot name; their names have no spaces.
+# Directories that runs made for libraries; their names have no spaces.
 places=
 trap 'rm -rf "$work" $places' EXIT
 # Programs run there as other users, too.
@@ -47,6 +48,16 @@ documented() { # top, command that prints a file
     done
     bash -n "$1/share/bash-completion/completions/outswap" || fail "bash cannot read its completions"
 }
+
+# By Cargo: one executable, without libraries beside it.
+if [[ ${2:-} == bundled ]]; then
+    cargo install --quiet --locked --path crates/cli --features bundled --root "$work/cargo" --target-dir "$work/target"
+    [[ $(files "$work/cargo" | grep -v '/\.crates') == ./bin/outswap ]] || fail "cargo install left: $(files "$work/cargo")"
+    manages "$work/cargo/bin/outswap"
+    [[ -n $places ]] || fail "the libraries came from elsewhere"
+    echo "cargo install: works"
+    exit 0
+fi
 
 # By make, into a directory with a space in its name, from which it runs as it is.
 top="$work/a root/opt/outswap"

@@ -7,15 +7,36 @@ pub const PRELOAD: &str = "liboutswap_preload.so";
 /// The allocator.
 pub const MALLOC: &str = "liboutswap_malloc.so";
 
-/// Where the libraries lie: beside this executable, or in `../lib/outswap` seen from it.
+/// What the executable carries.
+#[cfg(feature = "bundled")]
+const BUNDLED: &[(&str, &[u8])] = &[
+    (PRELOAD, include_bytes!(concat!(env!("OUT_DIR"), "/libraries/release/liboutswap_preload.so"))),
+    (MALLOC, include_bytes!(concat!(env!("OUT_DIR"), "/libraries/release/liboutswap_malloc.so"))),
+];
+
+/// Where the libraries lie: beside this executable, in `../lib/outswap` seen from it, or where it puts those that it carries.
 pub fn directory() -> Result<PathBuf, String> {
     let exe = std::fs::read_link("/proc/self/exe").map_err(|e| format!("/proc/self/exe: {e}"))?;
     let beside = exe.parent().unwrap_or(Path::new("/")).to_path_buf();
     let installed = beside.parent().map(|up| up.join("lib/outswap"));
-    let found = [Some(beside.clone()), installed].into_iter().flatten().find(|d| d.join(PRELOAD).is_file());
-    found.ok_or_else(|| {
-        format!("{PRELOAD} is neither in {0} nor in {0}/../lib/outswap: install Outswap whole", beside.display())
-    })
+    let mut searched = [Some(beside.clone()), installed].into_iter().flatten();
+    searched.find(|d| d.join(PRELOAD).is_file()).map_or_else(|| carried(&beside), Ok)
+}
+
+#[cfg(feature = "bundled")]
+fn carried(_: &Path) -> Result<PathBuf, String> {
+    let hash = env!("BUNDLED_HASH").parse().expect("the build script writes a number");
+    place::files(hash, BUNDLED)
+        .map_err(|why| format!("{PRELOAD} can be put nowhere ({why}): install Outswap with make install"))
+}
+
+#[cfg(not(feature = "bundled"))]
+fn carried(beside: &Path) -> Result<PathBuf, String> {
+    Err(format!(
+        "{PRELOAD} is neither in {0} nor in {0}/../lib/outswap, or cannot be looked at there: install Outswap whole, in its source by \
+         make install, or by cargo install --path crates/cli --features bundled",
+        beside.display()
+    ))
 }
 
 /// The value of `LD_PRELOAD` for managed programs, without what was in it before.

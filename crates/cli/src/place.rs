@@ -4,6 +4,7 @@
 //! It stays when the run is over: programs that outlive it execute others, which load the libraries by the same names.
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -22,14 +23,25 @@ pub fn is_plain(path: &Path) -> bool {
 pub fn links(directory: &Path, names: &[&str]) -> Result<PathBuf, String> {
     let mut hasher = DefaultHasher::new();
     directory.hash(&mut hasher);
+    filled(hasher.finish(), |place| names.iter().try_for_each(|name| link(&directory.join(name), &place.join(name))))
+}
+
+/// A directory with libraries of these names and contents. `hash` tells contents apart.
+///
+/// # Errors
+/// Why there can be none, for the user.
+#[cfg_attr(not(any(test, feature = "bundled")), expect(dead_code))]
+pub fn files(hash: u64, contents: &[(&str, &[u8])]) -> Result<PathBuf, String> {
+    filled(hash, |place| contents.iter().try_for_each(|(name, bytes)| write(&place.join(name), bytes)))
+}
+
+/// The first directory that can be filled.
+fn filled(hash: u64, fill: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let bases = BASES.iter().map(PathBuf::from).chain(runtime);
     let mut refused = Vec::new();
-    for base in bases {
-        let place = base.join(format!("outswap-{}-{:016x}", effective_user(), hasher.finish()));
-        let made =
-            own(&base, &place).and_then(|()| names.iter().try_for_each(|n| link(&directory.join(n), &place.join(n))));
-        match made {
+    for base in BASES.iter().map(PathBuf::from).chain(runtime) {
+        let place = base.join(format!("outswap-{}-{hash:016x}", effective_user()));
+        match own(&base, &place).and_then(|()| fill(&place)) {
             Ok(()) => return Ok(place),
             Err(why) => refused.push(format!("{}: {why}", base.display())),
         }
@@ -67,20 +79,45 @@ fn own(base: &Path, place: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes `link` lead to `to`. Runs that start at the same time find the old or the new one, always a whole one.
+/// Puts a new file at `path`, which `make` makes elsewhere. Runs that start at the same time find the old or the new one, always a
+/// whole one.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), String> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    let _ = std::fs::remove_file(&fresh);
+    make(&fresh).and_then(|()| std::fs::rename(&fresh, path)).map_err(|e| {
+        let _ = std::fs::remove_file(&fresh);
+        e.to_string()
+    })
+}
+
+/// Makes `link` lead to `to`.
 fn link(to: &Path, link: &Path) -> Result<(), String> {
     if std::fs::read_link(link).is_ok_and(|old| old == to) {
         return Ok(());
     }
-    let mut fresh = link.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    let fresh = PathBuf::from(fresh);
-    let _ = std::fs::remove_file(&fresh);
-    let made = std::os::unix::fs::symlink(to, &fresh).and_then(|()| std::fs::rename(&fresh, link));
-    made.map_err(|e| {
-        let _ = std::fs::remove_file(&fresh);
-        e.to_string()
-    })
+    replace(link, |fresh| std::os::unix::fs::symlink(to, fresh))
+}
+
+/// Makes `path` a library with this content, and sees that it can be loaded from there.
+fn write(path: &Path, content: &[u8]) -> Result<(), String> {
+    if !std::fs::read(path).is_ok_and(|old| old == content) {
+        replace(path, |fresh| {
+            std::fs::write(fresh, content)?;
+            std::fs::set_permissions(fresh, std::fs::Permissions::from_mode(0o644))
+        })?;
+    }
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    const BYTES: usize = 4096;
+    // SAFETY: a new mapping of an open file, which goes away at once and is not looked at.
+    let mapped = unsafe {
+        let rights = libc::PROT_READ | libc::PROT_EXEC;
+        let at = libc::mmap(std::ptr::null_mut(), BYTES, rights, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        at != libc::MAP_FAILED && libc::munmap(at, BYTES) == 0
+    };
+    // The file system may be mounted with noexec.
+    if mapped { Ok(()) } else { Err("no library can be loaded from there".into()) }
 }
 
 #[cfg(test)]
@@ -116,6 +153,20 @@ mod tests {
         assert_eq!(links(&from.0, &["a.so"]).as_ref(), Ok(&place.0));
         assert_eq!(read(), "1");
         assert_eq!(std::fs::read_dir(&place.0).expect("readable").count(), 1, "nothing else is left in it");
+    }
+
+    #[test]
+    fn files_are_whole_and_mended() {
+        // A number that no other test has.
+        let hash = u64::from(std::process::id()) << 32 | 0xf11e;
+        let place = Dir(files(hash, &[("a.so", b"one"), ("b.so", b"two")]).expect("one of the bases is there"));
+        std::fs::write(place.0.join("a.so"), "on").expect("ours");
+        assert_eq!(files(hash, &[("a.so", b"one"), ("b.so", b"two")]).as_ref(), Ok(&place.0));
+        let read = |name: &str| std::fs::read_to_string(place.0.join(name)).expect("it is there");
+        assert_eq!((read("a.so").as_str(), read("b.so").as_str()), ("one", "two"));
+        let mode = std::fs::metadata(place.0.join("a.so")).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o644, "others may read it");
+        assert_eq!(std::fs::read_dir(&place.0).expect("readable").count(), 2, "nothing else is left in it");
     }
 
     #[test]
