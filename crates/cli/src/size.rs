@@ -4,7 +4,7 @@
 /// behind it), or a percentage of `machine_bytes`. One space before the unit is allowed, as [`show`] writes it.
 pub fn parse(text: &str, machine_bytes: u64) -> Result<u64, String> {
     const SCALE: u128 = 1_000_000_000;
-    let nonsense = || format!("'{text}' is not a size (write for example 512M, 1.5G or 25%)");
+    let nonsense = || format!("'{text}' is not a size (write for example 512M, 512Mi, 1.5G or 25%)");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     // A space and nothing behind it is no unit.

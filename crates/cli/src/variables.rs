@@ -47,7 +47,9 @@ pub fn warning(command: &Command, names: impl Iterator<Item = String>) -> Option
     unknown.sort();
     let tell = |name: &String| {
         let meant = nearest(&name[HEAD.len()..], flags.iter().map(|flag| &flag[HEAD.len()..]));
-        meant.map_or(name.clone(), |flag| format!("{name} (did you mean {HEAD}{flag}?)"))
+        // Whoever named it, it does not command the terminal.
+        let name = name.escape_debug();
+        meant.map_or(name.to_string(), |flag| format!("{name} (did you mean {HEAD}{flag}?)"))
     };
     let told: Vec<String> = unknown.iter().map(tell).collect();
     (!told.is_empty()).then(|| format!("warning: no variable of Outswap, so without effect: {}", told.join(", ")))
@@ -79,6 +81,7 @@ mod tests {
         let tail = format!("{HEAD}HELP, {HEAD}SWAPDIR (did you mean {HEAD}SWAP_DIR?), {HEAD}XYZZY");
         assert!(text.ends_with(&tail), "{text}");
         assert!(said(&["RAMM"]).expect("unknown").ends_with("(did you mean OUTSWAP_RAM?)"));
+        assert!(said(&["X\ny\u{1b}"]).is_some_and(|text| !text.contains(char::is_control)));
         assert!(said(&["RMA"]).expect("unknown").ends_with("(did you mean OUTSWAP_RAM?)"));
     }
 
