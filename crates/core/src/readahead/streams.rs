@@ -134,7 +134,8 @@ impl Readahead for Streams {
             return Plan { before: at, ..Plan::only(page, 1) };
         }
         let pages = group - at;
-        let ahead = length >= AHEAD && pages > 1 && limit_pages >= AHEAD_LIMIT_PAGES && !broken::is(Broken::NoReadAhead);
+        let ahead =
+            length >= AHEAD && pages > 1 && limit_pages >= AHEAD_LIMIT_PAGES && !broken::is(Broken::NoReadAhead);
         let block_end = page.block().first_page().plus(BLOCK_PAGES);
         Plan { ahead_end: if ahead { block_end } else { page.plus(pages) }, ..Plan::only(page, pages) }
     }

@@ -52,7 +52,8 @@ pub struct Args {
 }
 
 /// The orders of the published tables, and which policy of Outswap's stores what comes in order as such.
-const ORDERS: [(usize, Option<&str>); 4] = [(0, Some("small")), (2, Some("as-it-came-16k")), (4, Some("as-it-came")), (9, None)];
+const ORDERS: [(usize, Option<&str>); 4] =
+    [(0, Some("small")), (2, Some("as-it-came-16k")), (4, Some("as-it-came")), (9, None)];
 
 fn rounds_of(sample: &Sample) -> &[Value] {
     sample.result["rounds"].as_array().map_or(&[], Vec::as_slice)
