@@ -226,14 +226,14 @@ fn at_least(bytes: u64, least: u64, text: &str) -> Result<u64, String> {
 /// The budget that `auto` stands for.
 pub fn auto_ram(machine: Machine) -> (u64, RamSource) {
     let (limit_bytes, from) = match limits::container(machine.total_bytes) {
-        Some(limit) => (limit.bytes, RamSource::Container),
-        None => (machine.available_bytes, RamSource::Available),
+        Some(limit) if limit.bytes < machine.available_bytes => (limit.bytes, RamSource::Container),
+        _ => (machine.available_bytes, RamSource::Available),
     };
     ((limit_bytes / 100).saturating_mul(AUTO_PERCENT), from)
 }
 
 fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
-    let total = machine.total_bytes;
+    let total = limits::bound_bytes(machine.total_bytes);
     let resident = given.read("resident", |t| at_least(size::parse(t, total)?, MIN_RESIDENT_BYTES, t))?;
     let ram = given.read("ram", |text| {
         if text == "auto" {
@@ -284,7 +284,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
 
 /// What `outswap record` comes to: a run in which memory is a window over the pages that were touched last.
 fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
-    let total = machine.total_bytes;
+    let total = limits::bound_bytes(machine.total_bytes);
     let least = record::MIN_WINDOW_BYTES;
     let resident = given.read("resident", |t| at_least(size::parse(t, total)?, least, t))?;
     let pages = given.read("resident-pages", |text| {

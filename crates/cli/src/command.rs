@@ -121,7 +121,7 @@ pub fn documented() -> Command {
             "SIZE|N%|auto",
             format!(
                 "Bounds the anonymous memory of the program and all its children together, {} \
-                 [default: auto, 90 % of the container's limit or of the memory available]",
+                 [default: auto, 90 % of the container's limit or of the memory available, whichever is less]",
                 least(MIN_RAM_BYTES)
             ),
         ))

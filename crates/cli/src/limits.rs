@@ -1,4 +1,5 @@
 //! How much memory there is: the machine's, and what the container allows.
+use crate::size;
 use std::path::{Path, PathBuf};
 
 /// The tightest memory limit of the control groups this process is in.
@@ -41,6 +42,49 @@ pub fn container(total_bytes: u64) -> Option<ContainerLimit> {
     tightest(&groups, &mounts, total_bytes, read)
 }
 
+/// The machine's memory, or the container's limit where that is less: what a percentage is of.
+pub fn bound_bytes(total_bytes: u64) -> u64 {
+    container(total_bytes).map_or(total_bytes, |limit| limit.bytes)
+}
+
+/// What is to be said of a budget that the container does not allow.
+pub fn above_container(ram_bytes: u64, total_bytes: u64) -> Option<String> {
+    let limit = container(total_bytes).filter(|limit| limit.bytes < ram_bytes)?;
+    let (ram, most) = (size::show(ram_bytes), size::show(limit.bytes));
+    let file = limit.file.display();
+    Some(format!(
+        "--ram: {ram} are more than the container's limit of {most} ({file}): the kernel may end the program first"
+    ))
+}
+
+/// How often the kernel has ended a process of our control groups for want of memory. `None` where it does not say.
+pub fn oom_kills() -> Option<u64> {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    count_oom_kills(&read(Path::new("/proc/self/cgroup"))?, &read(Path::new("/proc/self/mountinfo"))?, read)
+}
+
+/// What is to be said of a program that was killed, given [`oom_kills`] from before it started.
+pub fn killed(before: Option<u64>) -> Option<String> {
+    if oom_kills()? <= before? {
+        return None;
+    }
+    let limit = machine().ok().and_then(|machine| container(machine.total_bytes));
+    let of = limit.map(|limit| format!(" of {} ({})", size::show(limit.bytes), limit.file.display()));
+    let of = of.unwrap_or_else(|| ", or of the machine".into());
+    Some(format!(
+        "the program was killed when the memory of its control group was used up: there is a limit{of}; give less --ram, or the group more"
+    ))
+}
+
+fn count_oom_kills(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let counts = mounts.lines().filter_map(Mount::parse).filter_map(|mount| {
+        let file_name = if mount.version_2 { "memory.events" } else { "memory.oom_control" };
+        let text = read(&mount.point.join(mount.own_group(groups)).join(file_name))?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+    });
+    counts.reduce(u64::saturating_add)
+}
+
 fn tightest(
     groups: &str,
     mounts: &str,
@@ -50,16 +94,7 @@ fn tightest(
     let mut best: Option<ContainerLimit> = None;
     for mount in mounts.lines().filter_map(Mount::parse) {
         let file_name = if mount.version_2 { "memory.max" } else { "memory.limit_in_bytes" };
-        let own = groups.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            let ours =
-                if mount.version_2 { controllers.is_empty() } else { controllers.split(',').any(|c| c == "memory") };
-            ours.then_some(path)
-        });
-        // A group outside what is mounted here (another cgroup namespace) is seen as the mount's own top.
-        let below = own.and_then(|path| Path::new(path).strip_prefix(&mount.root).ok()).unwrap_or(Path::new(""));
-        for group in below.ancestors() {
+        for group in mount.own_group(groups).ancestors() {
             let file = mount.point.join(group).join(file_name);
             let Some(bytes) = read(&file).and_then(|text| text.trim().parse::<u64>().ok()) else {
                 continue;
@@ -79,6 +114,19 @@ struct Mount {
 }
 
 impl Mount {
+    /// The group that we are in, below where this is mounted. `groups` is what `/proc/self/cgroup` says.
+    fn own_group<'a>(&self, groups: &'a str) -> &'a Path {
+        let own = groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            let ours =
+                if self.version_2 { controllers.is_empty() } else { controllers.split(',').any(|c| c == "memory") };
+            ours.then_some(path)
+        });
+        // A group outside what is mounted here (another cgroup namespace) is seen as the mount's own top.
+        own.and_then(|path| Path::new(path).strip_prefix(&self.root).ok()).unwrap_or(Path::new(""))
+    }
+
     /// Reads a line of `mountinfo`; `None` for what is no control group file system with memory in it.
     fn parse(line: &str) -> Option<Mount> {
         let (left, right) = line.split_once(" - ")?;
@@ -155,6 +203,24 @@ mod tests {
         assert_eq!(tightest("4:memory:/\n", mounts, 8 * GIB, tree(&files)), None);
         let files = [("/cg m/memory.limit_in_bytes", "65536\n")];
         assert_eq!(tightest("4:memory:/\n", mounts, 8 * GIB, tree(&files)).map(|l| l.bytes), Some(65536));
+    }
+
+    #[test]
+    fn processes_that_the_kernel_ended_are_counted_in_our_own_group() {
+        let mounts = "30 23 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 cgroup2 rw\n\
+                      31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let events = "low 0\nhigh 0\nmax 31\noom 2\noom_kill 3\noom_group_kill 0\n";
+        let files = [
+            ("/sys/fs/cgroup/unified/a/memory.events", events),
+            ("/sys/fs/cgroup/unified/memory.events", "oom_kill 100\n"),
+            ("/sys/fs/cgroup/memory/b/c/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"),
+            ("/sys/fs/cgroup/memory/b/memory.oom_control", "oom_kill 100\n"),
+        ];
+        assert_eq!(count_oom_kills("4:memory:/b/c\n0::/a\n", mounts, tree(&files)), Some(7));
+        assert_eq!(count_oom_kills("4:memory:/x\n0::/a\n", mounts, tree(&files)), Some(3));
+        assert_eq!(count_oom_kills("4:memory:/x\n0::/x\n", mounts, tree(&files)), None);
+        assert_eq!((killed(None), killed(Some(u64::MAX))), (None, None));
+        assert_eq!(above_container(0, 8 * GIB), None, "no budget is above no limit");
     }
 
     #[test]

@@ -24,6 +24,8 @@ mod scratch;
 mod probe;
 mod supervise;
 mod spawn;
+mod causes;
+mod watch;
 mod stats;
 mod run;
 mod doctor;

@@ -5,7 +5,8 @@ use crate::record::Recorder;
 use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
-use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, say};
+use crate::watch::Watch;
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, limits, say};
 use outswap_control::{self as control, Control, PLACE_BYTES, Place};
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -41,6 +42,9 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         }
         None => {}
     }
+    if let Some(text) = limits::machine().ok().and_then(|m| limits::above_container(options.ram_bytes, m.total_bytes)) {
+        warn(&text);
+    }
     let preload = if managed {
         let directory = libraries::directory().map_err(Failure::ours)?;
         Some(libraries::preload(&directory, !options.keep_malloc).map_err(Failure::ours)?)
@@ -53,9 +57,10 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
     let mut collector = Collector::new(block.control);
-
     let environment = environment(block.place.zip(preload.as_deref()));
+    let oom_kills = limits::oom_kills();
     let pid = start(&program, &options, &environment, &signals)?;
+    let mut watch = Watch::new(block.control, pid, !options.no_follow);
     let print = || print_messages(block.control, options.quiet);
     let end = supervise::supervise(pid, &signals, || {
         print();
@@ -63,9 +68,16 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         if let Some(recorder) = &mut recorder {
             recorder.take(&block.control.accesses);
         }
+        watch.look(warn)
     });
     collector.tick();
     print();
+    watch.finish(warn);
+    if end == supervise::End::Killed(libc::SIGKILL)
+        && let Some(text) = limits::killed(oom_kills)
+    {
+        warn(&text);
+    }
     if let Some(recorder) = recorder {
         let told = recorder.finish(&block.control.accesses).map_err(Failure::ours)?;
         if !options.quiet {
@@ -76,7 +88,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
     }
     if stats_file.is_some() || options.summary {
-        let stats = collector.finish(&options, managed, end);
+        let stats = collector.finish(&options, managed, end, &watch);
         if options.summary {
             stats.summary().iter().for_each(|line| say(line));
         }

@@ -3,7 +3,8 @@ use crate::args::RunOptions;
 use crate::device;
 use crate::size::show;
 use crate::supervise::End;
-use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
+use crate::watch::Watch;
+use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, TREE_PEAKS};
 use outswap_source::Source;
 use outswap_sys::PAGE_BYTES;
 use serde::Serialize;
@@ -72,7 +73,7 @@ impl Collector {
     }
 
     /// Makes the report.
-    pub fn finish(&self, options: &RunOptions, managed: bool, end: End) -> Stats {
+    pub fn finish(&self, options: &RunOptions, managed: bool, end: End, watch: &Watch) -> Stats {
         let control = self.control;
         let mut sums = self.gauges;
         let mut latency = [0u64; LATENCY_BUCKETS];
@@ -86,6 +87,10 @@ impl Collector {
                 *to = to.saturating_add(from.load(Relaxed));
             }
         }
+        for (stat, n) in [(Stat::OverBudget, watch.over()), (Stat::Warnings, watch.warnings())] {
+            let sum = &mut sums[stat as usize];
+            *sum = sum.saturating_add(n);
+        }
         let used = Source::ALL.iter().zip(self.sources_seen).filter(|(_, seen)| *seen).map(|(source, _)| source.name());
         Stats::new(Raw {
             options,
@@ -96,6 +101,7 @@ impl Collector {
             sums: &sums,
             latency: &latency,
             tree_peak_bytes: control.peak_charge_bytes.load(Relaxed),
+            tree_peaks: control.tree_peaks.each_ref().map(|peak| peak.load(Relaxed)),
             processes: [control.processes_started.load(Relaxed), control.processes_unmanaged.load(Relaxed)],
             messages_dropped: control.messages_dropped.load(Relaxed),
         })
@@ -111,6 +117,7 @@ struct Raw<'a> {
     sums: &'a [u64; STAT_COUNT],
     latency: &'a [u64; LATENCY_BUCKETS],
     tree_peak_bytes: u64,
+    tree_peaks: [u64; TREE_PEAKS.len()],
     processes: [u32; 2],
     messages_dropped: u32,
 }
@@ -174,8 +181,17 @@ struct Processes {
 #[derive(Serialize)]
 struct Memory {
     tree_peak_bytes: u64,
+    tree_peaks: TreePeaks,
     peak: Peak,
     current: Current,
+}
+#[derive(Serialize)]
+struct TreePeaks {
+    resident_bytes: u64,
+    pool_bytes: u64,
+    tables_bytes: u64,
+    file_bytes: u64,
+    unmanaged_bytes: u64,
 }
 #[derive(Serialize)]
 struct Peak {
@@ -322,6 +338,10 @@ impl Stats {
             processes: Processes { managed: raw.processes[0], unmanaged: raw.processes[1], forks: n(Stat::Forks) },
             memory: Memory {
                 tree_peak_bytes: raw.tree_peak_bytes,
+                tree_peaks: {
+                    let [resident_bytes, pool_bytes, tables_bytes, file_bytes, unmanaged_bytes] = raw.tree_peaks;
+                    TreePeaks { resident_bytes, pool_bytes, tables_bytes, file_bytes, unmanaged_bytes }
+                },
                 peak: Peak {
                     resident_bytes: n(Stat::PeakResidentBytes),
                     pool_bytes: n(Stat::PeakPoolBytes),
@@ -398,7 +418,7 @@ impl Stats {
                 warnings: n(Stat::Warnings),
                 over_budget: n(Stat::OverBudget),
                 store_full: n(Stat::StoreFull),
-                store_errors: n(Stat::StoreErrors),
+                store_errors: sum([Stat::StoreErrors, Stat::WriteErrors].map(n)),
                 corruptions: n(Stat::Corruptions),
                 messages_dropped: raw.messages_dropped,
             },
@@ -423,7 +443,7 @@ impl Stats {
             lines.push("memory      the program was not managed".into());
             return lines;
         }
-        let (peak, faults, pages) = (&self.memory.peak, &self.faults, &self.pages);
+        let (peak, faults, pages) = (&self.memory.tree_peaks, &self.faults, &self.pages);
         lines.push(format!("memory      peak {} ({budget})", show(self.memory.tree_peak_bytes)));
         lines.push(format!(
             "peaks       resident {}, pool {}, tables {}, file {}",
@@ -432,6 +452,7 @@ impl Stats {
             show(peak.tables_bytes),
             show(peak.file_bytes)
         ));
+        lines.push(format!("unmanaged   peak {}, which is never evicted", show(peak.unmanaged_bytes)));
         lines.push(format!(
             "faults      {}: {} first touches, {} cache hits, {} misses, {} bypasses; {} waited",
             faults.total, faults.first_touch, faults.hit, faults.miss, faults.bypass, faults.waited
@@ -440,14 +461,10 @@ impl Stats {
             let (p50, p99) = (p50 as f64 / 1000.0, p99 as f64 / 1000.0);
             lines.push(format!("latency     half within {p50:.1} us, 99 % within {p99:.1} us"));
         }
-        for (name, store) in [("to memory ", &self.stores.memory), ("to file   ", &self.stores.file)] {
-            lines.push(format!(
-                "{name}  {} pages out, {} back ({} and {})",
-                store.pages_out,
-                store.pages_in,
-                show(store.bytes_out),
-                show(store.bytes_in)
-            ));
+        let (memory, file) = (&self.stores.memory, &self.stores.file);
+        for (name, store, verbs) in [("to memory ", memory, ["", ""]), ("to file   ", file, [" written", " read"])] {
+            let (out, back) = (show(store.bytes_out) + verbs[0], show(store.bytes_in) + verbs[1]);
+            lines.push(format!("{name}  {} pages out, {} back ({out} and {back})", store.pages_out, store.pages_in));
         }
         lines.push(format!("for free    {} clean evictions, {} zero pages", pages.clean, pages.zero));
         if let Some(ratio) = self.compression.ratio {
@@ -528,6 +545,7 @@ mod tests {
             sums: &sums,
             latency: &latency,
             tree_peak_bytes: 100 << 20,
+            tree_peaks: [60 << 20, 8 << 20, 4 << 20, 1 << 20, 7 << 20],
             processes: [2, 1],
             messages_dropped: 0,
         })
@@ -576,6 +594,8 @@ mod tests {
         assert_eq!(value["memory"]["current"]["resident_bytes"], counter(Stat::ResidentBytes));
         assert_eq!(value["stores"]["memory"]["bytes_out"], counter(Stat::PagesOutRam) * 4096);
         assert_eq!(value["stores"]["file"]["bytes_in"], counter(Stat::BytesInFile));
+        assert_eq!(value["memory"]["tree_peaks"]["unmanaged_bytes"], 7 << 20);
+        assert_eq!(value["problems"]["store_errors"], counter(Stat::StoreErrors) + counter(Stat::WriteErrors));
         assert_eq!(value["counters"]["corruptions"], counter(Stat::Corruptions));
         assert_eq!(value["exit"]["status"], 3);
         assert_eq!(value["config"]["swap"][0]["algorithm"], "zstd");
@@ -595,10 +615,11 @@ mod tests {
     #[test]
     fn the_summary_is_short() {
         let lines = example().summary();
-        assert!(lines.len() <= 12, "{lines:#?}");
+        assert!(lines.len() <= 13, "{lines:#?}");
         assert!(lines.iter().all(|l| l.len() <= 100 && !l.contains('\n')), "{lines:#?}");
         assert!(lines[0].ends_with("2 managed processes"), "{}", lines[0]);
         assert!(lines[1].contains("100 MiB (budget 128 MiB)"), "{}", lines[1]);
+        assert!(lines[2].contains("resident 60.0 MiB") && lines[3].contains("peak 7.0 MiB"), "{lines:#?}");
     }
 
     fn control() -> &'static Control {
@@ -639,11 +660,13 @@ mod tests {
                 word.store(value, Relaxed);
             }
             let mut collector = Collector::new(control);
+            let mut watch = Watch::new(control, os::getpid(), true);
             for _ in 0..3 {
                 collector.tick();
+                watch.look(|_| ());
                 control.drain(|text| assert!(text.len() <= MESSAGE_BYTES));
             }
-            let stats = collector.finish(&options(), true, End::Exited(0));
+            let stats = collector.finish(&options(), true, End::Exited(0), &watch);
             assert!(stats.summary().iter().all(|line| !line.contains('\n')));
             serde_json::to_string(&stats).expect("plain data");
             // What processes do with it.
@@ -678,7 +701,9 @@ mod tests {
         control.processes_started.store(2, Relaxed);
         collector.tick();
         assert_eq!(control.processes[1].pid.load(Relaxed), 0, "the dead one's record is free");
-        let value = serde_json::to_value(collector.finish(&options(), true, End::Killed(9))).expect("plain data");
+        let watch = Watch::new(control, os::getpid(), true);
+        let stats = collector.finish(&options(), true, End::Killed(9), &watch);
+        let value = serde_json::to_value(stats).expect("plain data");
         assert_eq!(value["faults"]["miss"], 10);
         assert_eq!(value["memory"]["current"]["resident_bytes"], 8192);
         assert_eq!(value["memory"]["peak"]["resident_bytes"], 16384);

@@ -2,8 +2,6 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// How often messages are looked for while the program runs.
-const TICK: Duration = Duration::from_millis(100);
 /// Signals that stop by themselves, once for each job.
 const JOB_STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
@@ -76,10 +74,10 @@ impl Signals {
     }
 }
 
-/// Runs until the program ends. `tick` is called about every 100 ms.
-pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut()) -> End {
+/// Runs until the program ends. `tick` is called at once, and then after as long as it says.
+pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> Duration) -> End {
     let mut job = Job { pid, stopped: false, stop_asked: false };
-    let mut next_tick = Instant::now() + TICK;
+    let mut next_tick = Instant::now();
     loop {
         while let Some((signal, code, sender)) = signals.next() {
             job.pass_on(signal, code, sender);
@@ -91,8 +89,7 @@ pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut()) ->
         job.stop_if_asked();
         let now = Instant::now();
         if now >= next_tick {
-            tick();
-            next_tick = now + TICK;
+            next_tick = now + tick();
         }
         signals.wait(next_tick.saturating_duration_since(now));
     }

@@ -2,7 +2,7 @@
 use crate::config::Config;
 use crate::shared::{Process, Shared};
 use core::ops::Deref;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// Runs inside each other whose limits all hold; those further out are not obeyed.
 pub const MAX_LEVELS: usize = 4;
@@ -32,6 +32,13 @@ impl Control {
     /// This run and those around it, from the inside out.
     pub fn levels(&self) -> impl Iterator<Item = &Control> {
         core::iter::successors(Some(self), |c| c.outer)
+    }
+
+    /// Counts a process that runs unmanaged, in all runs.
+    pub fn count_unmanaged(&self) {
+        self.levels().for_each(|level| {
+            level.processes_unmanaged.fetch_add(1, Relaxed);
+        });
     }
 
     /// Whether any of the runs has a budget for memory.

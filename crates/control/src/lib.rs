@@ -29,7 +29,7 @@ pub use config::{Config, DEVICE_WORDS, ENV, MAGIC, PLACE_BYTES, TIER_KIND_BYTES,
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
     CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once,
-    Process, READY, Shared, exists,
+    Process, READY, Shared, TREE_PEAKS, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{process_path, until_nul};

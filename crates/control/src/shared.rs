@@ -3,7 +3,7 @@
 //! Anything may stand there: all of it is checked where it is read.
 use crate::accesses::{self, Accesses};
 use crate::fingerprint::layout;
-use crate::stats::Counters;
+use crate::stats::{Counters, Stat};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use outswap_sys::{Errno, os};
 
@@ -16,6 +16,9 @@ pub const MESSAGE_BYTES: usize = 240;
 
 /// Tiers of a swap specification.
 pub const MAX_TIERS: usize = 4;
+/// Gauges whose highest sums over all processes are kept: [`Stat::IsolatedBytes`] counts in the first.
+pub const TREE_PEAKS: [Stat; 5] =
+    [Stat::ResidentBytes, Stat::PoolBytes, Stat::TablesBytes, Stat::FileBytes, Stat::UnmanagedBytes];
 /// Words that tell what the device is at that a tier is slowed to.
 pub const DEVICE_STATE_WORDS: usize = 35;
 
@@ -28,6 +31,10 @@ pub struct Process {
     pub fault_source: AtomicU32,
     /// Anonymous memory of this process as counted in the budget, bytes.
     pub charge_bytes: AtomicU64,
+    /// How often the process has measured its anonymous memory. Where it does not, the supervisor does.
+    pub measured: AtomicU32,
+    /// 1: it forked or was forked, so it may share pages.
+    pub forked: AtomicU32,
     /// Counters.
     pub counters: Counters,
 }
@@ -82,6 +89,10 @@ impl Once {
 pub struct Shared {
     /// Highest sum of the charges of all live processes that was seen, bytes.
     pub peak_charge_bytes: AtomicU64,
+    /// Highest sums of [`TREE_PEAKS`] over all live processes at one moment, bytes.
+    pub tree_peaks: [AtomicU64; TREE_PEAKS.len()],
+    /// Anonymous memory of the processes of the tree that run unmanaged, as the supervisor last saw it, bytes.
+    pub outside_bytes: AtomicU64,
     /// Managed processes ever started.
     pub processes_started: AtomicU32,
     /// Children that were run unmanaged.
@@ -106,12 +117,14 @@ pub struct Shared {
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, counters });
+    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, forked, counters });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
         Shared {
             peak_charge_bytes,
+            tree_peaks,
+            outside_bytes,
             processes_started,
             processes_unmanaged,
             messages_dropped,
@@ -147,10 +160,31 @@ impl Shared {
         &self.processes[..(self.records_used.load(Relaxed) as usize).min(MAX_PROCESSES)]
     }
 
-    /// Sum of the charges of all live processes but the one with this record, bytes.
+    /// What the processes that run unmanaged have, in bytes; never more than [`CHARGE_MAX_BYTES`].
+    pub fn outside(&self) -> u64 {
+        self.outside_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
+    }
+
+    /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
     pub fn charges_of_others(&self, own: *const Process) -> u64 {
         let others = self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0 && !core::ptr::eq(*p, own));
-        others.map(Process::charge).sum()
+        others.map(Process::charge).sum::<u64>() + self.outside()
+    }
+
+    /// Sums of [`TREE_PEAKS`] over all live processes, bytes; they go into the highest ones.
+    pub fn note_peaks(&self) -> [u64; TREE_PEAKS.len()] {
+        let mut sums = [0u64; TREE_PEAKS.len()];
+        for process in self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0) {
+            for (sum, stat) in sums.iter_mut().zip(TREE_PEAKS) {
+                *sum = sum.saturating_add(process.counters.get(stat));
+            }
+            sums[0] = sums[0].saturating_add(process.counters.get(Stat::IsolatedBytes));
+        }
+        sums[TREE_PEAKS.len() - 1] = sums[TREE_PEAKS.len() - 1].saturating_add(self.outside());
+        for (peak, sum) in self.tree_peaks.iter().zip(sums) {
+            peak.fetch_max(sum, Relaxed);
+        }
+        sums
     }
 
     /// Folds the record of an ended process into the sums and frees it. `pid` is what the record was seen with: the process,
@@ -187,6 +221,8 @@ impl Shared {
                 if record.pid.load(Relaxed) == 0 && record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
                     // Whoever wrongly takes a process for dead may have left something.
                     record.charge_bytes.store(0, Relaxed);
+                    record.measured.store(0, Relaxed);
+                    record.forked.store(0, Relaxed);
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);
                     self.processes_started.fetch_add(1, Relaxed);
@@ -271,8 +307,30 @@ mod tests {
         assert_eq!(shared.take(4).map(Process::charge), Some(0));
         records[0].charge_bytes.store(u64::MAX, Relaxed);
         assert_eq!(shared.charges_of_others(core::ptr::null()), CHARGE_MAX_BYTES + 200);
+        shared.outside_bytes.store(5, Relaxed);
+        assert_eq!(shared.charges_of_others(records[0]), 205, "what runs unmanaged counts");
+        shared.outside_bytes.store(u64::MAX, Relaxed);
+        assert_eq!(shared.charges_of_others(records[0]), CHARGE_MAX_BYTES + 200);
         shared.records_used.store(u32::MAX, Relaxed);
         assert_eq!(shared.used_records().len(), MAX_PROCESSES);
+    }
+
+    #[test]
+    fn peaks_are_of_one_moment() {
+        let shared = shared();
+        let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
+        let set = |i: usize, stat, n| records[i].counters.set(stat, n);
+        (set(0, Stat::ResidentBytes, 10), set(0, Stat::IsolatedBytes, 5), set(0, Stat::PoolBytes, 7));
+        assert_eq!(shared.note_peaks(), [15, 7, 0, 0, 0]);
+        (set(0, Stat::ResidentBytes, 1), set(0, Stat::IsolatedBytes, 0), set(0, Stat::PoolBytes, 0));
+        (set(1, Stat::ResidentBytes, 12), set(1, Stat::TablesBytes, 3), set(1, Stat::UnmanagedBytes, 2));
+        shared.outside_bytes.store(4, Relaxed);
+        assert_eq!(shared.note_peaks(), [13, 0, 3, 0, 6]);
+        let peaks = shared.tree_peaks.each_ref().map(|peak| peak.load(Relaxed));
+        assert_eq!(peaks, [15, 7, 3, 0, 6], "neither moment's, and no sum of both");
+        set(0, Stat::FileBytes, u64::MAX);
+        set(1, Stat::FileBytes, 1);
+        assert_eq!(shared.note_peaks()[3], u64::MAX);
     }
 
     #[test]

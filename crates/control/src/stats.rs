@@ -140,8 +140,10 @@ stats! {
     RawUnits = "raw_units",
     /// Writes refused by a full store.
     StoreFull = "store_full",
-    /// Read or write errors of a store.
+    /// Pages that could not be read from a store.
     StoreErrors = "store_errors",
+    /// Writes to the file that failed.
+    WriteErrors = "write_errors",
     /// Units whose checksum did not match.
     Corruptions = "corruptions",
     /// Warnings given.

@@ -13,6 +13,8 @@ pub struct State {
     pub other_bytes: AtomicI64,
     /// When that was measured.
     pub measured_at_ns: AtomicU64,
+    /// `measured_at_ns` when that was last published.
+    pub published_at_ns: AtomicU64,
     /// A thread is measuring.
     pub measuring: AtomicBool,
     /// The over-budget warning was given.

@@ -13,7 +13,7 @@ use crate::live::Live;
 use crate::procfs;
 use crate::store::ProcessStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use outswap_control::{self as control, Control, Counters, Once, Process, Recorded, Stat};
+use outswap_control::{self as control, Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS};
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
@@ -23,6 +23,8 @@ pub static UNCOUNTED: Process = Process {
     pid: AtomicI32::new(0),
     fault_source: AtomicU32::new(0),
     charge_bytes: AtomicU64::new(0),
+    measured: AtomicU32::new(0),
+    forked: AtomicU32::new(0),
     counters: Counters::zero(),
 };
 
@@ -47,10 +49,16 @@ pub fn take_record(control: &Control, pid: i32) -> &Process {
     })
 }
 
-/// Measures what managed pages do not explain.
+/// Measures what managed pages do not explain, where a budget depends on it.
 pub fn measure(live: &Live) {
+    if live.control.has_budget() {
+        measure_anyway(live);
+    }
+}
+
+fn measure_anyway(live: &Live) {
     let budget = &live.budget;
-    if !live.control.has_budget() || budget.measuring.swap(true, Acquire) {
+    if budget.measuring.swap(true, Acquire) {
         return;
     }
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
@@ -81,8 +89,12 @@ pub fn forget(live: &Live) {
 /// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
 /// first must not find the other charged with all of it. Corrected by the measurement that follows.
 pub fn before_fork(live: &Live) {
-    for level in live.control.levels().filter(|level| level.config.ram_bytes > 0) {
+    for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
+            record.forked.store(1, Release);
+            if level.config.ram_bytes == 0 {
+                continue;
+            }
             record.charge_bytes.store(record.charge() / 2, Release);
         }
     }
@@ -138,8 +150,7 @@ pub fn leave(live: &Live) {
     if !live.is_own_process() {
         return;
     }
-    // What was counted since the last time.
-    refresh(live);
+    measure_last(live);
     if live.budget.left.swap(true, AcqRel) {
         return;
     }
@@ -154,13 +165,35 @@ pub fn leave(live: &Live) {
     }
 }
 
+/// What a process has right before it ends, or executes a program: nobody may have looked while it had that. After a fork that is
+/// dear to measure, and not done again at once.
+fn measure_last(live: &Live) {
+    let since_ns = os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed));
+    if !live.forked.load(Relaxed) || live.control.has_budget() && since_ns > MEASURE_FAR_NS {
+        measure_anyway(live);
+    }
+    // With what was counted since the last time.
+    refresh(live);
+    let used = live.pager.used_pages() * PAGE_BYTES as u64;
+    let all = used.saturating_add(live.pager.store.memory_bytes());
+    let all = all.saturating_add_signed(live.budget.other_bytes.load(Relaxed));
+    for level in live.control.levels().filter(|level| level.config.ram_bytes == 0) {
+        let others = level.charges_of_others(own_record(live, level).map_or(core::ptr::null(), |r| r));
+        level.peak_charge_bytes.fetch_max(others.saturating_add(all), Relaxed);
+    }
+}
+
 /// What this process is charged with does not count any more: its memory ends with the exec that follows. A managed program
 /// counts anew; one that is not must not stand for it.
 pub fn begin_exec(live: &Live) {
+    live.contexts.with(|_| measure_last(live));
     live.budget.left.store(true, Release);
+    set_gauges(live, [Stat::IsolatedBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
     }
+    // If the exec fails, all is to be told again.
+    live.budget.published_at_ns.store(0, Relaxed);
 }
 
 /// The exec failed: all counts again. To be called inside the runtime.
@@ -276,11 +309,9 @@ pub fn refresh(live: &Live) {
         (Stat::FileBytes, file),
         (Stat::TablesBytes, tables),
         (Stat::ChargeBytes, charge),
-        (Stat::UnmanagedBytes, other.max(0) as u64),
     ];
-    for (stat, value) in gauges {
-        counters.set(stat, value);
-    }
+    set_gauges(live, gauges);
+    publish_measured(live, other);
     for (peak, value) in [
         (Stat::PeakResidentBytes, used),
         (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
@@ -307,8 +338,38 @@ pub fn refresh(live: &Live) {
         (Stat::CompressIn, &stats.compress_in_total),
         (Stat::CompressOut, &stats.compress_out_total),
         (Stat::RawUnits, &stats.raw_units),
+        (Stat::WriteErrors, &stats.write_errors),
     ] {
         counters.set(stat, counter.load(Relaxed));
+    }
+}
+
+/// Sets gauges in all runs: their sums are of all that the limit of a run is for.
+fn set_gauges(live: &Live, gauges: impl IntoIterator<Item = (Stat, u64)>) {
+    for (stat, value) in gauges {
+        live.record().counters.set(stat, value);
+        for record in live.control.levels().filter_map(|level| own_record(live, level)) {
+            record.counters.set(stat, value);
+        }
+    }
+}
+
+/// Tells the others, and the supervisor, that this process has measured itself, where it has since the last time.
+fn publish_measured(live: &Live, other: i64) {
+    let at_ns = live.budget.measured_at_ns.load(Relaxed);
+    // Without a measurement of its own, the supervisor's stands.
+    if at_ns == live.budget.published_at_ns.swap(at_ns, Relaxed) {
+        return;
+    }
+    // What is there in tables is counted with them.
+    let tables = live.pager.table_bytes();
+    set_gauges(live, [(Stat::UnmanagedBytes, (other.max(0) as u64).saturating_sub(tables))]);
+    for level in live.control.levels() {
+        if let Some(record) = own_record(live, level) {
+            record.forked.store(u32::from(live.forked.load(Relaxed)), Relaxed);
+            record.measured.fetch_add(1, Release);
+        }
+        level.note_peaks();
     }
 }
 
@@ -317,6 +378,10 @@ pub fn fold_dead(live: &Live) {
     for level in live.control.levels() {
         for record in level.used_records() {
             level.fold_if(record, |pid| !control::exists(pid) || procfs::is_zombie(pid));
+        }
+        if !control::exists(level.config.supervisor_pid) {
+            // Nobody looks at what runs unmanaged any more.
+            level.outside_bytes.store(0, Relaxed);
         }
     }
 }

@@ -136,6 +136,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     let half = live.record().charge();
     let record = charge::take_record(live.control, pid);
     record.charge_bytes.store(half, Release);
+    record.forked.store(1, Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
     machine.record_begin(pid, machine.recorded_pid.load(Relaxed));

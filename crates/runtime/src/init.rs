@@ -135,7 +135,7 @@ fn setup_or_tell(environment: *const *const c_char) {
     rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default());
     if let Err(error) = setup(control) {
         rlimits::give_up_setup();
-        control.processes_unmanaged.fetch_add(1, Relaxed);
+        control.count_unmanaged();
         if error != SetupError::NotAsked {
             control.post(error.text());
         }

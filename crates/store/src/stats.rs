@@ -57,6 +57,8 @@ stats! {
         full,
         /// Read and write errors of the file.
         errors,
+        /// Those of them that were of writes.
+        write_errors,
         /// Units that came back changed.
         corruptions,
         /// Objects moved by compaction of a pool.

@@ -1,6 +1,5 @@
 //! What a file is that is about to be executed.
 use crate::live::Live;
-use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::until_nul;
 use outswap_sys::{Errno, nr, os, ret, syscall3, syscall4};
 
@@ -68,7 +67,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Targ
         Some(true) if status.mode & SET_ID == 0 && !os::has_mixed_ids() && can_preload(live) => return Target::Managed,
         _ => return Target::Unmanaged,
     };
-    live.control.processes_unmanaged.fetch_add(1, Relaxed);
+    live.control.count_unmanaged();
     let mut text = [0u8; 200];
     let mut at = 0;
     let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };

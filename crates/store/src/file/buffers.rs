@@ -352,6 +352,7 @@ impl Buffers {
 
     fn failed(&self, stats: &StoreStats) {
         add(&stats.errors, 1);
+        add(&stats.write_errors, 1);
         self.retry.begin(RETRY_NS);
     }
 

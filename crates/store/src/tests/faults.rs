@@ -16,7 +16,9 @@ fn full_disk_keeps_pages_and_ends() {
         stored += 1;
         assert!(stored < 1000, "writes that fail must be noticed");
     }
-    assert!(stored > 0 && bed.store.stats().errors.load(Relaxed) > 0);
+    let stats = bed.store.stats();
+    assert!(stored > 0 && stats.errors.load(Relaxed) > 0);
+    assert_eq!(stats.write_errors.load(Relaxed), stats.errors.load(Relaxed), "nothing was read");
     for slot in 0..stored {
         assert!(read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 3)), "slot {slot} lost");
     }

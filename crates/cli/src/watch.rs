@@ -1,0 +1,413 @@
+//! The memory of the tree as the kernel counts it, seen from outside.
+//!
+//! A managed process measures itself where it has a thread that does so, or brings pages in. One that does neither may use any
+//! amount of what is not managed without a word, and one that runs unmanaged says nothing at all: those are measured here, and
+//! put where the others look, so that these make room.
+use crate::causes::Causes;
+use crate::size::show;
+use outswap_control::{Control, Process, Stat};
+use outswap_sys::PAGE_BYTES;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
+
+/// Between two looks: as a rule, while much is taken, and at most.
+const LOOK: Duration = Duration::from_millis(100);
+/// See [`LOOK`].
+const LOOK_SOON: Duration = Duration::from_millis(25);
+/// See [`LOOK`].
+const LOOK_LATE: Duration = Duration::from_millis(1000);
+/// A look may take one part in so many of the time until the next, on one processor.
+const COST_SHARE: u32 = 200;
+/// What a tree may be over its limit without it counting: one part in so many of the limit, and so much a process. Processes are
+/// looked at one after the other, and measure themselves now and then.
+const TOLERANCE_SHARE: u64 = 20;
+/// See [`TOLERANCE_SHARE`].
+const TOLERANCE_BYTES: u64 = 8 << 20;
+/// Processes whose mappings are looked at for a warning.
+const CAUSES_OF: usize = 8;
+/// Processes of a tree that are remembered.
+const MAX_KNOWN: usize = 1 << 16;
+
+/// What was seen of a record: whose it was, and how often that process had measured itself.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    pid: i32,
+    measured: u32,
+    /// Whether the process that has this number here is one of ours.
+    is_ours: Option<bool>,
+}
+
+/// A process of the tree that is remembered: it stays when its parent ends.
+#[derive(Clone, Copy)]
+struct Known {
+    /// When it started, and where its stack does: another program has another.
+    identity: [u64; 2],
+    is_managed: bool,
+}
+
+/// Looks at the tree.
+pub struct Watch {
+    control: &'static Control,
+    root: i32,
+    /// Whether what runs unmanaged counts: not where all that the program starts is to be left alone.
+    follows: bool,
+    seen: Vec<Seen>,
+    known: HashMap<i32, Known>,
+    last_bytes: u64,
+    is_over: bool,
+    over: u64,
+    warned: bool,
+    warnings: u64,
+}
+
+impl Watch {
+    /// Begins to watch the tree below `root`.
+    pub fn new(control: &'static Control, root: i32, follows: bool) -> Watch {
+        let seen = vec![Seen::default(); control.processes.len()];
+        Watch {
+            control,
+            root,
+            follows,
+            seen,
+            known: HashMap::new(),
+            last_bytes: 0,
+            is_over: false,
+            over: 0,
+            warned: false,
+            warnings: 0,
+        }
+    }
+
+    /// Times that the tree was seen to go over its limit.
+    pub fn over(&self) -> u64 {
+        self.over
+    }
+
+    /// Warnings given.
+    pub fn warnings(&self) -> u64 {
+        self.warnings
+    }
+
+    /// Looks, warns where there is cause, and says when to look again.
+    pub fn look(&mut self, warn: impl FnMut(&str)) -> Duration {
+        let began = cpu_time();
+        let mut parts = Vec::new();
+        let bytes = self.managed(&mut parts).saturating_add(self.unmanaged(&mut parts));
+        let control = self.control;
+        control.peak_charge_bytes.fetch_max(bytes, Relaxed);
+        let [.., tables, _, unmanaged] = control.note_peaks();
+        let fixed = unmanaged.saturating_add(tables);
+        self.judge(bytes, fixed, &mut parts, warn);
+        let ram = control.config.ram_bytes;
+        let grows = bytes > ram / 4 && bytes.saturating_sub(self.last_bytes) > ram / 32;
+        self.last_bytes = bytes;
+        let soonest = if grows && ram > 0 { LOOK_SOON } else { LOOK };
+        (cpu_time().saturating_sub(began) * COST_SHARE).clamp(soonest, LOOK_LATE)
+    }
+
+    /// The program has ended: says what was only seen afterwards.
+    pub fn finish(&mut self, mut warn: impl FnMut(&str)) {
+        let ram = self.control.config.ram_bytes;
+        let [.., unmanaged] = self.control.tree_peaks.each_ref().map(|peak| peak.load(Relaxed));
+        if ram == 0 || unmanaged <= ram || self.warned {
+            return;
+        }
+        self.over += u64::from(self.over == 0);
+        self.warn(&mut warn, unmanaged, "for a moment, which was seen afterwards");
+    }
+
+    /// Measures managed processes. Gives the sum.
+    fn managed(&mut self, parts: &mut Vec<(i32, u64, u64)>) -> u64 {
+        let mut sum = 0u64;
+        let control = self.control;
+        for (record, seen) in control.used_records().iter().zip(&mut self.seen) {
+            let (pid, measured) = (record.pid.load(Acquire), record.measured.load(Acquire));
+            // One that executes another program has no memory of its own in a moment.
+            if pid <= 0 || measured == u32::MAX {
+                *seen = Seen::default();
+                continue;
+            }
+            // A process that was just made, or measured itself since, knows better.
+            let is_silent = (seen.pid, seen.measured) == (pid, measured);
+            let is_ours = seen.is_ours.filter(|_| seen.pid == pid);
+            *seen = Seen { pid, measured, is_ours };
+            let bytes = if is_silent {
+                let is_ours = is_ours.unwrap_or_else(|| has_mapped(pid, control.config.shared_file) == Some(true));
+                seen.is_ours = Some(is_ours);
+                if is_ours { measure(control, record, pid) } else { None }
+            } else {
+                None
+            };
+            let bytes = bytes.unwrap_or_else(|| record.charge());
+            sum = sum.saturating_add(bytes);
+            parts.push((pid, record.counters.get(Stat::UnmanagedBytes), own_bytes(record)));
+        }
+        sum
+    }
+
+    /// Measures what runs unmanaged, where anything does, and publishes the sum.
+    fn unmanaged(&mut self, parts: &mut Vec<(i32, u64, u64)>) -> u64 {
+        let control = self.control;
+        if !self.follows || control.processes_unmanaged.load(Relaxed) == 0 {
+            return 0;
+        }
+        let all = processes();
+        let records = control.used_records().iter().filter(|r| r.measured.load(Relaxed) != u32::MAX);
+        let managed: HashSet<i32> = records.map(|r| r.pid.load(Relaxed)).filter(|pid| *pid > 0).collect();
+        self.find(&all);
+        let mut sum = 0u64;
+        for (&pid, known) in &mut self.known {
+            let Some(found) = all.get(&pid) else { continue };
+            if managed.contains(&pid) {
+                known.is_managed = true;
+                known.identity = found.identity;
+                continue;
+            }
+            if known.identity != found.identity || known.is_managed {
+                let mapped = has_mapped(pid, control.config.shared_file);
+                *known = Known { identity: found.identity, is_managed: mapped == Some(true) };
+            }
+            if known.is_managed || shares_memory(pid, found.parent) {
+                continue;
+            }
+            let bytes = shared_anonymous_bytes(pid).or_else(|| anonymous_bytes(pid)).unwrap_or(0);
+            sum = sum.saturating_add(bytes);
+            parts.push((pid, bytes, 0));
+        }
+        control.outside_bytes.store(sum, Relaxed);
+        sum
+    }
+
+    /// Brings what is known of the tree up to date.
+    fn find(&mut self, all: &HashMap<i32, Found>) {
+        self.known.retain(|pid, known| all.get(pid).is_some_and(|found| found.identity[0] == known.identity[0]));
+        // Not yet looked at: as if another program had run there.
+        let unknown = |found: &Found| Known { identity: [found.identity[0], 0], is_managed: true };
+        if let Some(found) = all.get(&self.root) {
+            self.known.entry(self.root).or_insert_with(|| unknown(found));
+        }
+        loop {
+            let is_new =
+                |pid: &i32, found: &Found| !self.known.contains_key(pid) && self.known.contains_key(&found.parent);
+            let new: Vec<(i32, Known)> = all
+                .iter()
+                .filter(|(pid, found)| is_new(pid, found))
+                .map(|(pid, found)| (*pid, unknown(found)))
+                .collect();
+            if new.is_empty() || self.known.len() + new.len() > MAX_KNOWN {
+                return;
+            }
+            self.known.extend(new);
+        }
+    }
+
+    /// Counts it where the limit does not hold, and warns where that cannot be helped.
+    fn judge(&mut self, bytes: u64, fixed: u64, parts: &mut [(i32, u64, u64)], mut warn: impl FnMut(&str)) {
+        let ram = self.control.config.ram_bytes;
+        if ram == 0 {
+            return;
+        }
+        let tolerance = (ram / TOLERANCE_SHARE).saturating_add(TOLERANCE_BYTES.saturating_mul(parts.len() as u64));
+        let is_over = fixed > ram || bytes > ram.saturating_add(tolerance);
+        self.over += u64::from(is_over && !self.is_over);
+        self.is_over = is_over;
+        if fixed <= ram || self.warned {
+            return;
+        }
+        parts.sort_by_key(|&(_, unmanaged, _)| std::cmp::Reverse(unmanaged));
+        let mut causes = Causes::default();
+        parts.iter().take(CAUSES_OF).for_each(|&(pid, _, own)| causes.add(pid, own));
+        let text = causes.text();
+        let text = if text.is_empty() { "the kernel does not say of what kind".to_owned() } else { text };
+        self.warn(&mut warn, fixed, &text);
+    }
+
+    fn warn(&mut self, warn: &mut impl FnMut(&str), bytes: u64, what: &str) {
+        self.warned = true;
+        self.warnings += 1;
+        let (bytes, ram) = (show(bytes), show(self.control.config.ram_bytes));
+        warn(&format!(
+            "{bytes} of memory cannot be managed ({what}): the limit of {ram} is exceeded (give more --ram)"
+        ));
+    }
+}
+
+/// What this thread has worked for so far.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: there is room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What a process has of the runtime's beside managed pages in their places, bytes.
+fn own_bytes(record: &Process) -> u64 {
+    let stats = [Stat::IsolatedBytes, Stat::PoolBytes, Stat::TablesBytes];
+    stats.map(|stat| record.counters.get(stat)).into_iter().fold(0, u64::saturating_add)
+}
+
+/// Measures a managed process that has not done so itself for a while, and tells the others. `None` where the kernel does not say.
+fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
+    let charge = record.charge_bytes.load(Acquire);
+    let bytes = if record.forked.load(Acquire) == 0 { anonymous_bytes(pid) } else { shared_anonymous_bytes(pid) }?;
+    let managed = record.counters.get(Stat::ResidentBytes).saturating_add(own_bytes(record));
+    let counters = &record.counters;
+    if control.config.ram_bytes == 0 {
+        counters.set(Stat::UnmanagedBytes, bytes.saturating_sub(managed));
+        return Some(bytes);
+    }
+    // Unless it says something else by now.
+    if record.charge_bytes.compare_exchange(charge, bytes, AcqRel, Relaxed).is_ok() {
+        counters.set(Stat::UnmanagedBytes, bytes.saturating_sub(managed));
+        counters.set(Stat::ChargeBytes, bytes);
+        counters.stats[Stat::PeakChargeBytes as usize].fetch_max(bytes, Relaxed);
+    }
+    Some(bytes)
+}
+
+/// Anonymous memory of a process in bytes. What it shares with a forked one counts in full.
+fn anonymous_bytes(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut fields = text.split(' ').skip(1).map(|field| field.parse::<u64>().ok());
+    let (resident, file_and_shared) = (fields.next()??, fields.next()??);
+    Some(resident.saturating_sub(file_and_shared).saturating_mul(PAGE_BYTES as u64))
+}
+
+/// The same with the process's share of what it shares. Dearer: the kernel looks at every page.
+fn shared_anonymous_bytes(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
+}
+
+/// Whether a process has a file mapped, of which device and inode are given. `None` where the kernel does not say.
+fn has_mapped(pid: i32, [device, inode]: [u64; 2]) -> Option<bool> {
+    let file = fs::File::open(format!("/proc/{pid}/maps")).ok()?;
+    let device = format!("{:02x}:{:02x}", libc::major(device), libc::minor(device));
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.ok()?;
+        let mut fields = line.split(|c| *c == b' ').skip(3);
+        if fields.next() == Some(device.as_bytes())
+            && fields.next().is_some_and(|field| field == inode.to_string().as_bytes())
+        {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// Whether a process has its parent's memory (a child of `vfork`), which is counted there.
+fn shares_memory(pid: i32, parent: i32) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 }
+}
+
+/// A process of this machine.
+struct Found {
+    parent: i32,
+    /// When it started, and where its stack does.
+    identity: [u64; 2],
+}
+
+/// All processes that can be seen.
+fn processes() -> HashMap<i32, Found> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| Some((pid, parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)?))).collect()
+}
+
+fn parse_stat(text: &[u8]) -> Option<Found> {
+    // The name before the last parenthesis may hold anything.
+    let after = text.iter().rposition(|c| *c == b')')? + 1;
+    let text = std::str::from_utf8(&text[after..]).ok()?;
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    Some(Found { parent: fields.get(1)?.parse().ok()?, identity: [number(19)?, number(25)?] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outswap_control::{Config, Shared};
+    use outswap_sys::os;
+
+    fn control(ram_bytes: u64) -> &'static Control {
+        let at = os::mmap_anonymous(size_of::<Shared>()).expect("memory");
+        // SAFETY: fresh zero pages are a valid block, and stay mapped.
+        let shared = unsafe { &*(at as *const Shared) };
+        let config = Box::leak(Box::new(Config { ram_bytes, shared_file: [1, 1], ..Config::EMPTY }));
+        Box::leak(Box::new(Control::new(config, shared, None)))
+    }
+
+    #[test]
+    fn a_silent_process_is_measured_and_one_that_speaks_is_believed() {
+        let control = control(64 << 20);
+        let record = control.take(os::getpid()).expect("room");
+        record.charge_bytes.store(4096, Relaxed);
+        record.measured.store(3, Relaxed);
+        let mut watch = Watch::new(control, os::getpid(), true);
+        let mut parts = Vec::new();
+        assert_eq!(watch.managed(&mut parts), 4096);
+        // It is not one of ours as far as can be seen: it has not mapped the block.
+        assert_eq!(watch.managed(&mut parts), 4096);
+        watch.seen[0].is_ours = Some(true);
+        assert!(watch.managed(&mut parts) > 4096 && record.charge() > 4096);
+        assert!(record.counters.get(Stat::UnmanagedBytes) > 4096);
+        record.charge_bytes.store(8192, Relaxed);
+        record.measured.store(4, Relaxed);
+        assert_eq!(watch.managed(&mut parts), 8192);
+        record.measured.store(u32::MAX, Relaxed);
+        assert_eq!(watch.managed(&mut parts), 0, "it executes another program");
+    }
+
+    #[test]
+    fn each_time_over_the_limit_counts_and_one_warning_is_given() {
+        let ram = 64u64 << 20;
+        let mut watch = Watch::new(control(ram), os::getpid(), true);
+        let mut told = Vec::new();
+        let mut judge = |bytes, fixed| {
+            let mut parts = vec![(os::getpid(), fixed, 0)];
+            watch.judge(bytes, fixed, &mut parts, |text| told.push(text.to_owned()));
+            watch.over
+        };
+        assert_eq!(judge(ram, ram), 0);
+        assert_eq!(judge(ram + (4 << 20), 0), 0, "a little more is no news");
+        assert_eq!((judge(ram * 2, 0), judge(ram * 2, 0), judge(0, 0)), (1, 1, 1));
+        assert_eq!((judge(ram * 2, ram + 1), judge(0, 0), judge(ram * 2, ram * 2)), (2, 2, 3));
+        assert_eq!((told.len(), watch.warnings()), (1, 1), "{told:?}");
+        assert!(told[0].contains("cannot be managed") && told[0].contains("limit of 64.0 MiB"), "{told:?}");
+    }
+
+    #[test]
+    fn what_was_there_between_two_looks_is_told_at_the_end() {
+        let ram = 64u64 << 20;
+        let control = control(ram);
+        let mut watch = Watch::new(control, os::getpid(), true);
+        let mut told = 0;
+        watch.finish(|_| told += 1);
+        control.tree_peaks[4].store(ram + 1, Relaxed);
+        watch.finish(|_| told += 1);
+        watch.finish(|_| told += 1);
+        assert_eq!((told, watch.over(), watch.warnings()), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_kernel_tells_of_processes() {
+        let own = os::getpid();
+        assert!(anonymous_bytes(own).is_some_and(|bytes| bytes > 0));
+        assert!(shared_anonymous_bytes(own).is_some_and(|bytes| bytes > 0));
+        assert!(
+            anonymous_bytes(-1).is_none() && shared_anonymous_bytes(-1).is_none() && has_mapped(-1, [0; 2]).is_none()
+        );
+        assert_eq!(has_mapped(own, [1, 1]), Some(false));
+        assert!(shares_memory(own, own) && !shares_memory(own, 1));
+        let found = processes();
+        // SAFETY: asks for a number.
+        assert_eq!(found.get(&own).map(|found| found.parent), Some(unsafe { libc::getppid() }));
+        assert!(parse_stat(b"1 (x) y) S 7 1 1").is_none() && parse_stat(b"").is_none());
+    }
+}
