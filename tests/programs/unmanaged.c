@@ -10,7 +10,7 @@ static char zeros[96UL << 20];
 static size_t mib, stay_ms;
 static char path[] = "/tmp/outswap-pages-XXXXXX";
 
-static void fill(char *p, size_t bytes) {
+static void put(char *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += MIB) {
         noise(p + at, MIB, at);
         if (stay_ms) sleep_ms(10);
@@ -22,7 +22,7 @@ static void look(char *p, size_t bytes) {
 }
 
 static void use(char *p, size_t bytes) {
-    fill(p, bytes);
+    put(p, bytes);
     sleep_ms(stay_ms);
     look(p, bytes);
 }
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
     } else {
         CHECK(!strcmp(kind, "heap"));
         char *p = fresh(bytes / PAGE);
-        fill(p, bytes);
+        put(p, bytes);
         if (argc > 4) {
             extern char **environ;
             pid_t child;

@@ -11,6 +11,8 @@ const MAX_MAPPINGS: usize = 1 << 17;
 const STACK_MIN_BYTES: u64 = 128 << 10;
 /// Less of one kind than this is not worth a word.
 const LEAST_BYTES: u64 = 1 << 20;
+/// Characters of a name that are shown.
+const NAME_CHARS: usize = 60;
 /// Kinds that are named.
 const NAMED: usize = 4;
 
@@ -86,9 +88,10 @@ impl Causes {
     }
 }
 
-/// The last part of a path.
+/// The last part of a path, or as much of that as a line has room for.
 fn name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.char_indices().nth(NAME_CHARS).map_or(name, |(at, _)| &name[..at])
 }
 
 /// Reads `smaps`. What is no mapping is passed over.

@@ -68,7 +68,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         if let Some(recorder) = &mut recorder {
             recorder.take(&block.control.accesses);
         }
-        watch.look(warn)
+        watch.look(|text| warn(&harmless(text.as_bytes())))
     });
     collector.tick();
     print();

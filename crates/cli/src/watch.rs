@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks: as a rule, while much is taken, and at most.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,6 +48,16 @@ struct Known {
     is_managed: bool,
 }
 
+/// What a process has of the memory of the tree.
+struct Part {
+    pid: i32,
+    unmanaged_bytes: u64,
+    /// The runtime's, beside managed pages in their places.
+    own_bytes: u64,
+    /// Managed, as far as its record says.
+    has_record: bool,
+}
+
 /// Looks at the tree.
 pub struct Watch {
     control: &'static Control,
@@ -56,6 +66,11 @@ pub struct Watch {
     follows: bool,
     seen: Vec<Seen>,
     known: HashMap<i32, Known>,
+    /// When the tree is to be looked for again, and how many processes had run unmanaged by the last time.
+    next_search: Instant,
+    /// What searching took so far, which has a pace of its own.
+    search_time: Duration,
+    unmanaged_seen: u32,
     last_bytes: u64,
     is_over: bool,
     over: u64,
@@ -73,6 +88,9 @@ impl Watch {
             follows,
             seen,
             known: HashMap::new(),
+            next_search: Instant::now(),
+            search_time: Duration::ZERO,
+            unmanaged_seen: 0,
             last_bytes: 0,
             is_over: false,
             over: 0,
@@ -93,19 +111,20 @@ impl Watch {
 
     /// Looks, warns where there is cause, and says when to look again.
     pub fn look(&mut self, warn: impl FnMut(&str)) -> Duration {
-        let began = cpu_time();
+        let (began, searched) = (cpu_time(), self.search_time);
         let mut parts = Vec::new();
         let bytes = self.managed(&mut parts).saturating_add(self.unmanaged(&mut parts));
         let control = self.control;
         control.peak_charge_bytes.fetch_max(bytes, Relaxed);
         let [.., tables, _, unmanaged] = control.note_peaks();
         let fixed = unmanaged.saturating_add(tables);
+        let took = cpu_time().saturating_sub(began).saturating_sub(self.search_time - searched);
         self.judge(bytes, fixed, &mut parts, warn);
         let ram = control.config.ram_bytes;
         let grows = bytes > ram / 4 && bytes.saturating_sub(self.last_bytes) > ram / 32;
         self.last_bytes = bytes;
         let soonest = if grows && ram > 0 { LOOK_SOON } else { LOOK };
-        (cpu_time().saturating_sub(began) * COST_SHARE).clamp(soonest, LOOK_LATE)
+        (took * COST_SHARE).clamp(soonest, LOOK_LATE)
     }
 
     /// The program has ended: says what was only seen afterwards.
@@ -120,7 +139,7 @@ impl Watch {
     }
 
     /// Measures managed processes. Gives the sum.
-    fn managed(&mut self, parts: &mut Vec<(i32, u64, u64)>) -> u64 {
+    fn managed(&mut self, parts: &mut Vec<Part>) -> u64 {
         let mut sum = 0u64;
         let control = self.control;
         for (record, seen) in control.used_records().iter().zip(&mut self.seen) {
@@ -143,46 +162,61 @@ impl Watch {
             };
             let bytes = bytes.unwrap_or_else(|| record.charge());
             sum = sum.saturating_add(bytes);
-            parts.push((pid, record.counters.get(Stat::UnmanagedBytes), own_bytes(record)));
+            let unmanaged_bytes = record.counters.get(Stat::UnmanagedBytes);
+            parts.push(Part { pid, unmanaged_bytes, own_bytes: own_bytes(record), has_record: true });
         }
         sum
     }
 
     /// Measures what runs unmanaged, where anything does, and publishes the sum.
-    fn unmanaged(&mut self, parts: &mut Vec<(i32, u64, u64)>) -> u64 {
+    fn unmanaged(&mut self, parts: &mut Vec<Part>) -> u64 {
         let control = self.control;
-        if !self.follows || control.processes_unmanaged.load(Relaxed) == 0 {
+        let unmanaged = control.processes_unmanaged.load(Relaxed);
+        if !self.follows || unmanaged == 0 {
             return 0;
         }
-        let all = processes();
-        let records = control.used_records().iter().filter(|r| r.measured.load(Relaxed) != u32::MAX);
-        let managed: HashSet<i32> = records.map(|r| r.pid.load(Relaxed)).filter(|pid| *pid > 0).collect();
-        self.find(&all);
+        if Instant::now() >= self.next_search || unmanaged != self.unmanaged_seen {
+            self.unmanaged_seen = unmanaged;
+            self.search();
+        }
         let mut sum = 0u64;
-        for (&pid, known) in &mut self.known {
-            let Some(found) = all.get(&pid) else { continue };
-            if managed.contains(&pid) {
-                known.is_managed = true;
-                known.identity = found.identity;
-                continue;
-            }
-            if known.identity != found.identity || known.is_managed {
-                let mapped = has_mapped(pid, control.config.shared_file);
-                *known = Known { identity: found.identity, is_managed: mapped == Some(true) };
-            }
-            if known.is_managed || shares_memory(pid, found.parent) {
+        for (&pid, known) in self.known.iter().filter(|(_, known)| !known.is_managed) {
+            // It may have ended since, and another have its number.
+            let Some(found) = find(pid).filter(|found| found.identity == known.identity) else { continue };
+            if shares_memory(pid, found.parent) {
                 continue;
             }
             let bytes = shared_anonymous_bytes(pid).or_else(|| anonymous_bytes(pid)).unwrap_or(0);
             sum = sum.saturating_add(bytes);
-            parts.push((pid, bytes, 0));
+            parts.push(Part { pid, unmanaged_bytes: bytes, own_bytes: 0, has_record: false });
         }
         control.outside_bytes.store(sum, Relaxed);
         sum
     }
 
+    /// Looks which processes are of the tree, and which of them run unmanaged. Dear where there are many processes.
+    fn search(&mut self) {
+        let began = cpu_time();
+        let all = processes();
+        let records = self.control.used_records().iter().filter(|r| r.measured.load(Relaxed) != u32::MAX);
+        let managed: HashSet<i32> = records.map(|r| r.pid.load(Relaxed)).filter(|pid| *pid > 0).collect();
+        self.follow(&all);
+        for (pid, known) in &mut self.known {
+            let Some(found) = all.get(pid) else { continue };
+            if managed.contains(pid) {
+                *known = Known { identity: found.identity, is_managed: true };
+            } else if known.identity != found.identity || known.is_managed {
+                let mapped = has_mapped(*pid, self.control.config.shared_file);
+                *known = Known { identity: found.identity, is_managed: mapped == Some(true) };
+            }
+        }
+        let took = cpu_time().saturating_sub(began);
+        self.search_time += took;
+        self.next_search = Instant::now() + (took * COST_SHARE).clamp(LOOK, LOOK_LATE);
+    }
+
     /// Brings what is known of the tree up to date.
-    fn find(&mut self, all: &HashMap<i32, Found>) {
+    fn follow(&mut self, all: &HashMap<i32, Found>) {
         self.known.retain(|pid, known| all.get(pid).is_some_and(|found| found.identity[0] == known.identity[0]));
         // Not yet looked at: as if another program had run there.
         let unknown = |found: &Found| Known { identity: [found.identity[0], 0], is_managed: true };
@@ -205,7 +239,7 @@ impl Watch {
     }
 
     /// Counts it where the limit does not hold, and warns where that cannot be helped.
-    fn judge(&mut self, bytes: u64, fixed: u64, parts: &mut [(i32, u64, u64)], mut warn: impl FnMut(&str)) {
+    fn judge(&mut self, bytes: u64, fixed: u64, parts: &mut [Part], mut warn: impl FnMut(&str)) {
         let ram = self.control.config.ram_bytes;
         if ram == 0 {
             return;
@@ -217,9 +251,14 @@ impl Watch {
         if fixed <= ram || self.warned {
             return;
         }
-        parts.sort_by_key(|&(_, unmanaged, _)| std::cmp::Reverse(unmanaged));
+        parts.sort_by_key(|part| std::cmp::Reverse(part.unmanaged_bytes));
         let mut causes = Causes::default();
-        parts.iter().take(CAUSES_OF).for_each(|&(pid, _, own)| causes.add(pid, own));
+        for part in parts.iter().take(CAUSES_OF) {
+            // Any number may stand in a record; nothing is told of a process that is none of ours.
+            if !part.has_record || has_mapped(part.pid, self.control.config.shared_file) == Some(true) {
+                causes.add(part.pid, part.own_bytes);
+            }
+        }
         let text = causes.text();
         let text = if text.is_empty() { "the kernel does not say of what kind".to_owned() } else { text };
         self.warn(&mut warn, fixed, &text);
@@ -317,7 +356,12 @@ struct Found {
 fn processes() -> HashMap<i32, Found> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| Some((pid, parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)?))).collect()
+    pids.filter_map(|pid| Some((pid, find(pid)?))).collect()
+}
+
+/// One process.
+fn find(pid: i32) -> Option<Found> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 fn parse_stat(text: &[u8]) -> Option<Found> {
@@ -370,7 +414,7 @@ mod tests {
         let mut watch = Watch::new(control(ram), os::getpid(), true);
         let mut told = Vec::new();
         let mut judge = |bytes, fixed| {
-            let mut parts = vec![(os::getpid(), fixed, 0)];
+            let mut parts = [Part { pid: os::getpid(), unmanaged_bytes: fixed, own_bytes: 0, has_record: false }];
             watch.judge(bytes, fixed, &mut parts, |text| told.push(text.to_owned()));
             watch.over
         };

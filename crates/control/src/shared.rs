@@ -31,7 +31,8 @@ pub struct Process {
     pub fault_source: AtomicU32,
     /// Anonymous memory of this process as counted in the budget, bytes.
     pub charge_bytes: AtomicU64,
-    /// How often the process has measured its anonymous memory. Where it does not, the supervisor does.
+    /// How often the process has measured its anonymous memory, [`u32::MAX`] while it executes a program. Where it does not measure,
+    /// the supervisor does.
     pub measured: AtomicU32,
     /// 1: it forked or was forked, so it may share pages.
     pub forked: AtomicU32,

@@ -191,6 +191,7 @@ pub fn begin_exec(live: &Live) {
     set_gauges(live, [Stat::IsolatedBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
+        record.measured.store(u32::MAX, Release);
     }
     // If the exec fails, all is to be told again.
     live.budget.published_at_ns.store(0, Relaxed);

@@ -1,0 +1,331 @@
+//! The limit and what is said of it, compared with what the kernel counts: memory that cannot be managed, alone and beside memory
+//! that can, programs that run unmanaged, statistics, and the limits of containers.
+//!
+//! What needs a memory control group of its own is ignored where none can be made, and a line says so.
+use libtest_mimic::{Arguments, Failed, Trial};
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, stats};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = "tests/programs/unmanaged.c";
+/// What a process has beside what the test's program asks for: libraries, and what the runtime reserves.
+const BESIDE_BYTES: u64 = 6 * MIB;
+/// Kinds of memory that cannot be managed, and how a warning calls them.
+const KINDS: [(&str, &str); 5] = [
+    ("bss", "data of tests_programs_unmanaged_c"),
+    ("code", "executable anonymous memory"),
+    ("pages", "private pages of outswap-pages-"),
+    ("stack", "the main stack"),
+    ("threads", "thread stacks"),
+];
+
+fn program() -> String {
+    build::program(PROGRAM).to_string_lossy().into_owned()
+}
+
+fn static_program() -> String {
+    build::static_program(PROGRAM).to_string_lossy().into_owned()
+}
+
+fn number(stats: &Value, path: &str) -> u64 {
+    stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
+}
+
+/// Runs `outswap run` with statistics; what it wrote, and how it ended.
+fn run(options: &[&str], command: &[&str]) -> (Outcome, Value) {
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let run = Run::new(setup::outswap()).arg("run").args(options).arg("--stats").arg(&file).arg("--").args(command);
+    let end = run.timeout_s(120).supervised().run();
+    assert!(end.status.signal().is_some() || !end.stdout.is_empty(), "{}", end.describe());
+    let stats = stats::read(&file);
+    (end, stats)
+}
+
+fn ok(end: Outcome) -> Outcome {
+    let end = end.exited(0);
+    assert!(end.text().lines().all(|line| line == "ok") && !end.stdout.is_empty(), "{}", end.describe());
+    end
+}
+
+fn lines_with(end: &Outcome, what: &str) -> usize {
+    end.errors().lines().filter(|line| line.contains(what)).count()
+}
+
+/// Whether the peak in the statistics is what was seen from outside.
+fn is_the_peak(end: &Outcome, stats: &Value) {
+    let (told, seen) = (number(stats, "/memory/tree_peak_bytes"), end.peak.largest.anon_bytes);
+    let tolerance = BESIDE_BYTES + seen / 20;
+    assert!(told.abs_diff(seen) <= tolerance, "told {told}, seen {seen}\n{stats:#}\n{}", end.describe());
+}
+
+fn each_kind(kind: &str, name: &str) {
+    let plain = ok(Run::new(program()).args([kind, "48", "400"]).run());
+    let (end, stats) = run(&["--ram", "32M", "--summary"], &[&program(), kind, "48", "400"]);
+    let end = ok(end.same_as(&plain));
+    is_the_peak(&end, &stats);
+    let unmanaged = number(&stats, "/memory/tree_peaks/unmanaged_bytes");
+    assert!((48 * MIB..48 * MIB + BESIDE_BYTES).contains(&unmanaged), "{stats:#}");
+    assert!(number(&stats, "/problems/over_budget") > 0, "{stats:#}");
+    let warning = format!("cannot be managed ({name}");
+    assert_eq!((lines_with(&end, "cannot be managed"), lines_with(&end, &warning)), (1, 1), "{}", end.describe());
+    assert_eq!(number(&stats, "/problems/warnings"), 1, "{stats:#}");
+    assert_eq!(lines_with(&end, "unmanaged   peak "), 1, "{}", end.describe());
+}
+
+fn within_the_limit_nothing_is_told() {
+    let (end, stats) = run(&["--ram", "64M"], &[&program(), "bss", "40", "300"]);
+    let end = ok(end);
+    is_the_peak(&end, &stats);
+    assert!(end.stderr.is_empty(), "{}", end.describe());
+    assert_eq!(number(&stats, "/problems/over_budget"), 0, "{stats:#}");
+}
+
+fn what_came_and_went_between_two_looks_is_seen_at_the_end() {
+    for options in [&["--ram", "32M"][..], &["--resident", "32M"]] {
+        let (end, stats) = run(options, &[&program(), "bss", "40", "0"]);
+        let end = ok(end);
+        let peak = number(&stats, "/memory/tree_peak_bytes");
+        assert!((40 * MIB..40 * MIB + BESIDE_BYTES).contains(&peak), "{stats:#}");
+        let over = u64::from(options[0] == "--ram");
+        assert_eq!(number(&stats, "/problems/over_budget"), over, "{stats:#}");
+        assert_eq!(lines_with(&end, "cannot be managed"), over as usize, "{}", end.describe());
+    }
+}
+
+/// The managed process sleeps while its neighbour grows, so nothing that it does itself makes room.
+fn managed_memory_makes_room_for_a_neighbour(neighbour: &str, kind: &str) {
+    let (program, ram) = (program(), 64 * MIB);
+    let (end, stats) = run(&["--ram", "64M"], &[&program, "heap", "56", "1", neighbour, kind, "48", "1200"]);
+    let end = ok(end);
+    is_the_peak(&end, &stats);
+    end.within(ram);
+    let out = number(&stats, "/stores/memory/pages_out") + number(&stats, "/stores/file/pages_out");
+    assert!(out * 4096 > 32 * MIB, "{stats:#}");
+}
+
+fn unmanaged_programs_are_told_of() {
+    let (end, stats) = run(&["--ram", "32M"], &[&program(), "heap", "1", "1", &static_program(), "bss", "48", "1500"]);
+    let end = ok(end);
+    is_the_peak(&end, &stats);
+    assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") >= 48 * MIB, "{stats:#}");
+    assert_eq!(lines_with(&end, "cannot be managed"), 1, "{}", end.describe());
+    // What the program starts is to be left alone, so it is not counted.
+    let left = ["heap", "1", "1", &program(), "bss", "48", "600"];
+    let (end, stats) = run(&["--ram", "32M", "--no-follow"], &[&[&*program()], &left[..]].concat());
+    assert!(number(&stats, "/memory/tree_peak_bytes") < 16 * MIB, "{stats:#}");
+    assert_eq!(lines_with(&ok(end), "cannot be managed"), 0);
+}
+
+fn a_limit_of_resident_pages_has_a_true_peak() {
+    let (end, stats) = run(&["--resident", "16M", "--swap", "compressed"], &[&program(), "heap", "48", "300"]);
+    let end = ok(end);
+    // Noise does not compress: the pool has what is not resident.
+    assert!(number(&stats, "/memory/tree_peak_bytes") > 44 * MIB, "{stats:#}");
+    is_the_peak(&end, &stats);
+}
+
+fn parts_are_what_the_whole_is_of() {
+    let (end, stats) = run(&["--ram", "32M", "--swap", "file"], &[&program(), "heap", "48", "400"]);
+    let end = ok(end);
+    is_the_peak(&end, &stats);
+    let now = |name: &str| number(&stats, &format!("/memory/current/{name}_bytes"));
+    let parts: u64 = ["resident", "cached", "pool", "tables", "unmanaged"].map(now).iter().sum();
+    assert!(parts.abs_diff(now("charge")) < MIB / 2, "{parts} of {}: {stats:#}", now("charge"));
+    // One process: both kinds of peaks are the same, and none is more than the whole.
+    for name in ["resident", "pool", "tables", "file"] {
+        let [whole, sum] = ["tree_peaks", "peak"].map(|kind| number(&stats, &format!("/memory/{kind}/{name}_bytes")));
+        assert!(whole <= sum && (sum - whole <= MIB), "{name}: {stats:#}");
+        assert!(name == "file" || whole <= number(&stats, "/memory/tree_peak_bytes"), "{name}: {stats:#}");
+    }
+    // Written once and read once from one end to the other: what does not fit went out, and came back.
+    let [out, back, bytes_out, bytes_in] =
+        ["pages_out", "pages_in", "bytes_out", "bytes_in"].map(|name| number(&stats, &format!("/stores/file/{name}")));
+    assert!(out * 4096 > 16 * MIB && back * 4096 > 16 * MIB, "{stats:#}");
+    assert!(bytes_out.abs_diff(out * 4096) < out * 4096 / 20 + MIB, "{stats:#}");
+    assert!(bytes_in.abs_diff(back * 4096) < back * 4096 / 20 + MIB, "{stats:#}");
+    assert_eq!(number(&stats, "/problems/store_errors"), 0);
+}
+
+fn peaks_of_one_after_the_other_are_no_sum() {
+    let script = format!("for i in 1 2 3 4; do {} heap 16 200 || exit 1; done", program());
+    let (end, stats) = run(&["--ram", "64M"], &["sh", "-c", &script]);
+    is_the_peak(&ok(end), &stats);
+    let [whole, sum] = ["tree_peaks", "peak"].map(|kind| number(&stats, &format!("/memory/{kind}/resident_bytes")));
+    assert!((16 * MIB..24 * MIB).contains(&whole) && sum > 60 * MIB, "{stats:#}");
+}
+
+/// Runs a command with a small file system at a place that it alone sees.
+const SMALL_DISK: &str = "mount -t tmpfs -o size=4M none \"$0\" && exec \"$@\"";
+
+/// Why no file system can be mounted, if so.
+fn no_small_disk() -> Option<String> {
+    let dir = Tmp::new();
+    let end = Run::new("unshare").args(["-m", "sh", "-c", SMALL_DISK]).arg(dir.path()).arg("true").run();
+    (!end.status.success()).then(|| end.errors().trim().to_owned())
+}
+
+fn writes_that_fail_are_told_of() {
+    let (dir, small) = (Tmp::new(), Tmp::new());
+    let file = dir.join("stats.json");
+    let run = Run::new("unshare").args(["-m", "sh", "-c", SMALL_DISK]).arg(small.path()).arg(setup::outswap());
+    let run = run.args(["run", "--ram", "32M", "--swap", "file", "--swap-dir"]).arg(small.path());
+    let run = run.arg("--stats").arg(&file).arg("--").args([&*program(), "heap", "48", "1"]).supervised();
+    ok(run.run());
+    let stats = stats::read(&file);
+    assert!(number(&stats, "/problems/store_errors") > 0, "{stats:#}");
+    assert_eq!(number(&stats, "/counters/store_errors"), 0, "nothing that was written could not be read: {stats:#}");
+}
+
+/// A memory control group with a limit, and one without inside of it; both go with this.
+struct Group {
+    outer: PathBuf,
+    inner: PathBuf,
+    limit_file: &'static str,
+}
+
+impl Group {
+    /// Makes them.
+    fn make(limit_bytes: u64) -> Result<Group, String> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let name = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("outswap-e2e-{}-{name}", std::process::id());
+        let root_v1 = Path::new("/sys/fs/cgroup/memory");
+        let root_v2 = Path::new("/sys/fs/cgroup");
+        let is_v1 = root_v1.join("memory.limit_in_bytes").exists();
+        let (root, limit_file) = if is_v1 { (root_v1, "memory.limit_in_bytes") } else { (root_v2, "memory.max") };
+        let outer = root.join(name);
+        let tell = |e: std::io::Error| format!("{}: {e}", outer.display());
+        fs::create_dir(&outer).map_err(tell)?;
+        let group = Group { inner: outer.join("inner"), outer: outer.clone(), limit_file };
+        if !is_v1 {
+            fs::write(group.outer.join("cgroup.subtree_control"), "+memory").map_err(tell)?;
+        }
+        fs::write(group.outer.join(limit_file), limit_bytes.to_string()).map_err(tell)?;
+        // Swap that somebody else has on this machine is not for it. Where the kernel keeps no account of swap, there is no such file.
+        let (swap_file, swap) =
+            if is_v1 { ("memory.memsw.limit_in_bytes", limit_bytes) } else { ("memory.swap.max", 0) };
+        let swap_file = group.outer.join(swap_file);
+        if swap_file.exists() {
+            fs::write(swap_file, swap.to_string()).map_err(tell)?;
+        }
+        fs::create_dir(&group.inner).map_err(tell)?;
+        Ok(group)
+    }
+
+    /// Runs `outswap run` in the inner one.
+    fn run(&self, args: &[&str]) -> Outcome {
+        let script = "echo $$ > \"$0\" && exec \"$@\"";
+        let procs = self.inner.join("cgroup.procs");
+        let run = Run::new("sh").args(["-c", script]).arg(procs).arg(setup::outswap()).arg("run").args(args);
+        run.timeout_s(60).supervised().run()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(20);
+        for path in [&self.inner, &self.outer] {
+            // Processes that have ended are in it for a moment.
+            while path.exists() && fs::remove_dir(path).is_err() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if path.exists() {
+                eprintln!("{} is left", path.display());
+            }
+        }
+    }
+}
+
+fn group(limit_bytes: u64) -> Group {
+    Group::make(limit_bytes).expect("one was made before")
+}
+
+fn sizes_are_of_the_container() {
+    let (group, dir) = (group(96 * MIB), Tmp::new());
+    let file = dir.join("stats.json");
+    let file = file.to_string_lossy();
+    for (ram, bytes, source) in [("50%", 48 * MIB, "given"), ("auto", 96 * MIB / 100 * 90, "container")] {
+        group.run(&["--ram", ram, "--stats", &file, "--", "true"]).exited(0);
+        let stats = stats::read(&*file);
+        assert_eq!(
+            (number(&stats, "/config/ram_bytes"), stats["config"]["ram_source"].as_str()),
+            (bytes, Some(source))
+        );
+    }
+    let end = group.run(&["--ram", "80M", "--", "true"]).exited(0);
+    assert_eq!(lines_with(&end, "warning"), 0, "{}", end.describe());
+    let end = group.run(&["--ram", "512M", "--", "sh", "-c", "true; true"]).exited(0);
+    let warning = format!("({})", group.outer.join(group.limit_file).display());
+    assert_eq!((lines_with(&end, "container's limit"), lines_with(&end, &warning)), (1, 1), "{}", end.describe());
+    let end = group.run(&["--ram", "512M", "--quiet", "--", "true"]).exited(0);
+    assert!(end.stderr.is_empty(), "{}", end.describe());
+}
+
+fn a_program_that_the_kernel_ended_is_told_of() {
+    let group = group(64 * MIB);
+    let program = program();
+    let end = group.run(&["--ram", "512M", "--swap", "compressed", "--", &program, "heap", "120", "1"]);
+    assert_eq!(end.status.signal(), Some(libc::SIGKILL), "{}", end.describe());
+    assert_eq!(lines_with(&end, "used up"), 1, "{}", end.describe());
+    let end = group.run(&["--ram", "40M", "--", &program, "heap", "120", "1"]);
+    assert_eq!(lines_with(&ok(end), "used up"), 0);
+    let end = group.run(&["--ram", "40M", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!((end.status.signal(), lines_with(&end, "used up")), (Some(libc::SIGKILL), 0), "{}", end.describe());
+}
+
+fn trial(name: impl Into<String>, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        catch_unwind(AssertUnwindSafe(test)).map_err(|payload| {
+            let text = payload.downcast::<String>().map(|text| *text);
+            Failed::from(text.unwrap_or_else(|p| p.downcast::<&str>().map_or("panicked".into(), |t| t.to_string())))
+        })
+    })
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    if plain_mode() {
+        println!("all of it is about what `outswap` says");
+        return ExitCode::SUCCESS;
+    }
+    assert!(Setup::new().binary.is_file());
+    let no_group = Group::make(64 * MIB).err();
+    if let Some(why) = &no_group {
+        println!("NOT TESTED here: the limits of containers, since no memory control group can be made ({why})");
+    }
+    let no_disk = no_small_disk();
+    if let Some(why) = &no_disk {
+        println!("NOT TESTED here: writes that fail, since no small file system can be mounted ({why})");
+    }
+    let mut trials: Vec<Trial> =
+        KINDS.map(|(kind, name)| trial(format!("each_kind::{kind}"), move || each_kind(kind, name))).into();
+    trials.extend([
+        trial("within_the_limit_nothing_is_told", within_the_limit_nothing_is_told),
+        trial(
+            "what_came_and_went_between_two_looks_is_seen_at_the_end",
+            what_came_and_went_between_two_looks_is_seen_at_the_end,
+        ),
+        trial("managed_memory_makes_room_for_a_neighbour::managed", || {
+            managed_memory_makes_room_for_a_neighbour(&program(), "bss");
+        }),
+        trial("managed_memory_makes_room_for_a_neighbour::unmanaged", || {
+            managed_memory_makes_room_for_a_neighbour(&static_program(), "bss");
+        }),
+        trial("unmanaged_programs_are_told_of", unmanaged_programs_are_told_of),
+        trial("a_limit_of_resident_pages_has_a_true_peak", a_limit_of_resident_pages_has_a_true_peak),
+        trial("parts_are_what_the_whole_is_of", parts_are_what_the_whole_is_of),
+        trial("peaks_of_one_after_the_other_are_no_sum", peaks_of_one_after_the_other_are_no_sum),
+        trial("writes_that_fail_are_told_of", writes_that_fail_are_told_of).with_ignored_flag(no_disk.is_some()),
+        trial("container::sizes_are_of_the_container", sizes_are_of_the_container)
+            .with_ignored_flag(no_group.is_some()),
+        trial("container::a_program_that_the_kernel_ended_is_told_of", a_program_that_the_kernel_ended_is_told_of)
+            .with_ignored_flag(no_group.is_some()),
+    ]);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
