@@ -69,11 +69,11 @@ pub fn killed(before: Option<u64>) -> Option<String> {
         return None;
     }
     let limit = machine().ok().and_then(|machine| container(machine.total_bytes));
-    let of = limit.map(|limit| format!(" of {} ({})", size::show(limit.bytes), limit.file.display()));
-    let of = of.unwrap_or_else(|| ", or of the machine".into());
-    Some(format!(
-        "the program was killed when the memory of its control group was used up: there is a limit{of}; give less --ram, or the group more"
-    ))
+    let of = |limit: ContainerLimit| {
+        format!("its container may have {} ({})", size::show(limit.bytes), limit.file.display())
+    };
+    let why = limit.map_or("the machine's memory was used up".into(), of);
+    Some(format!("the kernel ended the program for want of memory: {why}; give less --ram"))
 }
 
 fn count_oom_kills(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {

@@ -181,17 +181,9 @@ struct Processes {
 #[derive(Serialize)]
 struct Memory {
     tree_peak_bytes: u64,
-    tree_peaks: TreePeaks,
+    tree_peaks: BTreeMap<&'static str, u64>,
     peak: Peak,
     current: Current,
-}
-#[derive(Serialize)]
-struct TreePeaks {
-    resident_bytes: u64,
-    pool_bytes: u64,
-    tables_bytes: u64,
-    file_bytes: u64,
-    unmanaged_bytes: u64,
 }
 #[derive(Serialize)]
 struct Peak {
@@ -338,10 +330,7 @@ impl Stats {
             processes: Processes { managed: raw.processes[0], unmanaged: raw.processes[1], forks: n(Stat::Forks) },
             memory: Memory {
                 tree_peak_bytes: raw.tree_peak_bytes,
-                tree_peaks: {
-                    let [resident_bytes, pool_bytes, tables_bytes, file_bytes, unmanaged_bytes] = raw.tree_peaks;
-                    TreePeaks { resident_bytes, pool_bytes, tables_bytes, file_bytes, unmanaged_bytes }
-                },
+                tree_peaks: TREE_PEAKS.map(|stat| STAT_NAMES[stat as usize]).into_iter().zip(raw.tree_peaks).collect(),
                 peak: Peak {
                     resident_bytes: n(Stat::PeakResidentBytes),
                     pool_bytes: n(Stat::PeakPoolBytes),
@@ -443,16 +432,15 @@ impl Stats {
             lines.push("memory      the program was not managed".into());
             return lines;
         }
-        let (peak, faults, pages) = (&self.memory.tree_peaks, &self.faults, &self.pages);
+        let (peaks, faults, pages) = (&self.memory.tree_peaks, &self.faults, &self.pages);
         lines.push(format!("memory      peak {} ({budget})", show(self.memory.tree_peak_bytes)));
+        let peak = |name: &str| show(peaks.get(name).copied().unwrap_or(0));
+        let [resident, pool, tables] = ["resident_bytes", "pool_bytes", "tables_bytes"].map(peak);
         lines.push(format!(
-            "peaks       resident {}, pool {}, tables {}, file {}",
-            show(peak.resident_bytes),
-            show(peak.pool_bytes),
-            show(peak.tables_bytes),
-            show(peak.file_bytes)
+            "peaks       resident {resident}, pool {pool}, tables {tables}, file {}",
+            peak("file_bytes")
         ));
-        lines.push(format!("unmanaged   peak {}, which is never evicted", show(peak.unmanaged_bytes)));
+        lines.push(format!("unmanaged   peak {}, which is never evicted", peak("unmanaged_bytes")));
         lines.push(format!(
             "faults      {}: {} first touches, {} cache hits, {} misses, {} bypasses; {} waited",
             faults.total, faults.first_touch, faults.hit, faults.miss, faults.bypass, faults.waited

@@ -320,17 +320,17 @@ mod tests {
     fn peaks_are_of_one_moment() {
         let shared = shared();
         let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
-        let set = |i: usize, stat, n| records[i].counters.set(stat, n);
-        (set(0, Stat::ResidentBytes, 10), set(0, Stat::IsolatedBytes, 5), set(0, Stat::PoolBytes, 7));
+        let set = |i: usize, all: [(Stat, u64); 3]| all.map(|(stat, n)| records[i].counters.set(stat, n));
+        set(0, [(Stat::ResidentBytes, 10), (Stat::IsolatedBytes, 5), (Stat::PoolBytes, 7)]);
         assert_eq!(shared.note_peaks(), [15, 7, 0, 0, 0]);
-        (set(0, Stat::ResidentBytes, 1), set(0, Stat::IsolatedBytes, 0), set(0, Stat::PoolBytes, 0));
-        (set(1, Stat::ResidentBytes, 12), set(1, Stat::TablesBytes, 3), set(1, Stat::UnmanagedBytes, 2));
+        set(0, [(Stat::ResidentBytes, 1), (Stat::IsolatedBytes, 0), (Stat::PoolBytes, 0)]);
+        set(1, [(Stat::ResidentBytes, 12), (Stat::TablesBytes, 3), (Stat::UnmanagedBytes, 2)]);
         shared.outside_bytes.store(4, Relaxed);
         assert_eq!(shared.note_peaks(), [13, 0, 3, 0, 6]);
         let peaks = shared.tree_peaks.each_ref().map(|peak| peak.load(Relaxed));
         assert_eq!(peaks, [15, 7, 3, 0, 6], "neither moment's, and no sum of both");
-        set(0, Stat::FileBytes, u64::MAX);
-        set(1, Stat::FileBytes, 1);
+        records[0].counters.set(Stat::FileBytes, u64::MAX);
+        records[1].counters.set(Stat::FileBytes, 1);
         assert_eq!(shared.note_peaks()[3], u64::MAX);
     }
 

@@ -272,11 +272,16 @@ fn a_program_that_the_kernel_ended_is_told_of() {
     let program = program();
     let end = group.run(&["--ram", "512M", "--swap", "compressed", "--", &program, "heap", "120", "1"]);
     assert_eq!(end.status.signal(), Some(libc::SIGKILL), "{}", end.describe());
-    assert_eq!(lines_with(&end, "used up"), 1, "{}", end.describe());
+    assert_eq!(lines_with(&end, "for want of memory"), 1, "{}", end.describe());
     let end = group.run(&["--ram", "40M", "--", &program, "heap", "120", "1"]);
-    assert_eq!(lines_with(&ok(end), "used up"), 0);
+    assert_eq!(lines_with(&ok(end), "for want of memory"), 0);
     let end = group.run(&["--ram", "40M", "--", "sh", "-c", "kill -9 $$"]);
-    assert_eq!((end.status.signal(), lines_with(&end, "used up")), (Some(libc::SIGKILL), 0), "{}", end.describe());
+    assert_eq!(
+        (end.status.signal(), lines_with(&end, "for want of memory")),
+        (Some(libc::SIGKILL), 0),
+        "{}",
+        end.describe()
+    );
 }
 
 fn trial(name: impl Into<String>, test: impl FnOnce() + Send + 'static) -> Trial {

@@ -69,7 +69,7 @@ fn measure_anyway(live: &Live) {
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
         let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
         budget.other_bytes.store(other, Relaxed);
-        budget.measured_at_ns.store(os::monotonic_ns(), Relaxed);
+        budget.measured_at_ns.store(os::monotonic_ns(), Release);
     }
     budget.measuring.store(false, Release);
 }
@@ -281,6 +281,8 @@ pub fn refresh(live: &Live) {
     let page = PAGE_BYTES as u64;
     let used = pager.used_pages() * page;
     let pool = pager.store.memory_bytes();
+    // Before what was measured then, so that it is not older.
+    let measured_at_ns = live.budget.measured_at_ns.load(Acquire);
     let other = live.budget.other_bytes.load(Relaxed);
     let has_budget = live.control.has_budget();
     let rest = if has_budget { (pool as i64 + other).max(-(used as i64)) } else { 0 };
@@ -312,7 +314,7 @@ pub fn refresh(live: &Live) {
         (Stat::ChargeBytes, charge),
     ];
     set_gauges(live, gauges);
-    publish_measured(live, other);
+    publish_measured(live, measured_at_ns, other);
     for (peak, value) in [
         (Stat::PeakResidentBytes, used),
         (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
@@ -356,8 +358,7 @@ fn set_gauges(live: &Live, gauges: impl IntoIterator<Item = (Stat, u64)>) {
 }
 
 /// Tells the others, and the supervisor, that this process has measured itself, where it has since the last time.
-fn publish_measured(live: &Live, other: i64) {
-    let at_ns = live.budget.measured_at_ns.load(Relaxed);
+fn publish_measured(live: &Live, at_ns: u64, other: i64) {
     // Without a measurement of its own, the supervisor's stands.
     if at_ns == live.budget.published_at_ns.swap(at_ns, Relaxed) {
         return;
