@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-/// Where managed memory lies.
+/// Where managed memory lies (`docs/ARCHITECTURE.md`, "Address space").
 const ARENA: std::ops::Range<u64> = 0x2000_0000_0000..0x2400_0000_0000;
 /// Mappings of one process that are looked at.
 const MAX_MAPPINGS: usize = 1 << 17;
@@ -124,7 +124,7 @@ fn header(line: &str) -> Option<Mapping> {
     Some(Mapping {
         start,
         end: end.max(start),
-        accessible: rights.starts_with(['r', 'w']) || rights.contains('w'),
+        accessible: rights.contains(['r', 'w', 'x']),
         executable: rights.contains('x'),
         path,
         anonymous_bytes: 0,
