@@ -13,7 +13,7 @@ static char path[] = "/tmp/outswap-pages-XXXXXX";
 static void put(char *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += MIB) {
         noise(p + at, MIB, at);
-        if (stay_ms) sleep_ms(10);
+        if (stay_ms) sleep_ms(20);
     }
 }
 

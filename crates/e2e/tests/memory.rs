@@ -65,8 +65,8 @@ fn is_the_peak(end: &Outcome, stats: &Value) {
 }
 
 fn each_kind(kind: &str, name: &str) {
-    let plain = ok(Run::new(program()).args([kind, "48", "400"]).run());
-    let (end, stats) = run(&["--ram", "32M", "--summary"], &[&program(), kind, "48", "400"]);
+    let plain = ok(Run::new(program()).args([kind, "48", "1000"]).run());
+    let (end, stats) = run(&["--ram", "32M", "--summary"], &[&program(), kind, "48", "1000"]);
     let end = ok(end.same_as(&plain));
     is_the_peak(&end, &stats);
     let unmanaged = number(&stats, "/memory/tree_peaks/unmanaged_bytes");
