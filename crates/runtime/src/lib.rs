@@ -64,6 +64,7 @@ mod memory;
 mod stub_call;
 pub mod direct;
 mod assisted;
+mod traced;
 mod exec;
 mod parts;
 mod transfer;

@@ -10,8 +10,8 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigprocmask};
 use crate::usermem::word;
 use crate::{
-    calls, charge, descriptors, direct, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, transfer,
-    unseen, whole,
+    calls, charge, descriptors, direct, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, traced,
+    transfer, unseen, whole,
 };
 use outswap_control::Stat;
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -48,6 +48,9 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
                 live.contexts.with(|_| charge::leave(live));
             }
             os::exit_group(args[0] as i32)
+        }
+        nr::PTRACE if args[0] == traced::TRACEME && !live.is_own_process() && traced::ask(|pid| live.is_alive(pid)) => {
+            0
         }
         nr::SIGALTSTACK => sigaltstack(live, args, uc),
         nr::RT_SIGACTION => sigaction(live, args),

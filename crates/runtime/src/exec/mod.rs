@@ -15,7 +15,7 @@ use crate::layout::in_arena;
 use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::store::ProcessStore;
-use crate::{charge, code, rlimits, stub_call, usermem};
+use crate::{charge, code, rlimits, stub_call, traced, usermem};
 use buffer::Buffer;
 use environment::Wanted;
 use outswap_control::until_nul;
@@ -60,6 +60,9 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         nr::EXECVE => [path, argv, envp, 0, 0, 0],
         _ => [args[0], path, argv, envp, args[4], 0],
     };
+    if target != Target::Fails {
+        traced::begin();
+    }
     stub_call::resume(pin, Part::Exec, nr, changed, &mut uc.gregs);
     // SAFETY: the pin is this call's.
     let state = unsafe { &mut *gate::state(pin) };
