@@ -118,7 +118,7 @@ pub fn java_zgc(setup: &Setup) {
     Run::new("javac").arg("-d").arg(dir.path()).arg(file).run().succeeded();
     let run = |run: Run| {
         let args = ["-XX:+UseZGC", "-Xmx256m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"];
-        run.args(&args).dir(dir.path()).env("TMPDIR", dir.path()).timeout_s(TIMEOUT_S).run()
+        run.args(args).dir(dir.path()).env("TMPDIR", dir.path()).timeout_s(TIMEOUT_S).run()
     };
     let plain = run(setup.plain("java")).succeeded();
     run(setup.managed(256 * MIB, "java")).same_as(&plain).within(256 * MIB);
