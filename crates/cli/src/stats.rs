@@ -423,11 +423,8 @@ impl Stats {
             (ram, resident) => format!("budget {}, {} resident", show(ram), show(resident)),
         };
         let time_s = self.duration_ns as f64 / 1e9;
-        let processes = match self.processes.managed {
-            1 => "1 managed process".to_owned(),
-            n => format!("{n} managed processes"),
-        };
-        let mut lines = vec![format!("time        {time_s:.2} s, {processes}")];
+        let (processes, es) = (self.processes.managed, if self.processes.managed == 1 { "" } else { "es" });
+        let mut lines = vec![format!("time        {time_s:.2} s, {processes} managed process{es}")];
         if !self.managed {
             lines.push("memory      the program was not managed".into());
             return lines;
