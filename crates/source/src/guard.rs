@@ -484,7 +484,8 @@ mod tests {
             };
             let fd = Guard::open().expect("this kernel has guard markers");
             let frames = map(os::PROT_READ | os::PROT_WRITE);
-            Memory { first, pages: map(os::PROT_NONE), frames, fd, alone, other, looks: Cell::new(false), renewed: Cell::new(0) }
+            let (pages, looks, renewed) = (map(os::PROT_NONE), Cell::default(), Cell::default());
+            Memory { first, pages, frames, fd, alone, other, looks, renewed }
         }
         fn page(&self, at: usize) -> PageNo {
             PageNo(self.first).plus(at)
@@ -638,8 +639,7 @@ mod tests {
         if !is_there() {
             return;
         }
-        let memory = Memory::new(FIRST[3], true, &|_| {});
-        let batch = BatchNo(FIRST[3] % BATCHES as u32);
+        let (memory, batch) = (Memory::new(FIRST[3], true, &|_| {}), BatchNo(FIRST[3] % BATCHES as u32));
         let all = Wanted { framed: Mask::range(0, 3) | Mask::range(5, 3), clean: Mask::EMPTY };
         for round in 0..ROUNDS {
             assert_eq!(Guard::put(&memory, memory.page(0), &pages(3), false), (3, None));
