@@ -1,13 +1,16 @@
-/* launch [--nobody] [--deny EPERM|ENOSYS] PROGRAM [ARGS...]: runs a program with fewer rights, as a container would. */
+/* launch [--nobody] [--deny EPERM|ENOSYS] [--no-filters] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
+ * container would. Exits with 124 where --no-proc is not possible. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,6 +42,23 @@ static int deny(int error) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
 }
+static int deny_filters(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+}
+/* An empty directory over /proc, which nobody else sees. */
+static int hide_proc(void) {
+    if (unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS)) return -1;
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) return -1;
+    return mount("none", "/proc", "tmpfs", 0, NULL);
+}
 int main(int argc, char **argv) {
     int i = 1;
     for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
@@ -46,6 +66,10 @@ int main(int argc, char **argv) {
             if (become_nobody()) return failed("cannot become nobody");
         } else if (!strcmp(argv[i], "--deny") && i + 1 < argc) {
             if (deny(!strcmp(argv[++i], "EPERM") ? EPERM : ENOSYS)) return failed("cannot install a filter");
+        } else if (!strcmp(argv[i], "--no-filters")) {
+            if (deny_filters()) return failed("cannot install a filter");
+        } else if (!strcmp(argv[i], "--no-proc")) {
+            if (hide_proc()) return failed("cannot hide /proc"), 124;
         } else {
             errno = EINVAL;
             return failed(argv[i]);

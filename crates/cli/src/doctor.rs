@@ -2,13 +2,13 @@
 use crate::args::{self, DoctorOptions};
 use crate::command::MIN_RAM_BYTES;
 use crate::probe::{self, Probe};
-use crate::{EXIT_OURS, Failure, libraries, limits, run, size};
+use crate::trial::{self, Managed};
+use crate::{EXIT_OURS, Failure, libraries, limits, size, swap_dir};
 use outswap_source::Source;
 use outswap_sys::Errno;
 use outswap_sys::uffd::{COPY_FEATURES, MOVE_FEATURES};
 use serde::Serialize;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 
 /// Name and version of the JSON that `--json` prints (`docs/cli.md`).
 const SCHEMA: &str = "outswap.doctor/1";
@@ -41,20 +41,23 @@ struct Report {
     outswap_version: &'static str,
     works: bool,
     fault_source: Option<&'static str>,
+    cause: Option<String>,
     sources: Vec<Probe>,
     checks: Vec<Check>,
 }
 
-/// Runs all checks and prints them; 0 where at least one fault source works.
+/// Runs all checks and prints them; 0 where `outswap run` manages programs.
 pub fn doctor(options: &DoctorOptions) -> Result<i32, Failure> {
     let sources: Vec<Probe> = Source::ALL.iter().copied().map(probe::probe).collect();
-    let fault_source = sources.iter().find(|p| p.works).map(|p| p.source);
+    let managed = managed(options);
+    let (works, fault_source) = (managed.is_ok(), managed.as_ref().ok().map(|how| how.source.name()));
     let report = Report {
         schema: SCHEMA,
         outswap_version: env!("CARGO_PKG_VERSION"),
-        works: fault_source.is_some(),
+        works,
         fault_source,
-        checks: checks(options, &sources).map_err(Failure::ours)?,
+        checks: checks(options, &sources, &managed),
+        cause: managed.err(),
         sources,
     };
     let text = if options.json {
@@ -64,6 +67,17 @@ pub fn doctor(options: &DoctorOptions) -> Result<i32, Failure> {
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| Failure::ours(format!("standard output: {e}")))?;
     Ok(if report.works { 0 } else { EXIT_OURS })
+}
+
+/// Whether `outswap run` would manage a program, with the options that it has without any, found as it finds it.
+fn managed(options: &DoctorOptions) -> Result<Managed, String> {
+    let words =
+        ["outswap".as_ref(), "run".as_ref(), "--swap-dir".as_ref(), options.swap_dir.as_os_str(), "true".as_ref()];
+    match args::parse(words.map(std::ffi::OsStr::to_os_string).to_vec()) {
+        Ok(args::Parsed::Run(options)) => trial::try_managed(&options).map(|(_, how)| how),
+        Ok(_) => Err("the command line of outswap run is not understood".into()),
+        Err(failure) => Err(failure.text),
+    }
 }
 
 struct Checks(Vec<Check>);
@@ -94,7 +108,7 @@ fn call_fix(call: &str, error: Errno, status: &str) -> String {
     }
 }
 
-fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, String> {
+fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, String>) -> Vec<Check> {
     use State::*;
     let mut out = Checks(Vec::new());
     let status = proc_value("/proc/self/status").unwrap_or_default();
@@ -170,18 +184,40 @@ fn checks(options: &DoctorOptions, sources: &[Probe]) -> Result<Vec<Check>, Stri
         out.add("proc_self_mem", state, why, Some(fix));
     }
 
-    memory_checks(&mut out, sources)?;
+    memory_checks(&mut out, sources);
     swap_dir_check(&mut out, options);
     match libraries::directory().and_then(|d| libraries::preload(&d, true)) {
         Result::Ok(value) => out.add("libraries", Ok, value, None),
         Err(e) => out.add("libraries", Missing, "not found", Some(&e)),
     }
-    Result::Ok(out.0)
+    match managed {
+        Result::Ok(how) => {
+            let (source, pages) = (how.source.name(), how.faults);
+            out.add(
+                "managed_program",
+                Ok,
+                format!("started with the fault source {source}; {pages} faults brought evicted pages back"),
+                None,
+            );
+        }
+        Err(why) => {
+            let fix = "mend the cause, which outswap run gives as well; the other lines may say how";
+            out.add("managed_program", Missing, why.clone(), Some(fix));
+        }
+    }
+    out.0
 }
 
-fn memory_checks(out: &mut Checks, sources: &[Probe]) -> Result<(), String> {
+fn memory_checks(out: &mut Checks, sources: &[Probe]) {
+    match limits::machine() {
+        Ok(machine) => budget_checks(out, machine),
+        Err(e) => out.add("memory", State::Missing, e, Some("mount /proc in the sandbox")),
+    }
+    address_checks(out, sources);
+}
+
+fn budget_checks(out: &mut Checks, machine: limits::Machine) {
     use State::*;
-    let machine = limits::machine()?;
     let value = format!("{} of {} available", size::show(machine.available_bytes), size::show(machine.total_bytes));
     out.add("memory", Info, value, None);
     let value = match limits::container(machine.total_bytes) {
@@ -197,7 +233,10 @@ fn memory_checks(out: &mut Checks, sources: &[Probe]) -> Result<(), String> {
         let fix = format!("give --ram yourself, at least {}", size::show(MIN_RAM_BYTES));
         out.add("ram_auto", Limited, value, Some(&fix));
     }
+}
 
+fn address_checks(out: &mut Checks, sources: &[Probe]) {
+    use State::*;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` has room for the answer.
     unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
@@ -224,16 +263,15 @@ fn memory_checks(out: &mut Checks, sources: &[Probe]) -> Result<(), String> {
         let fix = "the fault source mprotect splits mappings: sysctl vm.max_map_count=1048576";
         out.add("vm.max_map_count", Limited, value, Some(fix));
     }
-    Result::Ok(())
 }
 
 fn swap_dir_check(out: &mut Checks, options: &DoctorOptions) {
     let directory = &options.swap_dir;
-    match run::try_swap_dir(directory) {
+    match swap_dir::check(directory) {
         Ok(()) => {
-            let free = free_bytes(directory);
+            let free = swap_dir::free_bytes(directory);
             let value = format!("{}: {} free", directory.display(), size::show(free));
-            if is_memory(directory) {
+            if swap_dir::is_memory(directory) {
                 let fix = "this file system lies in memory, so a file there saves none: --swap-dir on a disk";
                 out.add("swap_dir", State::Limited, value, Some(fix));
             } else if free < 1 << 30 {
@@ -256,33 +294,13 @@ fn version(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-fn c_path(directory: &std::path::Path) -> std::ffi::CString {
-    std::ffi::CString::new(directory.as_os_str().as_bytes()).unwrap_or_default()
-}
-
-fn free_bytes(directory: &std::path::Path) -> u64 {
-    // SAFETY: the path is NUL-terminated, `info` has room for the answer, and all zeros is a valid value of it.
-    unsafe {
-        let mut info: libc::statvfs = std::mem::zeroed();
-        if libc::statvfs(c_path(directory).as_ptr(), &mut info) != 0 {
-            return 0;
-        }
-        info.f_bavail.saturating_mul(info.f_frsize)
-    }
-}
-
-fn is_memory(directory: &std::path::Path) -> bool {
-    const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
-    // SAFETY: as in `free_bytes`.
-    unsafe {
-        let mut info: libc::statfs = std::mem::zeroed();
-        libc::statfs(c_path(directory).as_ptr(), &mut info) == 0
-            && [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&info.f_type)
-    }
-}
-
 fn table(report: &Report) -> String {
-    let mut lines = vec![format!("outswap {}", report.outswap_version), String::new()];
+    let verdict = match (&report.cause, report.fault_source) {
+        (Some(cause), _) => format!("does not work here: {cause}"),
+        (None, source) => format!("works here, with the fault source {}", source.unwrap_or("none")),
+    };
+    let version = report.outswap_version;
+    let mut lines = vec![format!("outswap run {verdict}"), String::new(), format!("outswap {version}"), String::new()];
     lines
         .push(format!("Fault sources: {} pages filled, taken out, faulted back in, every byte compared", probe::PAGES));
     for p in &report.sources {
@@ -294,7 +312,7 @@ fn table(report: &Report) -> String {
     }
     lines.push(match report.fault_source {
         Some(name) => format!("  {:<28}{name}", "will be used"),
-        None => "  none works: programs cannot be managed here".into(),
+        None => "  none will be used: programs cannot be managed here".into(),
     });
     lines.extend([String::new(), "This host".into()]);
     for c in &report.checks {
@@ -344,11 +362,16 @@ mod tests {
             outswap_version: "0",
             works: false,
             fault_source: None,
+            cause: Some("the cause".into()),
             sources: vec![Probe { source: "move", works: false, faults: 0, page_ns: 0, error: Some("EPERM".into()) }],
             checks: vec![check("a", State::Ok, None), check("b", State::Missing, Some("do this"))],
         };
         let text = table(&report);
-        assert!(text.contains("none works") && text.contains("missing  EPERM") && text.contains("  b: do this\n"));
+        assert!(
+            text.starts_with("outswap run does not work here: the cause\n")
+                && text.contains("missing  EPERM")
+                && text.contains("  b: do this\n")
+        );
         assert!(!text.contains("  a: "));
     }
 }

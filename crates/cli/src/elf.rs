@@ -69,6 +69,23 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
     Ok(Some(elf))
 }
 
+/// Whether a file for this kind of machine holds all that is to be loaded of it.
+///
+/// # Errors
+/// As [`read`].
+pub fn is_whole(file: &File) -> io::Result<bool> {
+    const PT_LOAD: u32 = 1;
+    let mut header = [0u8; 64];
+    if !read(file)?.is_some_and(|elf| elf.native) || read_up_to(file, &mut header, 0)? < header.len() {
+        return Ok(false);
+    }
+    let table = read_range(file, le64(&header, 0x20), 56 * u64::from(le16(&header, 0x38)))?;
+    let bytes = file.metadata()?.len();
+    let ends = |entry: &[u8]| le64(entry, 8).checked_add(le64(entry, 32));
+    let inside = |entry: &[u8]| le32(entry, 0) != PT_LOAD || ends(entry).is_some_and(|end| end <= bytes);
+    Ok(table.chunks_exact(56).all(inside))
+}
+
 /// Whether a section is named as only the Go linker names them. A stripped or odd section table says no.
 fn has_go_section(file: &File, header: &[u8; 64]) -> bool {
     let (table_at, index) = (le64(header, 0x28), u64::from(le16(header, 0x3e)));

@@ -1,5 +1,5 @@
 //! Finds the libraries that are loaded into the program.
-use crate::place;
+use crate::{elf, place};
 use std::path::{Path, PathBuf};
 
 /// The runtime.
@@ -37,6 +37,15 @@ fn carried(beside: &Path) -> Result<PathBuf, String> {
          make install, or by cargo install --path crates/cli --features bundled",
         beside.display()
     ))
+}
+
+/// Why a library cannot be loaded, as far as its file tells.
+pub fn damage(path: &str) -> Option<String> {
+    match std::fs::File::open(path).and_then(|file| elf::is_whole(&file)) {
+        Ok(true) => None,
+        Ok(false) => Some("it is cut short".into()),
+        Err(e) => Some(e.to_string()),
+    }
 }
 
 /// The value of `LD_PRELOAD` for managed programs, without what was in it before.

@@ -24,6 +24,8 @@ mod scratch;
 mod probe;
 mod supervise;
 mod spawn;
+mod swap_dir;
+mod trial;
 mod causes;
 mod watch;
 mod stats;
@@ -66,6 +68,9 @@ fn say(text: &str) {
 }
 
 fn cli(arguments: Vec<OsString>) -> i32 {
+    if trial::is_program(&arguments) {
+        return trial::program();
+    }
     let result = match args::parse(arguments) {
         Ok(args::Parsed::Run(options)) => {
             if !options.quiet {

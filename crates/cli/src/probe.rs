@@ -47,6 +47,11 @@ pub fn probe(source: Source) -> Probe {
 
 /// Runs `work` in a forked child and brings its answer back.
 pub fn in_child(work: impl FnOnce() -> Result<String, String>) -> Result<String, String> {
+    in_child_for(PROBE_SECONDS, work)
+}
+
+/// The same, with the seconds after which the child is ended: 0 for never, where it ends what it waits for by itself.
+pub fn in_child_for(seconds: u32, work: impl FnOnce() -> Result<String, String>) -> Result<String, String> {
     use std::fs::File;
     use std::io::{Read, Write};
     use std::os::fd::FromRawFd;
@@ -64,7 +69,7 @@ pub fn in_child(work: impl FnOnce() -> Result<String, String>) -> Result<String,
         -1 => return Err(format!("fork: {}", std::io::Error::last_os_error())),
         0 => {
             // SAFETY: plain call.
-            unsafe { libc::alarm(PROBE_SECONDS) };
+            unsafe { libc::alarm(seconds) };
             let text = match work() {
                 Ok(text) => format!("+{text}"),
                 Err(text) => format!("-{text}"),

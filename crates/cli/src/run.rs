@@ -6,14 +6,13 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::watch::Watch;
-use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, libraries, limits, say};
-use outswap_control::{self as control, Control, PLACE_BYTES, Place};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, trial};
+use outswap_control::Control;
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Messages that begin so are printed under `--quiet` too.
@@ -23,7 +22,6 @@ const ERROR_HEAD: &[u8] = b"error";
 pub fn run(options: RunOptions) -> Result<i32, Failure> {
     let name = options.command.first().ok_or_else(|| Failure::ours("no program was named"))?;
     let program = preflight::examine(name, std::env::var_os("PATH").as_deref())?;
-    let managed = program.refusal.is_none();
     let warn = |text: &str| {
         if !options.quiet {
             say(&format!("warning: {text}"));
@@ -32,32 +30,30 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     if let Some(remark) = &program.remark {
         warn(remark);
     }
-    match &program.refusal {
-        Some(why) if !options.allow_unmanaged => {
-            return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap")));
+    let preload = match program.refusal.clone().map_or_else(|| trial::try_managed(&options), Err) {
+        Ok((preload, how)) => {
+            if let Some(text) = how.fallback(&options) {
+                warn(&text);
+            }
+            Some(preload)
         }
-        Some(why) => warn(&format!("{why}; it runs unmanaged")),
-        None if options.tiers.iter().any(|t| t.kind.is_file()) => {
-            try_swap_dir(&options.swap_dir).map_err(Failure::ours)?;
+        Err(why) if options.allow_unmanaged => {
+            warn(&format!("{why}; it runs unmanaged"));
+            None
         }
-        None => {}
-    }
+        Err(why) => return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap"))),
+    };
+    let managed = preload.is_some();
     if let Some(text) = limits::machine().ok().and_then(|m| limits::above_container(options.ram_bytes, m.total_bytes)) {
         warn(&text);
     }
-    let preload = if managed {
-        let directory = libraries::directory().map_err(Failure::ours)?;
-        Some(libraries::preload(&directory, !options.keep_malloc).map_err(Failure::ours)?)
-    } else {
-        None
-    };
     let block = block::make(&options, preload.as_deref(), block::outer()).map_err(Failure::ours)?;
     let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
     let mut recorder =
         options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
     let mut collector = Collector::new(block.control);
-    let environment = environment(block.place.zip(preload.as_deref()));
+    let environment = spawn::environment(block.place.zip(preload.as_deref()));
     let oom_kills = limits::oom_kills();
     let pid = start(&program, &options, &environment, &signals)?;
     let mut watch = Watch::new(block.control, pid, !options.no_follow);
@@ -124,57 +120,6 @@ fn start(program: &Program, options: &RunOptions, envp: &[CString], signals: &Si
             let hint = if missing { " (it, its loader or its interpreter)" } else { "" };
             Failure { status, text: format!("cannot execute {}: {e}{hint}", program.path.display()) }
         }
-    })
-}
-
-/// Our environment, with what managed programs need.
-fn environment(managed: Option<(Place, &str)>) -> Vec<CString> {
-    let mut list = Vec::new();
-    let mut preload_before = Vec::new();
-    for (name, value) in std::env::vars_os() {
-        if managed.is_some() && (name == control::ENV || name == "LD_PRELOAD") {
-            if name == "LD_PRELOAD" {
-                preload_before = value.into_vec();
-            }
-            continue;
-        }
-        list.push([name.as_bytes(), b"=", value.as_bytes()].concat());
-    }
-    if let Some((place, preload)) = managed {
-        list.push([control::ENV.as_bytes(), b"=", place.write(&mut [0; PLACE_BYTES])].concat());
-        list.push([b"LD_PRELOAD=", libraries::join(preload, &preload_before).as_slice()].concat());
-    }
-    // No NUL byte can come out of an environment.
-    list.into_iter().filter_map(|entry| CString::new(entry).ok()).collect()
-}
-
-/// Proves that the swap file can be made, by making one.
-pub fn try_swap_dir(directory: &Path) -> Result<(), String> {
-    use std::io::{Error, ErrorKind};
-    let attempt = || {
-        let unnamed =
-            OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory);
-        match unnamed {
-            Ok(_) => return Ok(()),
-            // Not every file system knows unnamed files.
-            Err(e) if !matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
-                return Err(e);
-            }
-            Err(_) => {}
-        }
-        if !directory.is_dir() {
-            return Err(Error::from(ErrorKind::NotADirectory));
-        }
-        let name = directory.join(format!(".outswap-try-{}", std::process::id()));
-        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name)?;
-        std::fs::remove_file(&name)
-    };
-    attempt().map_err(|e| {
-        format!(
-            "--swap-dir: no swap file can be made in {}: {e} (name another directory, or leave the file out: \
-             --swap compressed)",
-            directory.display()
-        )
     })
 }
 

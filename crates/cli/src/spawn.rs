@@ -1,6 +1,9 @@
 //! Starts the program with as little between it and us as can be.
+use crate::libraries;
 use crate::supervise::Signals;
+use outswap_control::{self as control, PLACE_BYTES, Place};
 use std::ffi::{CStr, CString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// Bytes of stack for the few calls between clone and exec.
@@ -58,6 +61,27 @@ pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals)
             Err(SpawnError::Exec(std::io::Error::from_raw_os_error(errno)))
         }
     }
+}
+
+/// Our environment, with what managed programs need.
+pub fn environment(managed: Option<(Place, &str)>) -> Vec<CString> {
+    let mut list = Vec::new();
+    let mut preload_before = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        if managed.is_some() && (name == control::ENV || name == "LD_PRELOAD") {
+            if name == "LD_PRELOAD" {
+                preload_before = value.into_vec();
+            }
+            continue;
+        }
+        list.push([name.as_bytes(), b"=", value.as_bytes()].concat());
+    }
+    if let Some((place, preload)) = managed {
+        list.push([control::ENV.as_bytes(), b"=", place.write(&mut [0; PLACE_BYTES])].concat());
+        list.push([b"LD_PRELOAD=", libraries::join(preload, &preload_before).as_slice()].concat());
+    }
+    // No NUL byte can come out of an environment.
+    list.into_iter().filter_map(|entry| CString::new(entry).ok()).collect()
 }
 
 extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {

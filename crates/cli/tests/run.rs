@@ -1,8 +1,9 @@
 //! `outswap run` as a user meets it, with programs that need no library of ours.
-use outswap_control::{Place, Stat, source, until_nul};
+use outswap_control::{Place, Process, Shared, Stat, source, until_nul};
 use std::ffi::CStr;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::mem::offset_of;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -73,14 +74,31 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// A library that does nothing in a program, and counts as the runtime where `outswap run` tries whether it is loaded.
+const LIBRARY: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((constructor)) static void start(int argc, char **argv) {
+    uint32_t one = 1, source = SOURCE;
+    const char *place = getenv("OUTSWAP_CONTROL");
+    if (argc != 1 || !place || strcmp(argv[0], "outswap: trial")) return;
+    if (pwrite(atoi(place) + 1, &one, sizeof one, STARTED_AT) < 0 || pwrite(atoi(place) + 1, &source, sizeof source, SOURCE_AT) < 0)
+        _exit(9);
+}
+"#;
+
 struct Files {
     dir: PathBuf,
     /// The program, static.
     program: PathBuf,
     /// The program, dynamically linked.
     dynamic: PathBuf,
-    /// `outswap` with empty libraries beside it.
+    /// `outswap` with libraries beside it that do nothing, but say of the program that `outswap run` tries that it is managed.
     outswap: PathBuf,
+    /// `outswap` with empty libraries beside it.
+    emptied: PathBuf,
 }
 
 /// Builds the static program once for all tests of this process.
@@ -100,10 +118,23 @@ fn files() -> &'static Files {
         };
         let program = build("program", &["-O1", "-static"], "program.c");
         let dynamic = build("dynamic", &["-O1"], "program.c");
-        build("liboutswap_preload.so", &["-shared", "-fPIC"], "empty.c");
+        std::fs::write(dir.join("library.c"), LIBRARY).expect("writable");
+        let defines = [
+            format!("-DSTARTED_AT={}", offset_of!(Shared, processes_started)),
+            format!("-DSOURCE_AT={}", offset_of!(Shared, processes) + offset_of!(Process, fault_source)),
+            format!("-DSOURCE={}u", source::number("copy")),
+        ];
+        let flags: Vec<&str> = ["-shared", "-fPIC"].into_iter().chain(defines.iter().map(String::as_str)).collect();
+        build("liboutswap_preload.so", &flags, "library.c");
         build("liboutswap_malloc.so", &["-shared", "-fPIC"], "empty.c");
         let outswap = link_outswap(&dir);
-        Files { dir, program, dynamic, outswap }
+        let empty = dir.join("emptied");
+        std::fs::create_dir_all(&empty).expect("writable");
+        for name in ["emptied/liboutswap_preload.so", "emptied/liboutswap_malloc.so"] {
+            build(name, &["-shared", "-fPIC"], "empty.c");
+        }
+        let emptied = link_outswap(&empty);
+        Files { dir, program, dynamic, outswap, emptied }
     })
 }
 
@@ -435,14 +466,26 @@ fn closed_standard_streams_stay_closed() {
 }
 
 #[test]
+fn a_library_that_does_nothing_is_told_of_before_the_program_starts() {
+    let mut command = without_variables(Command::new(&files().emptied));
+    command.args(["run", "--ram", "64M"]).arg(&files().dynamic).args(["exit", "6"]);
+    refused(&command.output().expect("outswap starts"), 125, "--allow-unmanaged");
+    command.env("OUTSWAP_ALLOW_UNMANAGED", "1");
+    let output = command.output().expect("outswap starts");
+    assert_eq!(output.status.code(), Some(6));
+    assert!(text(&output.stderr).contains("it runs unmanaged"), "{}", text(&output.stderr));
+    assert!(command.env("OUTSWAP_QUIET", "1").output().expect("outswap starts").stderr.is_empty());
+}
+
+#[test]
 fn a_program_that_does_not_load_the_library_is_told_of() {
+    // What can be tried loads it, this program does not.
     let mut command = without_variables(Command::new(&files().outswap));
     command.args(["run", "--ram", "64M"]).arg(&files().dynamic).args(["exit", "6"]);
     let output = command.output().expect("outswap starts");
     assert_eq!(output.status.code(), Some(6));
     assert!(text(&output.stderr).contains("ran unmanaged"), "{}", text(&output.stderr));
-    command.arg("--quiet").env("OUTSWAP_QUIET", "1");
-    assert!(command.output().expect("outswap starts").stderr.is_empty());
+    assert!(command.env("OUTSWAP_QUIET", "1").output().expect("outswap starts").stderr.is_empty());
 }
 
 #[test]

@@ -78,6 +78,26 @@ impl Setup {
         Setup { launcher: launcher(&["--nobody", "--deny", errno]), ..Setup::nobody() }
     }
 
+    /// As nobody, with no more seccomp filters.
+    pub fn without_filters() -> Setup {
+        Setup { launcher: launcher(&["--nobody", "--no-filters"]), ..Setup::nobody() }
+    }
+
+    /// With an empty `/proc`; the launcher ends with 124 where that cannot be had.
+    pub fn without_proc() -> Setup {
+        Setup { launcher: launcher(&["--no-proc"]), ..Setup::new() }
+    }
+
+    /// With the binary at another place.
+    pub fn with_binary(self, binary: PathBuf) -> Setup {
+        Setup { binary, ..self }
+    }
+
+    /// `outswap doctor`.
+    pub fn doctor(&self) -> Run {
+        self.launched().arg(&self.binary).arg("doctor")
+    }
+
     /// With an option more.
     pub fn option(mut self, name: &str, value: &str) -> Setup {
         self.options.extend([name.into(), value.into()]);
