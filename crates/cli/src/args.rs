@@ -4,7 +4,7 @@ use crate::limits::{self, Machine};
 use crate::mechanism::{self, Mechanisms};
 use crate::record::{self, Recording};
 use crate::spec;
-use crate::{Failure, mistakes, size, variables};
+use crate::{Failure, mistakes, size, swap_dir, variables};
 use clap::ArgMatches;
 use outswap_control::MAX_TIERS;
 use outswap_core::readahead::{PAGE_CLUSTER, PAGE_CLUSTER_MAX};
@@ -209,8 +209,8 @@ impl Given<'_> {
 
     fn swap_dir(&self) -> PathBuf {
         let temporary = || (self.environment)("TMPDIR").filter(|v| !v.is_empty());
-        let directory = self.value("swap-dir").map(|(_, v)| v).or_else(temporary).unwrap_or("/var/tmp".into());
-        let directory = PathBuf::from(directory);
+        let named = self.value("swap-dir").map(|(_, v)| PathBuf::from(v));
+        let directory = named.unwrap_or_else(|| swap_dir::default(temporary().map(PathBuf::from)));
         // The program may change its directory before the file is made.
         directory.canonicalize().unwrap_or(directory)
     }

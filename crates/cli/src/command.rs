@@ -131,7 +131,7 @@ pub fn documented() -> Command {
             format!("Bounds resident pages alone, the compressed pool not counted, {}", least(MIN_RESIDENT_BYTES)),
         ))
         .arg(value("swap", "SPEC", "Where pages go, fastest first [default: compressed,file]"))
-        .arg(swap_dir("Directory of the unlinked, encrypted file [default: $TMPDIR, else /var/tmp]"))
+        .arg(swap_dir("Directory of the unlinked, encrypted file [default: $TMPDIR if on a disk, else /var/tmp]"))
         .arg(fault_source())
         .arg(value("readahead", "HOW", "What is read ahead: auto, or one of the list below [default: auto]"))
         .arg(value(
@@ -174,7 +174,7 @@ pub fn documented() -> Command {
     let doctor = Command::new("doctor")
         .about("Says what this host allows, and how to get what is missing")
         .arg(switch("json", "Prints JSON"))
-        .arg(swap_dir("Directory of the swap file [default: $TMPDIR, else /var/tmp]"))
+        .arg(swap_dir("Directory of the swap file [default: $TMPDIR if on a disk, else /var/tmp]"))
         .after_help(DOCTOR_EXAMPLES);
     Command::new("outswap")
         .version(env!("CARGO_PKG_VERSION"))

@@ -74,7 +74,10 @@ fn managed(options: &DoctorOptions) -> Result<Managed, String> {
     let words =
         ["outswap".as_ref(), "run".as_ref(), "--swap-dir".as_ref(), options.swap_dir.as_os_str(), "true".as_ref()];
     match args::parse(words.map(std::ffi::OsStr::to_os_string).to_vec()) {
-        Ok(args::Parsed::Run(options)) => trial::try_managed(&options).map(|(_, how)| how),
+        Ok(args::Parsed::Run(options)) => {
+            swap_dir::check_for(&options.tiers, &options.swap_dir)?;
+            trial::try_managed(&options).map(|(_, how)| how)
+        }
         Ok(_) => Err("the command line of outswap run is not understood".into()),
         Err(failure) => Err(failure.text),
     }
@@ -166,9 +169,8 @@ fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, 
     match probe::seccomp() {
         Result::Ok(value) => out.add("seccomp", Ok, value, None),
         Err(e) => {
-            let fix = "without it only libc's calls are assisted, and a program that makes system calls by itself may \
-                       see EFAULT: allow prctl(PR_SET_NO_NEW_PRIVS) and seccomp in the sandbox";
-            out.add("seccomp", Limited, e, Some(fix));
+            let fix = "without it no program is managed: allow prctl(PR_SET_NO_NEW_PRIVS) and seccomp in the sandbox";
+            out.add("seccomp", Missing, e, Some(fix));
         }
     }
     if works(Source::Mprotect) {

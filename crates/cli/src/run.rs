@@ -6,7 +6,7 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::watch::Watch;
-use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, trial};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, swap_dir, trial};
 use outswap_control::Control;
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -29,6 +29,12 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     };
     if let Some(remark) = &program.remark {
         warn(remark);
+    }
+    if program.refusal.is_none() {
+        swap_dir::check_for(&options.tiers, &options.swap_dir)
+            .map_err(Failure::ours)?
+            .iter()
+            .for_each(|text| warn(text));
     }
     let preload = match program.refusal.clone().map_or_else(|| trial::try_managed(&options), Err) {
         Ok((preload, how)) => {

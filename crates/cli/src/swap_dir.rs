@@ -1,8 +1,32 @@
 //! The directory of the swap file.
+use outswap_store::TierConfig;
 use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where it is if nobody names one.
+pub const DEFAULT: &str = "/var/tmp";
+
+/// The directory to take where none is named: the one for temporary files, unless that lies in memory and another one does not.
+pub fn default(temporary: Option<PathBuf>) -> PathBuf {
+    let fallback = Path::new(DEFAULT);
+    let is_better = |directory: &Path| is_memory(directory) && !is_memory(fallback) && check(fallback).is_ok();
+    temporary.filter(|directory| !is_better(directory)).unwrap_or_else(|| fallback.to_path_buf())
+}
+
+/// Proves that a run with these tiers can have its swap file, where it is to have one. Gives what its user should know of the
+/// directory.
+pub fn check_for(tiers: &[TierConfig], directory: &Path) -> Result<Option<String>, String> {
+    if !tiers.iter().any(|t| t.kind.is_file()) {
+        return Ok(None);
+    }
+    check(directory)?;
+    Ok(is_memory(directory).then(|| {
+        let directory = directory.display();
+        format!("--swap-dir: {directory} lies in memory, so a swap file there saves none: name a directory on a disk, or --swap compressed")
+    }))
+}
 
 /// Proves that the swap file can be made, by making one.
 pub fn check(directory: &Path) -> Result<(), String> {
@@ -58,5 +82,20 @@ pub fn is_memory(directory: &Path) -> bool {
         let mut info: libc::statfs = std::mem::zeroed();
         libc::statfs(c_path(directory).as_ptr(), &mut info) == 0
             && [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&info.f_type)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_in_memory_gives_way_to_one_on_a_disk() {
+        let [memory, disk] = ["/dev/shm", "/proc"].map(PathBuf::from);
+        assert!(!is_memory(&disk), "whatever it is, it is no tmpfs");
+        assert_eq!(default(None), PathBuf::from(DEFAULT));
+        assert_eq!(default(Some(disk.clone())), disk);
+        let is_better = is_memory(&memory) && !is_memory(Path::new(DEFAULT)) && check(Path::new(DEFAULT)).is_ok();
+        assert_eq!(default(Some(memory.clone())), if is_better { PathBuf::from(DEFAULT) } else { memory });
     }
 }

@@ -1,7 +1,7 @@
 //! Starts a small program of our own as `outswap run` starts a program, and sees whether it is managed: what a library that cannot be
 //! loaded, a limit or a sandbox does to a program shows before there is one.
 use crate::args::RunOptions;
-use crate::{block, libraries, probe, spawn, swap_dir};
+use crate::{block, libraries, probe, spawn};
 use outswap_control::{ALL_STATS, Control, Stat};
 use outswap_source::Source;
 use outswap_sys::{PAGE_BYTES, os};
@@ -54,13 +54,13 @@ impl Managed {
 /// # Errors
 /// Why a program would not be managed, for the user.
 pub fn try_managed(options: &RunOptions) -> Result<(String, Managed), String> {
-    if options.tiers.iter().any(|t| t.kind.is_file()) {
-        swap_dir::check(&options.swap_dir)?;
-    }
     let directory = libraries::directory()?;
     let preload = libraries::preload(&directory, !options.keep_malloc)?;
     // In a child of its own, with a control block of its own, which goes away with it.
-    let text = probe::in_child_for(0, || start(options, &preload))?;
+    let text = probe::in_child_for(0, || start(options, &preload)).map_err(|why| match probe::seccomp() {
+        Err(refused) if why.contains("seccomp") => format!("{why} ({refused}: a sandbox forbids them)"),
+        _ => why,
+    })?;
     let mut words = text.split(' ');
     let source =
         words.next().and_then(Source::named).ok_or("a program is managed, and its fault source is not known")?;
@@ -114,7 +114,8 @@ fn judge(
     messages: &[String],
     preload: &str,
 ) -> Result<String, String> {
-    let linker = said.lines().find(|line| line.contains("ld.so") && preload.split(':').any(|path| line.contains(path)));
+    let linker =
+        said.lines().find(|line| line.contains("ld.so: object") && preload.split(':').any(|path| line.contains(path)));
     if let Some(line) = linker {
         let line = line.trim_start_matches("ERROR: ").trim_end_matches(": ignored.");
         return Err(format!("Outswap's libraries cannot be loaded into a program: {line}"));
@@ -150,13 +151,15 @@ fn judge(
     Ok(format!("{source} {back}"))
 }
 
-/// The messages of the runtime, as the end of a line that says that nothing was managed.
+/// Why nothing is managed, as the runtime says it, as the end of a line.
 fn told(messages: &[String]) -> String {
-    let plain = |text: &String| {
-        let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");
-        format!(": {}", text.trim_end_matches("; a process runs unmanaged"))
+    let Some(text) = messages.iter().find(|text| text.contains("unmanaged")).or(messages.first()) else {
+        return String::new();
     };
-    messages.first().map(plain).unwrap_or_default()
+    let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");
+    let ends = ["; a process runs unmanaged", " in a process, which runs unmanaged"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    format!(": {}", &text[..end])
 }
 
 /// The small program: writes pages, asks for them to be evicted, and compares what comes back.
@@ -202,7 +205,11 @@ mod tests {
     #[test]
     fn what_the_runtime_says_becomes_the_end_of_a_line() {
         let message = "warning: no more seccomp filters are possible; a process runs unmanaged".to_string();
-        assert_eq!(told(&[message]), ": no more seccomp filters are possible");
+        let other = "warning: the run around this one cannot be reached".to_string();
+        assert_eq!(told(&[other.clone(), message]), ": no more seccomp filters are possible");
+        assert_eq!(told(&[other]), ": the run around this one cannot be reached");
+        let message = "warning: the fault source does not work in a process, which runs unmanaged; see outswap doctor";
+        assert_eq!(told(&[message.into()]), ": the fault source does not work");
         assert_eq!(told(&[]), "");
     }
 }

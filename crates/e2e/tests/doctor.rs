@@ -172,3 +172,40 @@ fn no_proc() {
     let (report, _) = agreed(&setup, &dir);
     assert!(cause(&report).contains("/proc"), "{report:#}");
 }
+
+#[test]
+fn a_swap_directory_in_memory() {
+    if plain_mode() {
+        return;
+    }
+    const MEMORY: &str = "/dev/shm";
+    let is_memory = |directory: &str| {
+        let kind = Setup::new().plain("stat").args(["-f", "-c", "%T", directory]).run().text();
+        ["tmpfs", "ramfs"].contains(&kind.trim())
+    };
+    if !is_memory(MEMORY) || is_memory("/var/tmp") {
+        eprintln!("no directory in memory beside one on a disk here: not tried");
+        return;
+    }
+    let run = |swap: &str, named: bool, quiet: bool| {
+        let mut setup = Setup::new().option("--swap", swap);
+        if named {
+            setup = setup.option("--swap-dir", MEMORY);
+        }
+        if quiet {
+            setup.options.push("--quiet".into());
+        }
+        setup.managed(32 * MIB, "true").env("TMPDIR", MEMORY).run().succeeded().errors()
+    };
+    let told = run("compressed,file", true, false);
+    assert!(told.starts_with("outswap: warning: --swap-dir: /dev/shm lies in memory"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(run("compressed,file", true, true), "");
+    assert_eq!(run("compressed", true, false), "", "no file is made");
+    assert_eq!(run("compressed,file", false, false), "", "nobody named it, and /var/tmp is better");
+    let report = Setup::new().doctor().arg("--json").env("TMPDIR", MEMORY).run().exited(0);
+    let report: Value = serde_json::from_slice(&report.stdout).expect("one JSON object");
+    let check = report["checks"].as_array().expect("an array").iter().find(|c| c["name"] == "swap_dir");
+    let value = check.expect("it is there")["value"].as_str().expect("a text");
+    assert!(value.starts_with("/var/tmp:"), "{value}");
+}
