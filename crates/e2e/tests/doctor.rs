@@ -107,7 +107,7 @@ fn a_library_that_may_not_be_read() {
     let dir = Tmp::new();
     let setup = Setup::nobody().with_binary(copy(&dir));
     assert_eq!(agreed(&setup, &dir).0["works"], true);
-    fs::set_permissions(dir.join(PRELOAD), Permissions::from_mode(0)).expect("ours");
+    fs::set_permissions(dir.join(PRELOAD), Permissions::from_mode(0o000)).expect("ours");
     assert!(cause(&agreed(&setup, &dir).0).contains(PRELOAD));
 }
 
