@@ -17,7 +17,7 @@ impl Readahead for Rest {
     fn plan(&self, page: PageNo, _: u64) -> Plan {
         Plan::only(page, PART_PAGES - page.0 as usize % PART_PAGES)
     }
-    fn answered(&self, _: PageNo, _: PageNo) {}
+    fn answered(&self, _: PageNo, _: PageNo, _: PageNo) {}
     fn block_bytes(&self) -> usize {
         0
     }
