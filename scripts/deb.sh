@@ -3,6 +3,8 @@
 #
 #   deb.sh BUILD_DIRECTORY
 set -euo pipefail
+# Others are to be able to read what is made.
+umask 022
 cd "$(dirname "$0")/.."
 
 built=$1

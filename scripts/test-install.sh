@@ -4,6 +4,8 @@
 #
 #   test-install.sh BUILD_DIRECTORY [bundled]
 set -euo pipefail
+# Others are to be able to read what is made.
+umask 022
 export LC_ALL=C
 cd "$(dirname "$0")/.."
 

@@ -73,7 +73,9 @@ pub fn killed(before: Option<u64>) -> Option<String> {
         format!("its container may have {} ({})", size::show(limit.bytes), limit.file.display())
     };
     let why = limit.map_or("the machine's memory was used up".into(), of);
-    Some(format!("the kernel ended the program for want of memory: {why}; give less --ram"))
+    Some(format!(
+        "the program was killed, and the kernel ended a process of its group for want of memory: {why}; give less --ram"
+    ))
 }
 
 fn count_oom_kills(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {

@@ -41,6 +41,9 @@ fn said(error: &Error, kind: ContextKind) -> Option<&str> {
 
 /// The option that an unknown one is a slip for: the parser knows only of longer likenesses.
 fn similar(error: &Error, command: &Command, arguments: &[OsString]) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
     let flag = said(error, ContextKind::InvalidArg)?.strip_prefix("--")?;
     let subcommand = command.find_subcommand(arguments.get(1)?)?;
     let meant = nearest(flag, subcommand.get_arguments().filter_map(|option| option.get_long()))?;

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// Where it may be, best first. All users can look into these, so a program that changes its user finds its libraries.
 const BASES: [&str; 3] = ["/var/tmp", "/tmp", "/dev/shm"];
 
-/// Whether `LD_PRELOAD` takes a path.
+/// Whether `LD_PRELOAD` takes a path: what begins with a dollar sign, the dynamic linker replaces.
 pub fn is_plain(path: &Path) -> bool {
-    path.to_str().is_some_and(|text| !text.contains([' ', ':', '\t', '\n']))
+    path.to_str().is_some_and(|text| !text.contains([' ', ':', '\t', '\n', '$']))
 }
 
 /// A directory with links to the files of `directory` that have these names.

@@ -40,10 +40,17 @@ fn is_known(name: &str, flags: &[String]) -> bool {
     OWN.contains(&name) || TESTS.iter().any(is_test) || flags.iter().any(|flag| flag == name)
 }
 
+/// Whether Kubernetes, or a link between containers, sets a variable of this name for a service that is named like us.
+fn is_service(name: &str) -> bool {
+    let ends = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"];
+    ends.iter().any(|end| name.ends_with(end)) || ["_SERVICE_PORT_", "_PORT_"].iter().any(|part| name.contains(part))
+}
+
 /// What is to be said of those of `names` that look like ours and are not; `None` where there are none.
 pub fn warning(command: &Command, names: impl Iterator<Item = String>) -> Option<String> {
     let flags = of_flags(command);
-    let mut unknown: Vec<String> = names.filter(|n| n.starts_with(HEAD) && !is_known(n, &flags)).collect();
+    let is_unknown = |name: &String| name.starts_with(HEAD) && !is_known(name, &flags) && !is_service(name);
+    let mut unknown: Vec<String> = names.filter(is_unknown).collect();
     unknown.sort();
     let tell = |name: &String| {
         let meant = nearest(&name[HEAD.len()..], flags.iter().map(|flag| &flag[HEAD.len()..]));
@@ -72,7 +79,20 @@ mod tests {
 
     #[test]
     fn only_what_is_not_ours_is_told_with_what_was_meant() {
-        for fine in ["RAM", "SWAP_DIR", "QUIET", "CONTROL", "LIMITS", "BIN", "E2E_PLAIN", "SOAK_S", "SIM_SEEDS"] {
+        for fine in [
+            "RAM",
+            "SWAP_DIR",
+            "QUIET",
+            "CONTROL",
+            "LIMITS",
+            "BIN",
+            "E2E_PLAIN",
+            "SOAK_S",
+            "SIM_SEEDS",
+            "PORT",
+            "X_SERVICE_HOST",
+            "X_PORT_80_TCP",
+        ] {
             assert_eq!(said(&[fine]), None, "{fine}");
         }
         assert_eq!(warning(&command(), ["OUTSWAP", "HOME", "XOUTSWAP_RAMM"].map(String::from).into_iter()), None);

@@ -3,8 +3,13 @@
 //!
 //! Numbers go in and come out; what they are measured from is in [`crate::charge`].
 use crate::limits::{PINNED_MIN_BYTES, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 use outswap_core::units::PAGE_BYTES;
+
+/// Measuring takes at most one part in so many of a processor.
+const MEASURE_SHARE: u64 = 20;
+/// The longest time between two measurements of a process that shares pages, and does nothing.
+const QUIET_MAX_NS: u64 = 1_000_000_000;
 
 /// What a process knows of its budget.
 #[derive(Default)]
@@ -15,6 +20,10 @@ pub struct State {
     pub measured_at_ns: AtomicU64,
     /// `measured_at_ns` when that was last published.
     pub published_at_ns: AtomicU64,
+    /// How long that took.
+    pub measure_cost_ns: AtomicU64,
+    /// Measurements in a row that found what the one before had found.
+    pub quiet: AtomicU32,
     /// A thread is measuring.
     pub measuring: AtomicBool,
     /// The over-budget warning was given.
@@ -33,6 +42,17 @@ pub struct State {
     pub folded_at_ns: AtomicU64,
     /// The next record to be looked at more closely.
     pub closer_look: AtomicUsize,
+}
+
+/// How far apart measurements are at least that are wanted each `ns`: each takes a share of [`MEASURE_SHARE`] of a processor at most.
+pub fn measure_pause_ns(ns: u64, cost_ns: u64) -> u64 {
+    ns.max(cost_ns.saturating_mul(MEASURE_SHARE))
+}
+
+/// The same where nobody faults: the longer nothing changes, the further apart, unless the budget is nearly used up.
+pub fn quiet_pause_ns(ns: u64, cost_ns: u64, quiet: u32, is_near: bool) -> u64 {
+    let most = if is_near { ns } else { QUIET_MAX_NS };
+    measure_pause_ns((ns << quiet.min(16)).min(most), cost_ns)
 }
 
 /// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, at most, and at least, which is
@@ -187,6 +207,17 @@ mod tests {
     use super::*;
     use crate::limits::MIN_RESIDENT_PAGES;
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_process_that_does_nothing_is_measured_ever_less_often() {
+        const MS: u64 = 1_000_000;
+        let pauses = [0, 1, 3, 30, u32::MAX].map(|quiet| quiet_pause_ns(10 * MS, MS / 10, quiet, false) / MS);
+        assert_eq!(pauses, [10, 20, 80, 1000, 1000]);
+        assert_eq!(quiet_pause_ns(10 * MS, MS / 10, 30, true), 10 * MS, "the budget is nearly used up");
+        // Whatever else: at most a twentieth of a processor.
+        assert_eq!([false, true].map(|near| quiet_pause_ns(10 * MS, 3 * MS, 0, near)), [60 * MS; 2]);
+        assert_eq!((measure_pause_ns(5 * MS, MS / 10), measure_pause_ns(5 * MS, 2 * MS)), (5 * MS, 40 * MS));
+    }
 
     #[test]
     fn what_others_use_and_what_is_not_managed_takes_room() {

@@ -7,7 +7,7 @@
 //!
 //! What the tree uses is the sum of what its live processes publish, so a process that is killed takes its part with it
 //! whatever it was doing. In a run inside a run, a process publishes in both, and the tighter limit holds.
-use crate::budget::{self, Back, Room, SEEN, SHARE_MIN, SHARE_START, SHARES};
+use crate::budget::{self, Back, Room, SEEN, SHARE_MIN, SHARE_START, SHARES, measure_pause_ns, quiet_pause_ns};
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
 use crate::procfs;
@@ -32,6 +32,10 @@ pub static UNCOUNTED: Process = Process {
 const MEASURE_NS: u64 = 5_000_000;
 /// And at most so far apart while pages come in, however much room there is: what is not managed may grow meanwhile.
 const MEASURE_FAR_NS: u64 = 50_000_000;
+/// The same where pages are shared with other processes, whose writes nobody tells of.
+pub const LOOK_SHARED_NS: u64 = 10_000_000;
+/// What two measurements may differ by that found the same.
+const QUIET_BYTES: u64 = 256 << 10;
 /// How often a process without a record tries to get one.
 const JOIN_NS: u64 = 100_000_000;
 /// How often a process without room looks for dead ones that hold it.
@@ -62,14 +66,17 @@ fn measure_anyway(live: &Live) {
         return;
     }
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
-    let (before, pool) = (used(), live.pager.store.memory_bytes() as i64);
+    let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::monotonic_ns());
     if let Some(bytes) = procfs::anonymous_bytes(live.forked.load(Relaxed)) {
         let explained = before.min(used());
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
         let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
-        budget.other_bytes.store(other, Relaxed);
-        budget.measured_at_ns.store(os::monotonic_ns(), Release);
+        let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
+        budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
+        let now_ns = os::monotonic_ns();
+        budget.measure_cost_ns.store(now_ns.saturating_sub(start_ns), Relaxed);
+        budget.measured_at_ns.store(now_ns, Release);
     }
     budget.measuring.store(false, Release);
 }
@@ -77,6 +84,7 @@ fn measure_anyway(live: &Live) {
 /// In a forked child: what another thread of the parent was at is not ours to wait for, and the records are the parent's.
 pub fn forget(live: &Live) {
     live.budget.measuring.store(false, Release);
+    live.budget.quiet.store(0, Relaxed);
     live.budget.joining.store(false, Release);
     live.budget.left.store(false, Release);
     live.budget.joined_at_ns.store(0, Release);
@@ -89,6 +97,7 @@ pub fn forget(live: &Live) {
 /// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
 /// first must not find the other charged with all of it. Corrected by the measurement that follows.
 pub fn before_fork(live: &Live) {
+    live.budget.quiet.store(0, Relaxed);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
             record.forked.store(1, Release);
@@ -103,7 +112,25 @@ pub fn before_fork(live: &Live) {
 /// Measures if the last time is long ago; longer where the limit is not near.
 pub fn measure_if_due(live: &Live, near: bool) {
     let ns = if near { MEASURE_NS } else { MEASURE_FAR_NS };
-    if os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed)) > ns {
+    measure_after(live, measure_pause_ns(ns, live.budget.measure_cost_ns.load(Relaxed)));
+}
+
+/// As [`measure_if_due`], by the background thread while nothing is asked of it. Where pages are shared with other processes, whose
+/// writes and ends nobody tells of, a measurement is dear, so that it comes less often the longer nothing changes.
+pub fn measure_in_quiet(live: &Live) {
+    if !live.forked.load(Relaxed) {
+        return measure_if_due(live, true);
+    }
+    let (cost_ns, quiet) = (live.budget.measure_cost_ns.load(Relaxed), live.budget.quiet.load(Relaxed));
+    let is_near = live.control.levels().any(|level| {
+        let ram = level.config.ram_bytes;
+        ram > 0 && level.charges_of_others(core::ptr::null()) > ram / 8 * 7
+    });
+    measure_after(live, quiet_pause_ns(LOOK_SHARED_NS, cost_ns, quiet, is_near));
+}
+
+fn measure_after(live: &Live, ns: u64) {
+    if os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed)) >= ns {
         measure(live);
     }
 }

@@ -28,8 +28,6 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 /// How long the thread sleeps at most before it looks at the budget again: other processes of the tree may need room, and memory
 /// that is not managed grows without a word.
 const LOOK_NS: u64 = 50_000_000;
-/// The same in a process that shares pages with others, whose writes nobody tells it of.
-const LOOK_SHARED_NS: u64 = 10_000_000;
 /// The thread starts when one part in so many of the limit is used: less is not worth evicting.
 const START_SHARE: u64 = 16;
 
@@ -215,7 +213,7 @@ extern "C" fn main() -> ! {
                 ASLEEP.store(0, SeqCst);
                 continue;
             }
-            let look_ns = if live.forked.load(Relaxed) { LOOK_SHARED_NS } else { LOOK_NS };
+            let look_ns = if live.forked.load(Relaxed) { charge::LOOK_SHARED_NS } else { LOOK_NS };
             let _ = os::futex_wait(&WAKE, seen, look_ns, false);
             ASLEEP.store(0, SeqCst);
             // Not each time that it is woken: to look at the threads takes a descriptor, which the program could meet.
@@ -233,7 +231,7 @@ extern "C" fn main() -> ! {
                 }
             }
             live.contexts.with(|cx| {
-                charge::measure_if_due(live, true);
+                charge::measure_in_quiet(live);
                 charge::refresh(live);
                 let excess = live.pager.store.excess_bytes();
                 if excess > 0 {
