@@ -648,7 +648,7 @@ mod tests {
             let mut watch = Watch::new(control, os::getpid(), true);
             for _ in 0..3 {
                 collector.tick();
-                watch.look(|_| ());
+                watch.look_now(|_| ());
                 control.drain(|text| assert!(text.len() <= MESSAGE_BYTES));
             }
             let stats = collector.finish(&options(), true, End::Exited(0), &watch);

@@ -87,11 +87,11 @@ pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> 
             return end;
         }
         job.stop_if_asked();
-        let now = Instant::now();
-        if now >= next_tick {
-            next_tick = now + tick();
+        if Instant::now() >= next_tick {
+            let pause = tick();
+            next_tick = Instant::now() + pause;
         }
-        signals.wait(next_tick.saturating_duration_since(now));
+        signals.wait(next_tick.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -18,9 +18,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// See [`LOOK`].
 const LOOK_SOON: Duration = Duration::from_millis(25);
 /// See [`LOOK`].
-const LOOK_LATE: Duration = Duration::from_millis(1000);
+const LOOK_LATE: Duration = Duration::from_secs(10);
 /// A look may take one part in so many of the time until the next, on one processor.
 const COST_SHARE: u32 = 200;
+/// A search because of a process more takes so much of the time since the last one, at most.
+const SEARCH_SHARE: u32 = 20;
 /// What a tree may be over its limit without it counting: one part in so many of the limit, and so much a process. Processes are
 /// looked at one after the other, and measure themselves now and then.
 const TOLERANCE_SHARE: u64 = 20;
@@ -46,6 +48,8 @@ struct Known {
     /// When it started, and where its stack does: another program has another.
     identity: [u64; 2],
     is_managed: bool,
+    /// It was executing a program when it was looked at, which may be managed in a moment.
+    is_changing: bool,
 }
 
 /// What a process has of the memory of the tree.
@@ -68,9 +72,12 @@ pub struct Watch {
     known: HashMap<i32, Known>,
     /// When the tree is to be looked for again, and how many processes had run unmanaged by the last time.
     next_search: Instant,
-    /// What searching took so far, which has a pace of its own.
+    /// What searching took so far, which has a pace of its own; and what it took the last time, and when that was.
     search_time: Duration,
+    searched: (Duration, Instant),
     unmanaged_seen: u32,
+    /// When to look again.
+    next_look: Instant,
     last_bytes: u64,
     is_over: bool,
     over: u64,
@@ -90,7 +97,9 @@ impl Watch {
             known: HashMap::new(),
             next_search: Instant::now(),
             search_time: Duration::ZERO,
+            searched: (Duration::ZERO, Instant::now()),
             unmanaged_seen: 0,
+            next_look: Instant::now(),
             last_bytes: 0,
             is_over: false,
             over: 0,
@@ -109,8 +118,14 @@ impl Watch {
         self.warnings
     }
 
-    /// Looks, warns where there is cause, and says when to look again.
+    /// Looks, where it is time to, warns where there is cause, and says when to ask again.
     pub fn look(&mut self, warn: impl FnMut(&str)) -> Duration {
+        let early = self.next_look.saturating_duration_since(Instant::now());
+        if early.is_zero() { self.look_now(warn) } else { early.min(LOOK) }
+    }
+
+    /// As [`Watch::look`], at once.
+    pub fn look_now(&mut self, warn: impl FnMut(&str)) -> Duration {
         let (began, searched) = (cpu_time(), self.search_time);
         let mut parts = Vec::new();
         let bytes = self.managed(&mut parts).saturating_add(self.unmanaged(&mut parts));
@@ -124,7 +139,9 @@ impl Watch {
         let grows = bytes > ram / 4 && bytes.saturating_sub(self.last_bytes) > ram / 32;
         self.last_bytes = bytes;
         let soonest = if grows && ram > 0 { LOOK_SOON } else { LOOK };
-        (took * COST_SHARE).clamp(soonest, LOOK_LATE)
+        let pause = (took * COST_SHARE).clamp(soonest, LOOK_LATE);
+        self.next_look = Instant::now() + pause;
+        pause.min(LOOK)
     }
 
     /// The program has ended: says what was only seen afterwards.
@@ -154,9 +171,9 @@ impl Watch {
             let is_ours = seen.is_ours.filter(|_| seen.pid == pid);
             *seen = Seen { pid, measured, is_ours };
             let bytes = if is_silent {
-                let is_ours = is_ours.unwrap_or_else(|| has_mapped(pid, control.config.shared_file) == Some(true));
-                seen.is_ours = Some(is_ours);
-                if is_ours { measure(control, record, pid) } else { None }
+                // Where the kernel does not say, it is asked again.
+                seen.is_ours = is_ours.or_else(|| has_mapped(pid, control.config.shared_file));
+                if seen.is_ours == Some(true) { measure(control, record, pid) } else { None }
             } else {
                 None
             };
@@ -175,12 +192,16 @@ impl Watch {
         if !self.follows || unmanaged == 0 {
             return 0;
         }
-        if Instant::now() >= self.next_search || unmanaged != self.unmanaged_seen {
+        let (took, at) = self.searched;
+        let is_soon = unmanaged != self.unmanaged_seen && at.elapsed() >= took * SEARCH_SHARE;
+        if Instant::now() >= self.next_search || is_soon {
             self.unmanaged_seen = unmanaged;
             self.search();
         }
         let mut sum = 0u64;
-        for (&pid, known) in self.known.iter().filter(|(_, known)| !known.is_managed) {
+        // One that was found while it executed a managed program has a record by now.
+        let counted: HashSet<i32> = parts.iter().filter(|part| part.has_record).map(|part| part.pid).collect();
+        for (&pid, known) in self.known.iter().filter(|(pid, known)| !known.is_managed && !counted.contains(pid)) {
             // It may have ended since, and another have its number.
             let Some(found) = find(pid).filter(|found| found.identity == known.identity) else { continue };
             if shares_memory(pid, found.parent) {
@@ -198,20 +219,28 @@ impl Watch {
     fn search(&mut self) {
         let began = cpu_time();
         let all = processes();
-        let records = self.control.used_records().iter().filter(|r| r.measured.load(Relaxed) != u32::MAX);
-        let managed: HashSet<i32> = records.map(|r| r.pid.load(Relaxed)).filter(|pid| *pid > 0).collect();
+        // Whether a process has a record, and whether it is executing a program.
+        let records = self.control.used_records().iter();
+        let records: HashMap<i32, bool> =
+            records.map(|r| (r.pid.load(Relaxed), r.measured.load(Relaxed) == u32::MAX)).collect();
         self.follow(&all);
-        for (pid, known) in &mut self.known {
+        let own = std::process::id() as i32;
+        for (pid, known) in self.known.iter_mut().filter(|(pid, _)| **pid != own) {
             let Some(found) = all.get(pid) else { continue };
-            if managed.contains(pid) {
-                *known = Known { identity: found.identity, is_managed: true };
+            let record = records.get(pid);
+            if record == Some(&false) {
+                *known = Known { identity: found.identity, is_managed: true, is_changing: false };
             } else if known.identity != found.identity || known.is_managed {
-                let mapped = has_mapped(*pid, self.control.config.shared_file);
-                *known = Known { identity: found.identity, is_managed: mapped == Some(true) };
+                let is_managed = has_mapped(*pid, self.control.config.shared_file) == Some(true);
+                let is_changing = !is_managed && record == Some(&true) && !known.is_changing;
+                // What is changing is looked at once more.
+                let identity = if is_changing { [found.identity[0], 0] } else { found.identity };
+                *known = Known { identity, is_managed: is_managed || is_changing, is_changing };
             }
         }
         let took = cpu_time().saturating_sub(began);
         self.search_time += took;
+        self.searched = (took, Instant::now());
         self.next_search = Instant::now() + (took * COST_SHARE).clamp(LOOK, LOOK_LATE);
     }
 
@@ -219,9 +248,12 @@ impl Watch {
     fn follow(&mut self, all: &HashMap<i32, Found>) {
         self.known.retain(|pid, known| all.get(pid).is_some_and(|found| found.identity[0] == known.identity[0]));
         // Not yet looked at: as if another program had run there.
-        let unknown = |found: &Found| Known { identity: [found.identity[0], 0], is_managed: true };
-        if let Some(found) = all.get(&self.root) {
-            self.known.entry(self.root).or_insert_with(|| unknown(found));
+        let unknown = |found: &Found| Known { identity: [found.identity[0], 0], is_managed: true, is_changing: false };
+        // Whoever lost its parent may have come to this process: as the first of a container, it gets all of them.
+        for root in [self.root, std::process::id() as i32] {
+            if let Some(found) = all.get(&root) {
+                self.known.entry(root).or_insert_with(|| unknown(found));
+            }
         }
         loop {
             let is_new =
@@ -342,7 +374,10 @@ fn has_mapped(pid: i32, [device, inode]: [u64; 2]) -> Option<bool> {
 fn shares_memory(pid: i32, parent: i32) -> bool {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: takes numbers only.
-    unsafe { libc::syscall(libc::SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 }
+    let compared = unsafe { libc::syscall(libc::SYS_kcmp, pid, parent, KCMP_VM, 0, 0) };
+    // Where a sandbox forbids to ask: what is alike in all its sizes. A child that was forked differs as soon as it does anything.
+    let sizes = |pid: i32| fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+    compared == 0 || compared == -1 && sizes(pid).is_some_and(|own| sizes(parent) == Some(own))
 }
 
 /// A process of this machine.
