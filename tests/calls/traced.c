@@ -6,10 +6,14 @@ int main(void) {
     tmpdir();
     char *p = fresh(64);
     fill(p, 64 * PAGE, 1), evict(p, 64 * PAGE);
+    OK(setenv("PATH", "/nonexistent:/proc:/usr/bin:/bin", 1));
     for (int i = 0; i < 3; i++) {
         pid_t pid = vfork();
         if (!pid) {
-            if (ptrace(PTRACE_TRACEME, 0, 0, 0) == 0) execl("/bin/sh", "sh", "-c", "exit 5", NULL);
+            if (ptrace(PTRACE_TRACEME, 0, 0, 0)) _exit(8);
+            /* A search that fails in the first places. */
+            if (i == 2) execlp("sh", "sh", "-c", "exit 5", NULL);
+            execl("/bin/sh", "sh", "-c", "exit 5", NULL);
             _exit(9);
         }
         CHECK(pid > 0);

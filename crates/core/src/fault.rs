@@ -242,7 +242,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let plan = match fault.cause {
                 _ if fault.alone || matches!(fault.target.way, Way::Miss | Way::MissAsked) => Plan::only(page, 1),
                 Cause::Touch if most == 1 => Plan::only(page, 1),
-                Cause::Touch => self.readahead().plan(page, self.limit_pages()),
+                Cause::Touch => self.readahead().plan(page, self.limit_pages()).within(page, most),
                 Cause::Call(end) => {
                     let part_end = page.folio(Order::PART).plus(PART_PAGES);
                     Plan::only(page, ((end.0.min(part_end.0)).saturating_sub(page.0) as usize).clamp(1, most))

@@ -219,11 +219,16 @@ impl Live {
 
     /// Says whether forked children get managed memory: only those that the runtime makes, where others would find zeros in it
     /// ([`crate::unseen`]). What the kernel manages there is inherited as the program says.
+    ///
+    /// It splits no mapping, so it does not fail. If it does for a part all the same, a child dies when it touches that.
     pub fn inherit(&self, yes: bool) {
         if self.source().loses_pages() {
             let advice = if yes { os::MADV_DOFORK } else { os::MADV_DONTFORK };
-            // SAFETY: an advice that drops nothing. It splits no mapping, so it does not fail.
-            let _ = self.each_ours(|addr, len| unsafe { gate::call3(nr::MADVISE, addr, len, advice) }.map(drop));
+            let _ = self.each_ours(|addr, len| {
+                // SAFETY: an advice that drops nothing.
+                let _ = unsafe { gate::call3(nr::MADVISE, addr, len, advice) };
+                Ok(())
+            });
         }
     }
 

@@ -281,7 +281,9 @@ fn move_out(host: &impl Host, first: PageNo, count: usize, frames: Frames, hidde
     pieces.fetch_or(if hidden { CLOSED } else { 0 }, Relaxed);
     PIECES_ALL.fetch_add(1, Relaxed);
     let is_plain = !hidden && host.find(first).is_some_and(|vma| vma.prot == Prot::READ_WRITE);
-    // SAFETY: the frames are the caller's.
+    // SAFETY: the frames are the caller's. As all that is on its way out, they are in no core dump.
+    let _ = unsafe { os::madvise(to, bytes, os::MADV_DONTDUMP) };
+    // SAFETY: as above.
     let shown = is_plain || unsafe { os::mprotect(to, bytes, os::PROT_READ | os::PROT_WRITE) }.is_ok();
     let marked = until(host, || mark(host, first, count).is_ok());
     if !shown || !marked {
@@ -642,15 +644,13 @@ mod tests {
         let (memory, batch) = (Memory::new(FIRST[3], true, &|_| {}), BatchNo(FIRST[3] % BATCHES as u32));
         let all = Wanted { framed: Mask::range(0, 3) | Mask::range(5, 3), clean: Mask::EMPTY };
         for round in 0..ROUNDS {
-            assert_eq!(Guard::put(&memory, memory.page(0), &pages(3), false), (3, None));
-            assert_eq!(Guard::put(&memory, memory.page(5), &pages(3), false), (3, None));
+            let put = [0, 5].map(|at| Guard::put(&memory, memory.page(at), &pages(3), false));
+            assert_eq!(put, [(3, None); 2]);
             assert_eq!(Guard::take(&memory, memory.page(0), 8, all, batch, 8).framed, all.framed, "round {round}");
             assert_eq!([8, 10, 13, 15].map(|at| memory.frame(at)), [CONTENT; 4]);
             assert!(Guard::release(&memory, batch));
             // Each frame can be written again, also where a mark came along.
-            for at in 0..20 {
-                assert!(Guard::fill(&memory, FrameNo(at), &pages(1)), "frame {at}");
-            }
+            assert!((0..20).all(|at| Guard::fill(&memory, FrameNo(at), &pages(1))), "round {round}");
             assert!(Guard::release(&memory, batch) && (0..20).all(|at| memory.frame(at) == 0));
         }
         assert!((1..ROUNDS / 4).contains(&memory.renewed.get()), "{} of {ROUNDS}", memory.renewed.get());

@@ -8,7 +8,7 @@
 mod tuner;
 
 use crate::table::Reserve;
-use crate::units::{PageNo, SlotId};
+use crate::units::{PART_PAGES, PageNo, SlotId};
 
 /// What a touch of a page should bring from a store that is synchronous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +26,15 @@ impl Plan {
     /// `pages` pages from `page` on, and nothing after them.
     pub fn only(page: PageNo, pages: usize) -> Plan {
         Plan { before: 0, pages, ahead_end: page.plus(pages) }
+    }
+
+    /// What of it lies in the aligned group of `most` pages, a power of two, around the page; and what follows, where nothing is cut
+    /// off and folios are as large as one transfer.
+    pub fn within(self, page: PageNo, most: usize) -> Plan {
+        let at = page.0 as usize % most;
+        let (before, pages) = (self.before.min(at), self.pages.min(most - at));
+        let is_whole = (before, pages) == (self.before, self.pages) && most >= PART_PAGES;
+        if is_whole { self } else { Plan { before, ..Plan::only(page, pages) } }
     }
 }
 
@@ -198,6 +207,18 @@ mod tests {
 
     fn numbers(first: u32, step: i32, count: u32) -> Vec<u32> {
         Window { over: Over::Pages, first, step, count }.numbers().collect()
+    }
+
+    #[test]
+    fn a_plan_keeps_to_the_folios_that_there_are() {
+        let page = PageNo(100);
+        let plan = Plan { before: 0, pages: 12, ahead_end: PageNo(128) };
+        assert_eq!(plan.within(page, 16), plan);
+        assert_eq!(plan.within(page, 4), Plan::only(page, 4));
+        assert_eq!(Plan::only(page, 4).within(page, 4), Plan::only(page, 4));
+        let falls = Plan { before: 7, ..Plan::only(PageNo(103), 1) };
+        assert_eq!(falls.within(PageNo(103), 16), falls);
+        assert_eq!(falls.within(PageNo(103), 4), Plan { before: 3, ..falls });
     }
 
     #[test]

@@ -48,8 +48,9 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     };
     let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
     let target = look_ahead(live, nr, args, path);
+    let starts = target != Target::Fails && is_executable(dir, path, flags);
     if target != Target::Managed {
-        rlimits::give_to_kernel(target != Target::Fails && is_executable(dir, path, flags));
+        rlimits::give_to_kernel(starts);
     }
     let domain = code::randomize();
     if live.is_own_process() {
@@ -60,7 +61,8 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         nr::EXECVE => [path, argv, envp, 0, 0, 0],
         _ => [args[0], path, argv, envp, args[4], 0],
     };
-    if target != Target::Fails {
+    // Who searches for a program tries several places: it is not traced before one of them has it.
+    if starts {
         traced::begin();
     }
     stub_call::resume(pin, Part::Exec, nr, changed, &mut uc.gregs);

@@ -60,6 +60,11 @@ pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -
         } else {
             each(live, page_of(addr), (len / PAGE_BYTES) as u32, |vma| {
                 if vma.foreign {
+                    if what == MADV_DONTDUMP {
+                        // Nor is what the kernel manages in the range to be shown later, with what lies around it.
+                        live.pager.machine.show_in_dumps(vma.first, vma.count as usize);
+                        DUMPS.hide();
+                    }
                     pass(nr::MADVISE, [address(vma.first), vma.count as usize * PAGE_BYTES, what, 0, 0, 0])
                 } else {
                     advise(live, cx, vma, what)

@@ -47,6 +47,15 @@ impl Insistence {
         self.len.store(len, Relaxed);
     }
 
+    /// The program may use memory of a range from now on: it takes what it gets.
+    pub fn used(&self, at: usize, len: usize) {
+        let reserved = self.at.load(Relaxed);
+        if reserved != 0 && at < reserved.saturating_add(self.len.load(Relaxed)) && reserved < at.saturating_add(len) {
+            self.at.store(0, Relaxed);
+            self.in_a_row.store(0, Relaxed);
+        }
+    }
+
     /// A range was unmapped.
     pub fn unmapped(&self, at: usize, len: usize) {
         if at != 0 && self.at.load(Relaxed) == at && self.len.load(Relaxed) == len {
@@ -68,6 +77,20 @@ mod tests {
             insistence.unmapped(i << 12, 4096);
         }
         assert!(insistence.is_serious());
+    }
+
+    #[test]
+    fn who_uses_what_it_gets_does_not_insist() {
+        let insistence = Insistence::new();
+        for i in 1..=3 * TRIES as usize {
+            insistence.missed(i << 16, 4 * 4096);
+            insistence.used((i << 16) + 4096, 4096);
+            insistence.unmapped(i << 16, 4 * 4096);
+            assert!(!insistence.is_serious());
+        }
+        insistence.missed(1 << 16, 4096);
+        insistence.used(2 << 16, 4096);
+        assert_eq!(insistence.in_a_row.load(Relaxed), 1, "something else was used");
     }
 
     #[test]

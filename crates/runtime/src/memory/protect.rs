@@ -1,5 +1,6 @@
 //! mprotect.
 use super::common::*;
+use super::insist;
 use crate::arena::{address, page_of};
 use crate::errno::{EINVAL, ENOMEM};
 use crate::live::Live;
@@ -21,6 +22,9 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
     }
     if addr.checked_add(len).is_none() {
         return ENOMEM;
+    }
+    if prot & PROT_ALL != 0 {
+        insist::of_this_process().used(addr, len);
     }
     let _call = live.pager.begin_call();
     for (i, (addr, len)) in split(live, addr, len).into_iter().enumerate() {
