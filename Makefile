@@ -120,7 +120,7 @@ bench-programs: build
 
 # One for each mechanism of swap, and a Redis server; needs root and zram as above.
 bench-experiments: build
-	for name in reuse swapin-path cache-contention large-folios redis; do \
+	for name in reuse swapin-path cache-contention large-folios sources redis; do \
 		$(BIN)/outswap-bench $$name --markdown target/$$name.md --json target/$$name.json --svg target/$$name.svg || exit; \
 	done
 

@@ -249,15 +249,20 @@ impl Watch {
         self.known.retain(|pid, known| all.get(pid).is_some_and(|found| found.identity[0] == known.identity[0]));
         // Not yet looked at: as if another program had run there.
         let unknown = |found: &Found| Known { identity: [found.identity[0], 0], is_managed: true, is_changing: false };
-        // Whoever lost its parent may have come to this process: as the first of a container, it gets all of them.
-        for root in [self.root, std::process::id() as i32] {
+        // Whoever lost its parent may have come to this process: as the first of a container, it gets all of them. Children that
+        // it had before the program are none of the tree.
+        let own = std::process::id() as i32;
+        let begun = all.get(&self.root).map_or(u64::MAX, |root| root.identity[0]);
+        let is_ours = |found: &Found| found.parent != own || found.identity[0] >= begun;
+        for root in [self.root, own] {
             if let Some(found) = all.get(&root) {
                 self.known.entry(root).or_insert_with(|| unknown(found));
             }
         }
         loop {
-            let is_new =
-                |pid: &i32, found: &Found| !self.known.contains_key(pid) && self.known.contains_key(&found.parent);
+            let is_new = |pid: &i32, found: &Found| {
+                !self.known.contains_key(pid) && self.known.contains_key(&found.parent) && is_ours(found)
+            };
             let new: Vec<(i32, Known)> = all
                 .iter()
                 .filter(|(pid, found)| is_new(pid, found))
