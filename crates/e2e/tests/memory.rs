@@ -122,6 +122,20 @@ fn unmanaged_programs_are_told_of() {
     assert_eq!(lines_with(&ok(end), "cannot be managed"), 0);
 }
 
+/// As the first process of a container, which is given all orphans: here one that runs unmanaged.
+fn orphans_of_a_container_are_counted() {
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let script = "(\"$0\" bss 48 1500 &); sleep 4; echo ok";
+    let run =
+        Run::new("unshare").args(["-p", "-f", "--mount-proc"]).arg(setup::outswap()).args(["run", "--ram", "32M"]);
+    let run = run.arg("--stats").arg(&file).args(["--", "sh", "-c", script, &static_program()]);
+    let end = ok(run.timeout_s(120).supervised().run());
+    let stats = stats::read(&file);
+    assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") >= 48 * MIB, "{stats:#}");
+    assert_eq!(lines_with(&end, "cannot be managed"), 1, "{}", end.describe());
+}
+
 fn a_limit_of_resident_pages_has_a_true_peak() {
     let (end, stats) = run(&["--resident", "16M", "--swap", "compressed"], &[&program(), "heap", "48", "300"]);
     let end = ok(end);
@@ -167,6 +181,12 @@ const SMALL_DISK: &str = "mount -t tmpfs -o size=4M none \"$0\" && exec \"$@\"";
 fn no_small_disk() -> Option<String> {
     let dir = Tmp::new();
     let end = Run::new("unshare").args(["-m", "sh", "-c", SMALL_DISK]).arg(dir.path()).arg("true").run();
+    (!end.status.success()).then(|| end.errors().trim().to_owned())
+}
+
+/// Why no process can be the first of a container, if so.
+fn no_container() -> Option<String> {
+    let end = Run::new("unshare").args(["-p", "-f", "--mount-proc", "true"]).run();
     (!end.status.success()).then(|| end.errors().trim().to_owned())
 }
 
@@ -308,6 +328,10 @@ fn main() -> ExitCode {
     if let Some(why) = &no_disk {
         println!("NOT TESTED here: writes that fail, since no small file system can be mounted ({why})");
     }
+    let no_container = no_container();
+    if let Some(why) = &no_container {
+        println!("NOT TESTED here: orphans in a container, since none can be made ({why})");
+    }
     let mut trials: Vec<Trial> =
         KINDS.map(|(kind, name)| trial(format!("each_kind::{kind}"), move || each_kind(kind, name))).into();
     trials.extend([
@@ -323,6 +347,8 @@ fn main() -> ExitCode {
             managed_memory_makes_room_for_a_neighbour(&static_program(), "bss");
         }),
         trial("unmanaged_programs_are_told_of", unmanaged_programs_are_told_of),
+        trial("orphans_of_a_container_are_counted", orphans_of_a_container_are_counted)
+            .with_ignored_flag(no_container.is_some()),
         trial("a_limit_of_resident_pages_has_a_true_peak", a_limit_of_resident_pages_has_a_true_peak),
         trial("parts_are_what_the_whole_is_of", parts_are_what_the_whole_is_of),
         trial("peaks_of_one_after_the_other_are_no_sum", peaks_of_one_after_the_other_are_no_sum),
