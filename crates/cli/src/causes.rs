@@ -1,10 +1,11 @@
 //! What the memory of a process is made of that cannot be managed, as the kernel lists its mappings.
+use outswap_control::{ARENA, ARENA_MAX_BYTES};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
 /// Where managed memory lies (`docs/ARCHITECTURE.md`, "Address space").
-const ARENA: std::ops::Range<u64> = 0x2000_0000_0000..0x2400_0000_0000;
+const MANAGED: std::ops::Range<u64> = ARENA as u64..(ARENA + ARENA_MAX_BYTES) as u64;
 /// Mappings of one process that are looked at.
 const MAX_MAPPINGS: usize = 1 << 17;
 /// Stacks smaller than this are the runtime's own.
@@ -57,7 +58,7 @@ impl Causes {
                 path if programs.contains(path) => Some(format!("data of {}", name(path))),
                 path if is_file => Some(format!("private pages of {}", name(path))),
                 _ if mapping.executable => Some("executable anonymous memory".to_owned()),
-                _ if ARENA.contains(&mapping.start) => None,
+                _ if MANAGED.contains(&mapping.start) => None,
                 _ if zeros_of.is_some() => zeros_of.map(|path| format!("data of {}", name(path))),
                 _ if adjacent.is_some_and(|b| !b.accessible && b.path.is_empty())
                     && mapping.end - mapping.start >= STACK_MIN_BYTES =>

@@ -1,5 +1,5 @@
 //! `outswap run`.
-use crate::args::RunOptions;
+use crate::args::{RamSource, RunOptions};
 use crate::preflight::{self, Program};
 use crate::record::Recorder;
 use crate::spawn::{self, SpawnError};
@@ -50,7 +50,11 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         Err(why) => return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap"))),
     };
     let managed = preload.is_some();
-    if let Some(text) = limits::machine().ok().and_then(|m| limits::above_container(options.ram_bytes, m.total_bytes)) {
+    // A budget that was not given is within the container's limit.
+    if options.ram_source == RamSource::Given
+        && let Ok(machine) = limits::machine()
+        && let Some(text) = limits::above_container(options.ram_bytes, machine.total_bytes)
+    {
         warn(&text);
     }
     let block = block::make(&options, preload.as_deref(), block::outer()).map_err(Failure::ours)?;

@@ -37,15 +37,15 @@ pub struct Managed {
 impl Managed {
     /// What a user should know where userfaultfd is refused, and nobody asked for another fault source.
     pub fn fallback(self, options: &RunOptions) -> Option<String> {
-        let is_fallback = options.fault_source.is_none() && !matches!(self.source, Source::Moving | Source::Copying);
+        if options.fault_source.is_some() || matches!(self.source, Source::Moving | Source::Copying) {
+            return None;
+        }
         let why = match probe::userfaultfd(outswap_sys::uffd::COPY_FEATURES) {
             Err(e) => format!("userfaultfd is refused ({e:?})"),
             Ok(()) => "userfaultfd does not work".to_string(),
         };
-        is_fallback.then(|| {
-            let name = self.source.name();
-            format!("{why}: the fault source {name} is used, which is slower; outswap doctor says what to change")
-        })
+        let name = self.source.name();
+        Some(format!("{why}: the fault source {name} is used, which is slower; outswap doctor says what to change"))
     }
 }
 
@@ -121,24 +121,8 @@ fn judge(
         return Err(format!("Outswap's libraries cannot be loaded into a program: {line}"));
     }
     let managed = control.processes_started.load(Relaxed) > 0 && control.processes_unmanaged.load(Relaxed) == 0;
-    let damaged = preload.split(':').find_map(|path| libraries::damage(path).map(|why| format!("{path}: {why}")));
-    match (managed, status.code(), damaged) {
-        (true, Some(0), _) => {}
-        (_, _, Some(why)) => return Err(format!("Outswap's library is damaged: {why}; install Outswap anew")),
-        (_, Some(EXIT_DIFFERS), _) => {
-            return Err("evicted memory does not come back as it was: report this kernel".into());
-        }
-        (_, None, _) => {
-            let signal = status.signal().unwrap_or(0);
-            return Err(format!("a program that loads Outswap's libraries dies of signal {signal}{}", told(messages)));
-        }
-        (true, Some(code), _) => return Err(format!("a managed program ends with status {code}{}", told(messages))),
-        (false, ..) if messages.is_empty() => {
-            return Err(
-                "a program does not load Outswap's library, or one of another version: install Outswap anew".into()
-            );
-        }
-        (false, ..) => return Err(format!("a program cannot be managed here{}", told(messages))),
+    if !managed || status.code() != Some(0) {
+        return Err(why_not(managed, status, messages, preload));
     }
     let of_all = |stat: Stat| {
         let live: u64 = control.processes.iter().map(|p| p.counters.get(stat)).sum();
@@ -149,6 +133,26 @@ fn judge(
     let number = control.processes[0].fault_source.load(Relaxed);
     let source = Source::ALL.iter().find(|source| source.number() == number).map_or("", |source| source.name());
     Ok(format!("{source} {back}"))
+}
+
+/// Why the small program was not managed, or did not end well.
+fn why_not(managed: bool, status: std::process::ExitStatus, messages: &[String], preload: &str) -> String {
+    let damaged = preload.split(':').find_map(|path| libraries::damage(path).map(|why| format!("{path}: {why}")));
+    if let Some(why) = damaged {
+        return format!("Outswap's library is damaged: {why}; install Outswap anew");
+    }
+    match (managed, status.code()) {
+        (_, Some(EXIT_DIFFERS)) => "evicted memory does not come back as it was: report this kernel".into(),
+        (_, None) => {
+            let signal = status.signal().unwrap_or(0);
+            format!("a program that loads Outswap's libraries dies of signal {signal}{}", told(messages))
+        }
+        (true, Some(code)) => format!("a managed program ends with status {code}{}", told(messages)),
+        (false, _) if messages.is_empty() => {
+            "a program does not load Outswap's library, or one of another version: install Outswap anew".into()
+        }
+        (false, _) => format!("a program cannot be managed here{}", told(messages)),
+    }
 }
 
 /// Why nothing is managed, as the runtime says it, as the end of a line.

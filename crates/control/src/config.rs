@@ -10,6 +10,10 @@ pub const MAGIC: u64 = 0x4f55_5453_5741_5031;
 /// Bytes of the longest value of [`ENV`], with a NUL.
 pub const PLACE_BYTES: usize = 64;
 
+/// Where the range of managed memory starts, the same in all processes.
+pub const ARENA: usize = 0x2000_0000_0000;
+/// Largest managed range, and the range that the filter recognises: 4 TiB.
+pub const ARENA_MAX_BYTES: usize = 1 << 42;
 /// Bytes of the longest name of a kind of tier, with a NUL.
 pub const TIER_KIND_BYTES: usize = 16;
 /// Numbers of a device that a tier is slowed to.

@@ -25,7 +25,9 @@ mod block;
 
 pub use accesses::{ACCESS_PLACES, Access, AccessPlace, Accesses, Recorded};
 pub use block::{Control, MAX_LEVELS};
-pub use config::{Config, DEVICE_WORDS, ENV, MAGIC, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, source};
+pub use config::{
+    ARENA, ARENA_MAX_BYTES, Config, DEVICE_WORDS, ENV, MAGIC, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, source,
+};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
     CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once,

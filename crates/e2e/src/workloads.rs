@@ -94,13 +94,19 @@ pub fn node(setup: &Setup) {
     compare(setup, dir.path(), "node", &args, &[]);
 }
 
-/// A Java program.
-pub fn java(setup: &Setup) {
+/// A directory with the compiled program.
+fn java_classes() -> Tmp {
     need("java");
     need("javac");
     let dir = Tmp::new();
     let file = source("Objects.java", &dir);
     Run::new("javac").arg("-d").arg(dir.path()).arg(file).run().succeeded();
+    dir
+}
+
+/// A Java program.
+pub fn java(setup: &Setup) {
+    let dir = java_classes();
     let heap = format!("-Xmx{}m", 192 * scale());
     let scale = scale().to_string();
     // Without a file of performance data, which would be shared memory by another name.
@@ -111,11 +117,7 @@ pub fn java(setup: &Setup) {
 /// A Java program under ZGC, which maps its heap several times and at certain places only. The heap is shared memory: it is not in
 /// the limit.
 pub fn java_zgc(setup: &Setup) {
-    need("java");
-    need("javac");
-    let dir = Tmp::new();
-    let file = source("Objects.java", &dir);
-    Run::new("javac").arg("-d").arg(dir.path()).arg(file).run().succeeded();
+    let dir = java_classes();
     let run = |run: Run| {
         let args = ["-XX:+UseZGC", "-Xmx256m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"];
         run.args(args).dir(dir.path()).env("TMPDIR", dir.path()).timeout_s(TIMEOUT_S).run()

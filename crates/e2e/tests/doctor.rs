@@ -57,6 +57,12 @@ fn cause(report: &Value) -> &str {
     report["cause"].as_str().unwrap_or_default()
 }
 
+/// What a check of the report says.
+fn value_of<'a>(report: &'a Value, name: &str) -> &'a str {
+    let check = report["checks"].as_array().expect("an array").iter().find(|check| check["name"] == name);
+    check.expect("it is there")["value"].as_str().expect("a text")
+}
+
 #[test]
 fn where_all_is_well() {
     if plain_mode() {
@@ -66,8 +72,7 @@ fn where_all_is_well() {
     let (report, run) = agreed(&Setup::new(), &dir);
     assert_eq!(report["works"], true, "{report:#}");
     assert_eq!(run.errors(), "", "nothing is told where nothing is amiss");
-    let check = report["checks"].as_array().expect("an array").iter().find(|c| c["name"] == "managed_program");
-    let value = check.expect("it is there")["value"].as_str().expect("a text");
+    let value = value_of(&report, "managed_program");
     let faults = value.split("; ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
     assert!(faults.is_some_and(|n| n > 0), "memory was evicted and came back: {value}");
 }
@@ -205,7 +210,6 @@ fn a_swap_directory_in_memory() {
     assert_eq!(run("compressed,file", false, false), "", "nobody named it, and /var/tmp is better");
     let report = Setup::new().doctor().arg("--json").env("TMPDIR", MEMORY).run().exited(0);
     let report: Value = serde_json::from_slice(&report.stdout).expect("one JSON object");
-    let check = report["checks"].as_array().expect("an array").iter().find(|c| c["name"] == "swap_dir");
-    let value = check.expect("it is there")["value"].as_str().expect("a text");
+    let value = value_of(&report, "swap_dir");
     assert!(value.starts_with("/var/tmp:"), "{value}");
 }

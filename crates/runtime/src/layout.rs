@@ -12,14 +12,11 @@
 //! Batches and tables lie wherever the kernel puts them.
 use crate::limits::{PINS, STUB_BYTES};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
+pub use outswap_control::{ARENA, ARENA_MAX_BYTES};
 use outswap_sys::PAGE_BYTES;
 
 /// Where the memory that a process usually has ends.
 pub const TASK_SIZE: usize = (1 << 47) - PAGE_BYTES;
-/// Start of the managed range.
-pub const ARENA: usize = 0x2000_0000_0000;
-/// Largest managed range, and the range that the filter recognises: 4 TiB.
-pub const ARENA_MAX_BYTES: usize = 1 << 42;
 /// Sizes of the managed range that are tried, largest first: an address-space limit may forbid the larger ones.
 pub const ARENA_SIZES: &[usize] = &[1 << 42, 1 << 40, 1 << 38, 1 << 36, 1 << 34, 1 << 32, 1 << 31];
 /// Bytes of code in the gate; the filter lets system calls from there pass.

@@ -188,10 +188,7 @@ impl Live {
         arena::remap(first, count);
         // A new mapping is in dumps: one of the kernel's with what lies around it, only if that is, too.
         self.pager.machine.show_in_dumps(first, count as usize);
-        if self.source().loses_pages() {
-            // SAFETY: an advice that drops nothing.
-            let _ = unsafe { gate::call3(nr::MADVISE, address(first), count as usize * PAGE_BYTES, os::MADV_DONTFORK) };
-        }
+        self.inherit_range(address(first), count as usize * PAGE_BYTES, false);
         self.register(address(first), count as usize * PAGE_BYTES)
             .expect("managed address space can be registered again");
         self.renew(first, count);
@@ -222,13 +219,17 @@ impl Live {
     ///
     /// It splits no mapping, so it does not fail. If it does for a part all the same, a child dies when it touches that.
     pub fn inherit(&self, yes: bool) {
+        let _ = self.each_ours(|addr, len| {
+            self.inherit_range(addr, len, yes);
+            Ok(())
+        });
+    }
+
+    fn inherit_range(&self, addr: usize, len: usize, yes: bool) {
         if self.source().loses_pages() {
             let advice = if yes { os::MADV_DOFORK } else { os::MADV_DONTFORK };
-            let _ = self.each_ours(|addr, len| {
-                // SAFETY: an advice that drops nothing.
-                let _ = unsafe { gate::call3(nr::MADVISE, addr, len, advice) };
-                Ok(())
-            });
+            // SAFETY: an advice that drops nothing.
+            let _ = unsafe { gate::call3(nr::MADVISE, addr, len, advice) };
         }
     }
 

@@ -97,14 +97,13 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
 /// Has a child that nobody knows make its call as it is: what of its arguments is managed memory is not there.
 fn pass(info: &Siginfo, uc: &mut Ucontext) {
     let nr = info.syscall as usize;
-    let meant = if gate::is_hook(info.addr) { nr % gate::NUMBERS } else { gate::meant(nr) };
     if gate::is_hook(info.addr) {
         let [a, b, c, d, e, f] = stub_call::arguments(&uc.gregs);
         // SAFETY: the program's own call.
-        uc.gregs.rax = unsafe { gate::call(meant, a, b, c, d, e, f) } as u64;
+        uc.gregs.rax = unsafe { gate::call(nr % gate::NUMBERS, a, b, c, d, e, f) } as u64;
         return;
     }
-    uc.gregs.rax = meant as u64;
+    uc.gregs.rax = gate::meant(nr) as u64;
     match gate::clone_stub(uc.gregs.rip as usize) {
         Some(stub) => uc.gregs.rip = stub as u64,
         None => uc.gregs.rax = EAGAIN as u64,

@@ -359,36 +359,36 @@ fn streams_pass_the_borders_of_the_machines_own_mappings() {
     }
 }
 
+const STREAM_BLOCKS: u32 = 60;
+const STREAM_PAGES: u32 = STREAM_BLOCKS * BLOCK_PAGES as u32;
+
+fn pager_of_streams(arena: &Arena) -> Box<SimPager> {
+    let pager = pager_with(arena, STREAM_BLOCKS as usize, Chaos::default(), orders::Any::AsItCame, Trouble::default());
+    pager.set_limit_pages(STREAM_PAGES as u64 / 3);
+    pager
+}
+
 #[test]
 fn what_a_stream_will_touch_comes_before_it_gets_there() {
-    const BLOCKS: usize = 60;
-    const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
-    let arena = Arena::default();
-    let pager = pager_with(&arena, BLOCKS, Chaos::default(), orders::Any::AsItCame, Trouble::default());
-    let mut cx = context();
-    pager.set_limit_pages(PAGES as u64 / 3);
-    for page in 0..PAGES {
+    let (arena, mut cx) = (Arena::default(), context());
+    let pager = pager_of_streams(&arena);
+    for page in 0..STREAM_PAGES {
         touch(&pager, page, &mut cx);
     }
-    let faults: u32 = (0..PAGES).map(|page| touch(&pager, page, &mut cx)).sum();
+    let faults: u32 = (0..STREAM_PAGES).map(|page| touch(&pager, page, &mut cx)).sum();
     // A fault a block, but for the start of the stream; four where nothing is read ahead, 64 where no stream is seen.
-    println!("{faults} faults in {BLOCKS} blocks");
-    assert!((BLOCKS as u32..BLOCKS as u32 * 2).contains(&faults), "{faults} faults");
+    assert!((STREAM_BLOCKS..STREAM_BLOCKS * 2).contains(&faults), "{faults} faults");
     pager.check();
 }
 
 #[test]
 fn a_stream_downwards_comes_before_it_gets_there() {
-    const BLOCKS: usize = 60;
-    const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
-    let arena = Arena::default();
-    let pager = pager_with(&arena, BLOCKS, Chaos::default(), orders::Any::AsItCame, Trouble::default());
-    let mut cx = context();
-    pager.set_limit_pages(PAGES as u64 / 3);
+    let (arena, mut cx) = (Arena::default(), context());
+    let pager = pager_of_streams(&arena);
     // First touches, then pages that come back: a fault a folio each.
     for _ in 0..2 {
-        let faults: u32 = (0..PAGES).rev().map(|page| touch(&pager, page, &mut cx)).sum();
-        assert!((PAGES / 16..PAGES / 16 + 8).contains(&faults), "{faults} faults");
+        let faults: u32 = (0..STREAM_PAGES).rev().map(|page| touch(&pager, page, &mut cx)).sum();
+        assert!((STREAM_PAGES / 16..STREAM_PAGES / 16 + 8).contains(&faults), "{faults} faults");
     }
     pager.check();
 }

@@ -72,6 +72,16 @@ impl Sample {
     pub fn stat(&self, path: &str) -> Option<f64> {
         self.stats.as_ref()?.pointer(path).and_then(Value::as_f64)
     }
+
+    /// What an access took in the mean, in us.
+    pub fn per_page_us(&self) -> Option<f64> {
+        quotient(self.number("/elapsed_ns"), self.number("/accesses")).map(|ns| ns / 1000.0)
+    }
+
+    /// What an access took in the mean that had to wait, in us.
+    pub fn per_wait_us(&self) -> Option<f64> {
+        quotient(self.number("/waits/sum_ns"), self.number("/waits/count")).map(|ns| ns / 1000.0)
+    }
 }
 
 /// A worker on a side, with its runs.

@@ -97,6 +97,19 @@ impl Range {
     }
 }
 
+/// The two times of a page, in ns: a trap by [`touch`] and the return from it, and what `put` does. `empty` makes all pages trap.
+fn trap_and_put(
+    range: &Range,
+    empty: impl Fn() -> io::Result<()>,
+    put: impl FnMut(usize) -> io::Result<()>,
+) -> io::Result<[f64; 2]> {
+    let trap = |place| {
+        touch(range.page(place));
+        Ok(())
+    };
+    Ok([timed(&empty, trap)?, timed(&empty, put)?])
+}
+
 /// With userfaultfd: trap and return, and `UFFDIO_COPY`.
 fn userfault(content: &Page) -> io::Result<[f64; 2]> {
     let refused = |error: outswap_sys::Errno| io::Error::from_raw_os_error(error.0);
@@ -104,22 +117,12 @@ fn userfault(content: &Page) -> io::Result<[f64; 2]> {
     let range = Range::new()?;
     uffd.register(range.0 as usize, PAGES * PAGE_BYTES, true).map_err(refused)?;
     skip_at(libc::SIGBUS)?;
-    let trap = timed(
-        || Ok(()),
-        |place| {
-            touch(range.page(place));
-            Ok(())
-        },
-    )?;
-    let copy = timed(
-        || range.advise(0, PAGES, libc::MADV_DONTNEED as usize),
-        |place| {
-            // SAFETY: a missing page of our range, and a page to copy.
-            let progress = unsafe { uffd.copy(range.page(place) as usize, content.as_ptr().cast(), PAGE_BYTES, false) };
-            progress.error.map_or(Ok(()), |error| Err(refused(error)))
-        },
-    )?;
-    Ok([trap, copy])
+    let drop = || range.advise(0, PAGES, libc::MADV_DONTNEED as usize);
+    trap_and_put(&range, drop, |place| {
+        // SAFETY: a missing page of our range, and a page to copy.
+        let progress = unsafe { uffd.copy(range.page(place) as usize, content.as_ptr().cast(), PAGE_BYTES, false) };
+        progress.error.map_or(Ok(()), |error| Err(refused(error)))
+    })
 }
 
 /// With guard markers: trap and return, and a marker taken away and the page written.
@@ -127,16 +130,11 @@ fn guard(content: &Page) -> io::Result<[f64; 2]> {
     let range = Range::new()?;
     skip_at(libc::SIGSEGV)?;
     let install = || range.advise(0, PAGES, outswap_sys::os::MADV_GUARD_INSTALL);
-    let trap = timed(install, |place| {
-        touch(range.page(place));
-        Ok(())
-    })?;
-    let put = timed(install, |place| {
+    trap_and_put(&range, install, |place| {
         range.advise(place, 1, outswap_sys::os::MADV_GUARD_REMOVE)?;
         range.fill(place, content);
         Ok(())
-    })?;
-    Ok([trap, put])
+    })
 }
 
 /// With access rights: trap and return, and rights given and the page written.
@@ -147,16 +145,11 @@ fn rights(content: &Page) -> io::Result<[f64; 2]> {
         range.advise(0, PAGES, libc::MADV_DONTNEED as usize)?;
         range.protect(0, PAGES, libc::PROT_NONE)
     };
-    let trap = timed(close, |place| {
-        touch(range.page(place));
-        Ok(())
-    })?;
-    let put = timed(close, |place| {
+    trap_and_put(&range, close, |place| {
         range.protect(place, 1, libc::PROT_READ | libc::PROT_WRITE)?;
         range.fill(place, content);
         Ok(())
-    })?;
-    Ok([trap, put])
+    })
 }
 
 /// One page decompressed with LZ4, of content as the workers have it.

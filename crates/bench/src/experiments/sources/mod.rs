@@ -41,15 +41,6 @@ pub struct Args {
     common: Common,
 }
 
-fn per_page_us(sample: &Sample) -> Option<f64> {
-    quotient(sample.number("/elapsed_ns"), sample.number("/accesses")).map(|ns| ns / 1000.0)
-}
-
-/// Mean of the accesses that waited.
-fn per_wait_us(sample: &Sample) -> Option<f64> {
-    quotient(sample.number("/waits/sum_ns"), sample.number("/waits/count")).map(|ns| ns / 1000.0)
-}
-
 /// The parts of a fault of a source, in us: trap, decompression, putting the page in place.
 fn parts_us(floor: &Group, source: &str) -> Option<[f64; 3]> {
     let part = |path: &str| floor.median("parts", |sample| sample.number(path)).map(|ns| ns / 1000.0);
@@ -61,12 +52,12 @@ fn cost_table(groups: &[Group], sources: &[String]) -> String {
     for group in groups {
         for name in ["alone", "kernel"].into_iter().chain(sources.iter().map(String::as_str)) {
             let Some(series) = group.find(name) else { continue };
-            let us = series.median(per_page_us);
-            let to = |other: &str| report::number(quotient(us, group.median(other, per_page_us)), 2);
+            let us = series.median(Sample::per_page_us);
+            let to = |other: &str| report::number(quotient(us, group.median(other, Sample::per_page_us)), 2);
             rows.push(vec![
                 group.name.clone(),
                 name.to_owned(),
-                series.shown(2, per_page_us),
+                series.shown(2, Sample::per_page_us),
                 to("kernel"),
                 if series.side == Side::Outswap { to(BEST) } else { "-".to_owned() },
             ]);
@@ -79,11 +70,11 @@ fn floor_table(floor: &Group, waits: &Group, sources: &[String]) -> String {
     let row = |source: &String| {
         let parts = parts_us(floor, source);
         let sum = parts.map(|parts| parts.iter().sum::<f64>());
-        let wait = waits.median(source, per_wait_us);
+        let wait = waits.median(source, Sample::per_wait_us);
         let mut row = vec![source.clone()];
         row.extend((0..3).map(|part| report::number(parts.map(|parts| parts[part]), 2)));
         row.push(report::number(sum, 2));
-        row.push(waits.find(source).map_or("-".to_owned(), |series| series.shown(2, per_wait_us)));
+        row.push(waits.find(source).map_or("-".to_owned(), |series| series.shown(2, Sample::per_wait_us)));
         row.push(report::number(quotient(wait, sum), 2));
         row
     };
@@ -95,7 +86,7 @@ fn floor_table(floor: &Group, waits: &Group, sources: &[String]) -> String {
 fn verdict(groups: &[Group], all: &[Group]) -> Verdict {
     let one_thread = |group: &&Group| group.name.ends_with(ONE_THREAD);
     let check = |group: &Group| {
-        let ratio = quotient(group.median("guard", per_page_us), group.median(BEST, per_page_us));
+        let ratio = quotient(group.median("guard", Sample::per_page_us), group.median(BEST, Sample::per_page_us));
         Check::new(format!("guard to move, {}", group.name), ratio, Bound::AtMost(GUARD_MOST))
     };
     Verdict {
@@ -151,7 +142,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let names: Vec<String> = ["kernel".to_owned()].into_iter().chain(args.sources.iter().cloned()).collect();
     let bars = |group: &Group| chart::Group {
         name: group.name.clone(),
-        values: names.iter().map(|name| group.median(name, per_page_us)).collect(),
+        values: names.iter().map(|name| group.median(name, Sample::per_page_us)).collect(),
     };
     let bars: Vec<chart::Group> = groups.iter().map(bars).collect();
     let report = Report {

@@ -86,15 +86,6 @@ fn is_synchronous(store: &str) -> bool {
     })
 }
 
-fn per_page_us(sample: &Sample) -> Option<f64> {
-    quotient(sample.number("/elapsed_ns"), sample.number("/accesses")).map(|ns| ns / 1000.0)
-}
-
-/// Mean of the accesses that waited.
-fn per_wait_us(sample: &Sample) -> Option<f64> {
-    quotient(sample.number("/waits/sum_ns"), sample.number("/waits/count")).map(|ns| ns / 1000.0)
-}
-
 fn per_page(sample: &Sample, path: &str) -> Option<f64> {
     quotient(sample.number(path), sample.number("/accesses"))
 }
@@ -152,9 +143,12 @@ impl Cell {
                 self.memory.name().to_owned(),
                 store.to_owned(),
                 readahead.to_owned(),
-                series.shown(2, per_page_us),
-                report::number(quotient(median(&per_page_us), self.group.median("kernel", per_page_us)), 2),
-                report::number(median(&per_wait_us), 2),
+                series.shown(2, Sample::per_page_us),
+                report::number(
+                    quotient(median(&Sample::per_page_us), self.group.median("kernel", Sample::per_page_us)),
+                    2,
+                ),
+                report::number(median(&Sample::per_wait_us), 2),
                 us("/waits/p50_ns"),
                 us("/waits/p99_ns"),
                 way(Way::Hit, minor),
@@ -181,7 +175,8 @@ fn ways(cells: &[Cell], stores: &[String], readahead: &[String]) -> String {
             for cell in cells {
                 for policy in readahead {
                     let Some(series) = cell.group.find(&label(store, policy)) else { continue };
-                    let (Some(share), Some(us)) = (series.median(|s| way.share(s)), series.median(per_wait_us)) else {
+                    let (Some(share), Some(us)) = (series.median(|s| way.share(s)), series.median(Sample::per_wait_us))
+                    else {
                         continue;
                     };
                     if best.as_ref().is_none_or(|(most, ..)| share > *most) {
@@ -212,7 +207,7 @@ fn published(cells: &[Cell], store: &str, readahead: &[String]) -> String {
     let Some((default, others)) = readahead.split_first() else { return String::new() };
     let mut rows = Vec::new();
     for cell in cells {
-        let of = |name: &str| cell.group.median(&label(store, name), per_page_us);
+        let of = |name: &str| cell.group.median(&label(store, name), Sample::per_page_us);
         let (what, change) = PUBLISHED
             .iter()
             .find(|(name, ..)| *name == cell.reader.name())
@@ -294,7 +289,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         ["kernel".to_owned()].into_iter().chain(stores.iter().map(|store| label(store, &policy))).collect();
     let bars = |cell: &Cell| chart::Group {
         name: cell.group.name.clone(),
-        values: names.iter().map(|name| cell.group.median(name, per_page_us)).collect(),
+        values: names.iter().map(|name| cell.group.median(name, Sample::per_page_us)).collect(),
     };
     let bars: Vec<chart::Group> = cells.iter().map(bars).collect();
     let report = Report {
@@ -333,7 +328,7 @@ fn verdict(cells: &[Cell], stores: &[String], readahead: &[String]) -> Verdict {
         checks.push(Check::new(what, least, Bound::AtLeast(PURE)));
         let worst = |of: &dyn Fn(&Cell) -> Option<f64>| cells.iter().filter_map(of).reduce(f64::max);
         let to_kernel = worst(&|cell| {
-            let of = |name: &str| cell.group.median(name, per_page_us);
+            let of = |name: &str| cell.group.median(name, Sample::per_page_us);
             // What the kernel is told to be cold it leaves where it is.
             if cell.reader == Reader::Cold { None } else { quotient(of(&name), of("kernel")) }
         });
@@ -341,7 +336,7 @@ fn verdict(cells: &[Cell], stores: &[String], readahead: &[String]) -> Verdict {
         if default != "off" && readahead.iter().any(|policy| policy == "off") {
             let off = label(store, "off");
             let to_off = worst(&|cell| {
-                let of = |name: &str| cell.group.median(name, per_page_us);
+                let of = |name: &str| cell.group.median(name, Sample::per_page_us);
                 if cell.reader == Reader::Random { quotient(of(&name), of(&off)) } else { None }
             });
             let what = format!("{store}: a random reader's time to that without readahead, at worst");
@@ -372,8 +367,8 @@ mod tests {
         let sample = |result| Sample { result, stats: None, kernel: None };
         let ours = sample(outswap);
         assert_eq!((Way::Hit.share(&ours), Way::Bypass.share(&ours)), (Some(0.125), Some(0.625)));
-        assert_eq!((per_page_us(&ours), per_wait_us(&ours), pages_in(&ours)), (Some(2.0), Some(3.0), Some(10.0)));
+        assert_eq!((ours.per_page_us(), ours.per_wait_us(), pages_in(&ours)), (Some(2.0), Some(3.0), Some(10.0)));
         let kernel = sample(json!({ "swap_in_pages": 7, "outswap": null, "waits": { "sum_ns": 0, "count": 0 } }));
-        assert_eq!((Way::Hit.share(&kernel), pages_in(&kernel), per_wait_us(&kernel)), (None, Some(7.0), None));
+        assert_eq!((Way::Hit.share(&kernel), pages_in(&kernel), kernel.per_wait_us()), (None, Some(7.0), None));
     }
 }
