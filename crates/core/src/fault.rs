@@ -104,6 +104,10 @@ impl Faulting {
             waiting_since_ns: None,
         }
     }
+    /// From a page that is read ahead to the next, see [`Plan::step`].
+    fn step(&self) -> usize {
+        self.plan.map_or(1, |plan| plan.step)
+    }
     /// Whether what is being brought in is read ahead: it is given up where anything is in the way.
     fn is_ahead(&self) -> bool {
         self.target.page != self.touched
@@ -237,7 +241,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let page = fault.target.page;
         let most = self.orders().pages_max();
         let (before, pages) = if fault.is_ahead() {
-            (0, PART_PAGES)
+            (0, if fault.step() > 1 { 1 } else { PART_PAGES })
         } else {
             let plan = match fault.cause {
                 _ if fault.alone || matches!(fault.target.way, Way::Miss | Way::MissAsked) => Plan::only(page, 1),
@@ -304,9 +308,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             };
             self.machine.count(if is_bypass { Event::FaultBypass } else { Event::FaultMiss }, 1);
         }
-        let whole = if fault.is_ahead() { pages == PART_PAGES } else { pages > 1 };
-        let next = fault.target.page.folio(Order::PART).plus(PART_PAGES);
-        let is_planned = next.index_in_block() != 0 && fault.plan.is_some_and(|plan| next < plan.ahead_end);
+        let (whole, next) = match fault.step() {
+            1 => {
+                let whole = if fault.is_ahead() { pages == PART_PAGES } else { pages > 1 };
+                (whole, fault.target.page.folio(Order::PART).plus(PART_PAGES))
+            }
+            step => (true, fault.target.page.plus(step)),
+        };
+        let is_planned = next.block() == fault.touched.block() && fault.plan.is_some_and(|plan| next < plan.ahead_end);
         let goes_on = swapped && whole && is_planned;
         if whole && (goes_on || fault.is_ahead()) {
             fault.target.page = next;

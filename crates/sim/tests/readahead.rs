@@ -39,7 +39,7 @@ impl Program {
             readahead,
             page_cluster,
             reclaim: reclaim::Kind::Fifo,
-            orders: orders::Any::Small,
+            orders: if slow_in > 0 { orders::Any::Small } else { orders::Any::AsItCame },
             reuse: protection::Kind::Hash,
         };
         let arena = Arena::default();
@@ -150,6 +150,24 @@ fn from_a_store_that_is_synchronous_nothing_is_read_ahead() {
         assert_eq!(program.counts(), [0; 4], "{name}");
         let bypasses = program.count(Event::FaultBypass);
         assert!(bypasses > 0 && !program.pager.is_ahead_asked(), "{name}");
+        program.pager.check();
+    }
+}
+
+#[test]
+fn from_a_store_that_is_synchronous_a_stream_by_steps_takes_what_it_will_touch() {
+    for step in [3, 7] {
+        let mut program = Program::new(Kind::Streams, 3, 0);
+        program.pager.set_limit_pages(u64::from(PAGES));
+        for offset in 0..step {
+            program.read_all((offset..PAGES).step_by(step as usize));
+            // Nothing else has come.
+            let came = (0..PAGES).filter(|&page| program.pager.state(PageNo(page)) == State::Resident);
+            assert!(came.clone().all(|page| page % step <= offset), "{step}, {offset}");
+            assert!(came.count() as u32 >= PAGES / step * (offset + 1));
+        }
+        let faults = program.count(Event::FaultBypass) as u32;
+        assert!((BLOCKS * step..(BLOCKS + 6) * step).contains(&faults), "{faults} faults by steps of {step}");
         program.pager.check();
     }
 }

@@ -20,12 +20,14 @@ pub struct Plan {
     /// The page before which reading on ends that follows when the touched page is there. Where it is not beyond those pages,
     /// nothing follows; at most the end of the block.
     pub ahead_end: PageNo,
+    /// What follows: 1 for all pages, else the touched page alone comes, and then each that is so many behind the one before.
+    pub step: usize,
 }
 
 impl Plan {
     /// `pages` pages from `page` on, and nothing after them.
     pub fn only(page: PageNo, pages: usize) -> Plan {
-        Plan { before: 0, pages, ahead_end: page.plus(pages) }
+        Plan { before: 0, pages, ahead_end: page.plus(pages), step: 1 }
     }
 
     /// What of it lies in the aligned group of `most` pages, a power of two, around the page; and what follows, where nothing is cut
@@ -115,6 +117,11 @@ pub trait Readahead: Sync {
         let plan = self.plan(page, limit_pages);
         if plan.before > 0 {
             return Some(Window { over: Over::Pages, first: page.0 - 1, step: -1, count: plan.before as u32 });
+        }
+        if plan.step > 1 {
+            let count = (plan.ahead_end.0 - page.0).div_ceil(plan.step as u32) - 1;
+            let window = Window { over: Over::Pages, first: page.plus(plan.step).0, step: plan.step as i32, count };
+            return (count > 0).then_some(window);
         }
         Window::pages(page.plus(1), page.plus(plan.pages).max(plan.ahead_end))
     }
@@ -212,7 +219,7 @@ mod tests {
     #[test]
     fn a_plan_keeps_to_the_folios_that_there_are() {
         let page = PageNo(100);
-        let plan = Plan { before: 0, pages: 12, ahead_end: PageNo(128) };
+        let plan = Plan { ahead_end: PageNo(128), ..Plan::only(page, 12) };
         assert_eq!(plan.within(page, 16), plan);
         assert_eq!(plan.within(page, 4), Plan::only(page, 4));
         assert_eq!(Plan::only(page, 4).within(page, 4), Plan::only(page, 4));

@@ -1,4 +1,5 @@
-//! Streams: where touches follow each other, upwards or downwards, more and more of what comes next is brought in.
+//! Streams: where touches follow each other, upwards, downwards or upwards by equal steps, more and more of what comes next is brought
+//! in.
 //!
 //! A run of touches is followed within its block, and into the next one by a few words that say which blocks the latest streams
 //! are about to enter. The rule is our own; that readahead should follow its own success is that of Hugh Dickins, "swap: add a
@@ -13,6 +14,8 @@ use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
 const SHORT: u32 = 1;
 const LONG: u32 = 2;
 const SHORT_PAGES: usize = 4;
+/// Pages that come after a touch that goes on by steps for the first time.
+const SHORT_STEPS: usize = 2;
 /// Touches in sequence after which one brings in the rest of its block, and the least limit for that: what comes in must still
 /// be there when the stream reaches it.
 const AHEAD: u32 = 8;
@@ -20,25 +23,42 @@ const AHEAD_LIMIT_PAGES: u64 = 16 * BLOCK_PAGES as u64;
 /// Streams that can be followed across the border of a block at the same time.
 const LEFT_BLOCKS: usize = 16;
 /// The longest run that is told apart from longer ones.
-const RUN_MAX: u32 = 0x7fff;
-const _: () = assert!(BLOCK_PAGES < 1 << 8 && AHEAD < RUN_MAX);
+const RUN_MAX: u32 = 0x3ff;
+/// The longest step, in pages: two of them fit into a block.
+const STEP_MAX: u32 = BLOCK_PAGES as u32 / 2;
+const _: () = assert!(AHEAD < RUN_MAX && STEP_MAX < 1 << 6 && BLOCK_PAGES as u32 + STEP_MAX < 1 << 7);
 
 /// Touches that followed each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
-    /// How many went before the last one; 0 where that begins a run, of either direction.
+    /// How many went before the last one; 0 where that begins a run, of either direction. The first two touches of a run of longer
+    /// steps count as one: two are at some distance always.
     length: u32,
     /// They go downwards.
     falls: bool,
+    /// Pages from one touch to the next; 1 where they go downwards.
+    step: u32,
 }
 
 impl Run {
-    const NONE: Run = Run { length: 0, falls: false };
+    const NONE: Run = Run { length: 0, falls: false, step: 1 };
 
     /// With one touch more, that goes on in a direction.
     fn with(self, falls: bool) -> Run {
         let length = if self.falls == falls || self.length == 0 { (self.length + 1).min(RUN_MAX) } else { SHORT };
-        Run { length, falls }
+        Run { length, falls, step: if falls { 1 } else { self.step } }
+    }
+    /// What two touches at this distance may begin.
+    fn of_step(step: u32) -> Run {
+        if (2..=STEP_MAX).contains(&step) && !broken::is(Broken::StreamsKeepStep) {
+            Run { step, ..Run::NONE }
+        } else {
+            Run::NONE
+        }
+    }
+    /// Whether touches of the next page, or of the next at its step, are more than chance.
+    fn is_seen(self) -> bool {
+        self.length > 0 || self.step > 1
     }
     /// Whether it can go on in a direction.
     fn goes(self, falls: bool) -> bool {
@@ -46,21 +66,24 @@ impl Run {
     }
 }
 
-/// The run that was seen last in a block, and the pages of the block that came with its last touch.
+/// The run that was seen last in a block, the first page of the block that came with its last touch, and the one that it goes on with
+/// upwards, which may lie in the next block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
     run: Run,
     first: u32,
-    end: u32,
+    next: u32,
 }
 
 impl Seen {
-    fn of(word: u32) -> Seen {
-        let run = Run { length: word >> 16 & RUN_MAX, falls: word >> 31 == 1 };
-        Seen { run, first: word >> 8 & 0xff, end: word & 0xff }
+    /// `None` where nothing was touched yet.
+    fn of(word: u32) -> Option<Seen> {
+        let run = Run { length: word >> 20 & RUN_MAX, falls: word >> 30 & 1 == 1, step: word >> 14 & 0x3f };
+        (run.step > 0).then_some(Seen { run, first: word >> 7 & 0x7f, next: word & 0x7f })
     }
     fn word(self) -> u32 {
-        u32::from(self.run.falls) << 31 | self.run.length << 16 | self.first << 8 | self.end
+        let Run { length, falls, step } = self.run;
+        u32::from(falls) << 30 | length << 20 | step << 14 | self.first << 7 | self.next
     }
 }
 
@@ -82,23 +105,26 @@ impl Streams {
         Some(Streams { runs, left: left(), left_falling: left() })
     }
 
-    fn seen(&self, block: usize) -> Seen {
+    fn seen(&self, block: usize) -> Option<Seen> {
         Seen::of(self.runs[block].load(Relaxed))
     }
 
     /// The run that enters a block by a touch of its page `index`. Only a stream that has just left the block beside it does; an
     /// old run says nothing.
     fn entering(&self, block: usize, index: usize) -> Option<Run> {
-        let rises = index == 0 && block > 0 && self.left[(block - 1) % LEFT_BLOCKS].load(Relaxed) as usize == block;
-        let goes_on = |run: Run, falls| (run.length > 0).then(|| run.with(falls));
-        if rises {
-            return goes_on(self.seen(block - 1).run, false);
+        let rises = block > 0 && self.left[(block - 1) % LEFT_BLOCKS].load(Relaxed) as usize == block;
+        if rises
+            && let Some(seen) = self.seen(block - 1)
+            && seen.next as usize == BLOCK_PAGES + index
+        {
+            return seen.run.is_seen().then(|| seen.run.with(false));
         }
         let above = block + 1;
         let falls = index == BLOCK_PAGES - 1
             && above < self.runs.len()
             && self.left_falling[above % LEFT_BLOCKS].load(Relaxed) as usize == above;
-        if falls { goes_on(self.seen(above).run, true) } else { None }
+        let seen = if falls { self.seen(above) } else { None };
+        seen.filter(|seen| seen.run.length > 0).map(|seen| seen.run.with(true))
     }
 
     /// The run that a touch of `page` goes on with.
@@ -110,43 +136,54 @@ impl Streams {
         if let Some(run) = self.entering(block, index) {
             return run;
         }
-        let Seen { run, first, end } = self.seen(block);
-        if index > 0 && end as usize == index {
+        let Some(Seen { run, first, next }) = self.seen(block) else { return Run::NONE };
+        let index = index as u32;
+        if next == index {
             run.with(false)
-        } else if first as usize == index + 1 && !broken::is(Broken::StreamsRise) {
+        } else if first == index + 1 && !broken::is(Broken::StreamsRise) {
             run.with(true)
         } else {
-            Run::NONE
+            match (index + run.step).saturating_sub(next) {
+                1 => Run { length: SHORT, ..Run::NONE },
+                step => Run::of_step(step),
+            }
         }
     }
 }
 
 impl Readahead for Streams {
     fn plan(&self, page: PageNo, limit_pages: u64) -> Plan {
-        let Run { length, falls } = self.run(page);
-        let group = match length {
-            0 => return Plan::only(page, 1),
-            SHORT => SHORT_PAGES,
-            LONG.. => PART_PAGES,
-        };
+        let Run { length, falls, step } = self.run(page);
+        if length == 0 {
+            return Plan::only(page, 1);
+        }
+        let has_room = limit_pages >= AHEAD_LIMIT_PAGES && !broken::is(Broken::NoReadAhead);
+        let block_end = page.block().first_page().plus(BLOCK_PAGES);
+        if step > 1 {
+            let (more, step) = (if length >= LONG && has_room { BLOCK_PAGES } else { SHORT_STEPS }, step as usize);
+            return Plan { step, ahead_end: page.plus(1 + more * step).min(block_end), ..Plan::only(page, 1) };
+        }
+        let group = if length == SHORT { SHORT_PAGES } else { PART_PAGES };
         let at = page.0 as usize % group;
         if falls {
             return Plan { before: at, ..Plan::only(page, 1) };
         }
         let pages = group - at;
-        let ahead =
-            length >= AHEAD && pages > 1 && limit_pages >= AHEAD_LIMIT_PAGES && !broken::is(Broken::NoReadAhead);
-        let block_end = page.block().first_page().plus(BLOCK_PAGES);
+        let ahead = length >= AHEAD && pages > 1 && has_room;
         Plan { ahead_end: if ahead { block_end } else { page.plus(pages) }, ..Plan::only(page, pages) }
     }
 
     fn answered(&self, page: PageNo, first: PageNo, end: PageNo) {
         let block = page.block();
         let in_block = |page: PageNo| page.0.saturating_sub(block.first_page().0).min(BLOCK_PAGES as u32);
-        let seen = Seen { run: self.run(page), first: in_block(first), end: in_block(end) };
+        let run = self.run(page);
+        // What came by steps ends at the page that would have been next.
+        let next =
+            if run.step > 1 { end.max(page.plus(run.step as usize)).0 - block.first_page().0 } else { in_block(end) };
+        let seen = Seen { run, first: in_block(first), next };
         self.runs[block.0 as usize].store(seen.word(), Relaxed);
         let at = block.0 as usize % LEFT_BLOCKS;
-        if seen.end == BLOCK_PAGES as u32 && seen.run.goes(false) {
+        if seen.next >= BLOCK_PAGES as u32 && seen.run.goes(false) {
             self.left[at].store(block.0 + 1, Relaxed);
         }
         if seen.first == 0 && seen.run.goes(true) {
@@ -219,20 +256,67 @@ mod tests {
         for page in 0..10 {
             policy.answered(PageNo(200 + page), PageNo(200 + page), PageNo(201 + page));
         }
-        assert_eq!(policy.run(PageNo(210)), Run { length: 10, falls: false });
-        assert_eq!(policy.run(PageNo(208)), Run { length: SHORT, falls: true });
+        assert_eq!(policy.run(PageNo(210)), Run { length: 10, ..Run::NONE });
+        assert_eq!(policy.run(PageNo(208)), Run { length: SHORT, falls: true, step: 1 });
         assert_eq!(policy.run(PageNo(207)), Run::NONE);
-        let seen = Seen { run: Run { length: RUN_MAX, falls: true }, first: 63, end: 64 };
-        assert_eq!((Seen::of(seen.word()), seen.run.with(true)), (seen, seen.run));
+        let seen = Seen { run: Run { length: RUN_MAX, falls: true, step: STEP_MAX }, first: 64, next: 95 };
+        assert_eq!(Seen::of(seen.word()), Some(seen));
+        assert_eq!(seen.run.with(true).length, RUN_MAX);
+        assert_eq!(Seen::of(0), None);
+    }
+
+    #[test]
+    fn a_stream_by_steps_needs_a_touch_a_block() {
+        for step in [2, 3, 7, STEP_MAX] {
+            let policy = streams();
+            let (mut page, mut touches, mut came) = (PageNo(5), 0, Vec::new());
+            while page.0 < 8 * BLOCK_PAGES as u32 {
+                let plan = policy.plan(page, u64::MAX);
+                assert_eq!((plan.before, plan.pages), (0, 1), "{plan:?}");
+                let mut end = page;
+                while end == page || end < plan.ahead_end {
+                    assert!(end.block() == page.block() && (end == page || plan.step == step as usize), "{plan:?}");
+                    came.push(end.0);
+                    end = end.plus(step as usize);
+                }
+                policy.answered(page, page, if end.0 == page.0 + step { page.plus(1) } else { end });
+                (page, touches) = (end, touches + 1);
+            }
+            assert_eq!(came, (5..8 * BLOCK_PAGES as u32).step_by(step as usize).collect::<Vec<_>>());
+            assert!((9..=13).contains(&touches), "{touches} touches of 8 blocks by steps of {step}");
+            let window = policy.missed(PageNo(8 * step), SlotId(0), u64::MAX, &|_| ());
+            assert_eq!(window, None, "another place");
+        }
+    }
+
+    #[test]
+    fn two_touches_are_no_stream_by_steps() {
+        let policy = streams();
+        for page in [PageNo(3), PageNo(10)] {
+            assert_eq!(policy.plan(page, u64::MAX).ahead_end, page.plus(1));
+            policy.answered(page, page, page.plus(1));
+        }
+        assert_eq!(policy.run(PageNo(17)), Run { length: 1, falls: false, step: 7 });
+        assert_eq!(policy.run(PageNo(16)), Run { length: 0, falls: false, step: 6 }, "it begins anew");
+        assert_eq!(policy.run(PageNo(11)), Run { length: SHORT, ..Run::NONE }, "the page beside the last one");
+        assert_eq!(policy.plan(PageNo(17), u64::MAX).ahead_end, PageNo(32), "two more, 24 and 31");
+        let window = policy.missed(PageNo(17), SlotId(0), u64::MAX, &|_| ());
+        assert_eq!(window, Some(Window { over: Over::Pages, first: 24, step: 7, count: 2 }), "from a slow store");
     }
 
     #[test]
     fn scattered_touches_bring_their_own_page() {
         let policy = streams();
-        for page in (0..200u32).map(|i| PageNo(i * 67 % 512)) {
-            assert_eq!(policy.plan(page, u64::MAX), Plan::only(page, 1));
+        let mut random = 1u32;
+        let mut more = 0;
+        for _ in 0..1000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let page = PageNo(random >> 23);
+            more += usize::from(policy.plan(page, u64::MAX) != Plan::only(page, 1));
             policy.answered(page, page, page.plus(1));
         }
+        // Some follow each other by chance.
+        assert!(more < 50, "{more} of 1000 touches brought more than a page");
     }
 
     #[test]
