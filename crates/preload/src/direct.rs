@@ -1,8 +1,8 @@
 //! Functions in front of those of the C library that make the calls which programs make most: where all that such a call names is
 //! in memory, it needs no trap ([`outswap_runtime::direct`]).
 use crate::{__errno_location, finish, next_function};
-use core::ffi::{CStr, c_int, c_void};
-use core::mem::MaybeUninit;
+use core::ffi::{CStr, c_int};
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
 use outswap_sys::{Errno, nr};
@@ -10,29 +10,77 @@ use outswap_sys::{Errno, nr};
 unsafe extern "C" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
     fn pthread_testcancel();
-    fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
+    fn dl_iterate_phdr(look: extern "C" fn(&Library, usize, &mut Find) -> c_int, find: *mut Find) -> c_int;
 }
 
-/// `Dl_info`.
+/// The beginning of `dl_phdr_info`.
 #[repr(C)]
-struct Info {
-    file: *const u8,
+struct Library {
     base: usize,
-    symbol: *const u8,
+    name: *const u8,
+    segments: *const Segment,
+    count: u16,
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+struct Segment {
+    kind: u32,
+    rights: u32,
+    offset: u64,
     address: usize,
+    physical: u64,
+    file_bytes: u64,
+    bytes: usize,
+    align: u64,
+}
+
+/// Looks for the segment of a library that an address lies in.
+#[repr(C)]
+struct Find {
+    address: usize,
+    /// From its first to behind its last byte.
+    found: [usize; 2],
+}
+
+extern "C" fn look(library: &Library, _: usize, find: &mut Find) -> c_int {
+    const LOAD: u32 = 1;
+    if library.segments.is_null() {
+        return 0;
+    }
+    // SAFETY: the linker's list of the segments of a library that is loaded.
+    let segments = unsafe { core::slice::from_raw_parts(library.segments, usize::from(library.count)) };
+    let mut ranges = segments.iter().filter(|segment| segment.kind == LOAD).map(|segment| {
+        let start = library.base.wrapping_add(segment.address);
+        start..start.wrapping_add(segment.bytes)
+    });
+    if let Some(range) = ranges.find(|range| range.contains(&find.address)) {
+        find.found = [range.start, range.end];
+        return 1;
+    }
+    0
+}
+
+/// Where the C library's code lies: empty where that is not known.
+fn c_library_code() -> Range<usize> {
+    static RANGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    let [start, end] = RANGE.each_ref().map(|place| place.load(Acquire));
+    if end > 0 {
+        return start..end;
+    }
+    let mut find = Find { address: __errno_location as *const () as usize, found: [0; 2] };
+    // SAFETY: a function of that form, and what it is to have. It calls nothing.
+    unsafe { dl_iterate_phdr(look, &mut find) };
+    let [start, end] = find.found;
+    RANGE[0].store(start, Relaxed);
+    RANGE[1].store(end, Release);
+    start..end
 }
 
 /// Of an address of a function: it is somebody else's than the C library's, who must see all calls.
 const FOREIGN: usize = 1 << 63;
 
 type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
-
-/// Where a library lies that has a function.
-fn base(function: usize) -> Option<usize> {
-    let mut info = MaybeUninit::<Info>::uninit();
-    // SAFETY: a place for the answer, which is filled in where it is not 0.
-    (unsafe { dladdr(function as *const c_void, info.as_mut_ptr()) } != 0).then(|| unsafe { info.assume_init().base })
-}
 
 /// A function of the C library that one of ours stands in front of.
 struct Behind {
@@ -44,8 +92,7 @@ struct Behind {
 impl Behind {
     fn find(&self) -> usize {
         let address = next_function(self.name);
-        let library = base(__errno_location as *const () as usize);
-        let foreign = address != 0 && (library.is_none() || base(address) != library);
+        let foreign = address != 0 && !c_library_code().contains(&address);
         let address = address | if foreign { FOREIGN } else { 0 };
         self.address.store(address, Relaxed);
         address

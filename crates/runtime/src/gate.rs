@@ -87,7 +87,8 @@ const _: () = assert!(WHOLE_BYTES + PART_BYTES <= STUB_BYTES);
 
 /// Opens the plain gate. Before this, no call may name managed memory: the filter may have been inherited.
 pub fn open() -> Result<()> {
-    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE;
+    // All of it is written at once: a fault for each page would cost more than half of that.
+    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE | os::MAP_POPULATE;
     // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
     let at = unsafe { os::mmap(gate(), GATE_BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
     if at != gate() {

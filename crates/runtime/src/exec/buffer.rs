@@ -181,6 +181,48 @@ impl Buffer {
     }
 }
 
+/// Bytes of a page, whatever is looked for in it.
+const PAGE: usize = outswap_sys::PAGE_BYTES;
+
+/// Reads memory of the program's by whole pages, of which the last two are kept: one with pointers, and one with strings that they
+/// point to. Each page that is read costs a call of the kernel, and strings are many.
+pub struct Pages<F> {
+    /// Reads from an address on. False where nothing is readable.
+    read: F,
+    addresses: [Option<usize>; 2],
+    bytes: [[u8; PAGE]; 2],
+    /// Which was used last.
+    last: usize,
+}
+
+impl<F: FnMut(usize, &mut [u8]) -> bool> Pages<F> {
+    /// None is kept yet.
+    pub fn new(read: F) -> Pages<F> {
+        Pages { read, addresses: [None; 2], bytes: [[0; PAGE]; 2], last: 0 }
+    }
+
+    /// Reads from an address on. False where that is not readable.
+    pub fn read(&mut self, from: usize, buf: &mut [u8]) -> bool {
+        let at = from % PAGE;
+        let page = from - at;
+        if at + buf.len() > PAGE {
+            return (self.read)(from, buf);
+        }
+        let kept = self.addresses.iter().position(|address| *address == Some(page));
+        let i = kept.unwrap_or(1 - self.last);
+        if kept.is_none() {
+            self.addresses[i] = None;
+            if !(self.read)(page, &mut self.bytes[i]) {
+                return false;
+            }
+            self.addresses[i] = Some(page);
+        }
+        self.last = i;
+        buf.copy_from_slice(&self.bytes[i][at..at + buf.len()]);
+        true
+    }
+}
+
 /// A pointer of the program's.
 pub fn word(read: &mut Read<'_>, from: usize) -> Result<usize, Errno> {
     let mut bytes = [0u8; 8];
@@ -260,6 +302,31 @@ mod tests {
         assert_eq!(unsafe { *(none as *const usize) }, 0);
         assert_eq!(buffer.array(&mut own, [8usize, 0].as_ptr() as usize, |_| true, &[]), Err(Errno::EFAULT));
         assert_eq!(buffer.array(&mut own, 8, |_| true, &[]), Err(Errno::EFAULT));
+    }
+
+    #[test]
+    fn pages_are_read_once_and_right() {
+        let mut reads = Vec::new();
+        let byte = |at: usize| (at / 3) as u8;
+        let mut pages = Pages::new(|from, buf: &mut [u8]| {
+            reads.push(from);
+            buf.iter_mut().enumerate().for_each(|(i, b)| *b = byte(from + i));
+            from < 8 * PAGE
+        });
+        let mut look = |from: usize, len: usize| {
+            let mut buf = vec![0; len];
+            let ok = pages.read(from, &mut buf);
+            assert!(!ok || buf.iter().enumerate().all(|(i, b)| *b == byte(from + i)), "{from} {len}");
+            ok
+        };
+        for i in 0..20 {
+            assert!(look(PAGE + i * 8, 8) && look(3 * PAGE + i * 100, 100), "pointers and strings");
+        }
+        assert!(look(PAGE - 3, 8), "across a border");
+        assert!(look(5 * PAGE, PAGE) && look(3 * PAGE, 1) && look(PAGE, 1));
+        assert!(!look(9 * PAGE, 1) && !look(9 * PAGE, 1), "what cannot be read is not kept");
+        assert!(look(PAGE, 1));
+        assert_eq!(reads, [PAGE, 3 * PAGE, PAGE - 3, 5 * PAGE, PAGE, 9 * PAGE, 9 * PAGE]);
     }
 
     #[test]

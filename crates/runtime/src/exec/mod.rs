@@ -16,7 +16,7 @@ use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::store::ProcessStore;
 use crate::{charge, code, rlimits, stub_call, traced, usermem};
-use buffer::Buffer;
+use buffer::{Buffer, Pages};
 use environment::Wanted;
 use outswap_control::until_nul;
 use outswap_sys::signal::Ucontext;
@@ -93,9 +93,13 @@ fn copy(
     number: usize,
     limits: &rlimits::HandedOn,
 ) -> Result<[usize; 3], Errno> {
-    let mut read = |from: usize, buf: &mut [u8]| {
-        if in_arena(from) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
-    };
+    let mut pages =
+        Pages::new(
+            |from: usize, buf: &mut [u8]| {
+                if in_arena(from) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
+            },
+        );
+    let mut read = |from: usize, buf: &mut [u8]| pages.read(from, buf);
     let mut buffer = Buffer::empty(number);
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };
     let path = buffer.string(&mut read, path)?;
