@@ -2,6 +2,7 @@
 use crate::libraries;
 use crate::supervise::Signals;
 use outswap_control::{self as control, PLACE_BYTES, Place};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -9,10 +10,58 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 /// Bytes of stack for the few calls between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
 
+/// Variables with the number of the process that something is meant for, in systemd's interfaces (`sd_listen_fds(3)`,
+/// `sd_watchdog_enabled(3)`, `systemd.exec(5)`). Where they name us, the program is meant, which runs in a process of its own.
+const MEANT_FOR: [&[u8]; 3] = [b"LISTEN_PID=", b"WATCHDOG_PID=", b"SYSTEMD_EXEC_PID="];
+/// Bytes of such a variable, with a NUL.
+const MEANT_BYTES: usize = 32;
+
+/// One of [`MEANT_FOR`], for the program: the child writes its number, which nobody knows before it is there.
+struct Meant {
+    entry: UnsafeCell<[u8; MEANT_BYTES]>,
+    /// Bytes of the name, with its equals sign.
+    name_bytes: usize,
+}
+
+impl Meant {
+    /// `None` where an entry of the environment is none of them, or names another process.
+    fn of(entry: &CStr, pid: libc::pid_t) -> Option<Meant> {
+        let name = MEANT_FOR.iter().find(|name| entry.to_bytes().starts_with(name))?;
+        let value = std::str::from_utf8(&entry.to_bytes()[name.len()..]).ok()?;
+        if value.parse() != Ok(pid) {
+            return None;
+        }
+        let mut bytes = [0; MEANT_BYTES];
+        bytes[..name.len()].copy_from_slice(name);
+        Some(Meant { entry: UnsafeCell::new(bytes), name_bytes: name.len() })
+    }
+
+    fn as_ptr(&self) -> *const libc::c_char {
+        self.entry.get().cast()
+    }
+
+    /// Writes the number of a process. Takes no lock and no memory.
+    ///
+    /// # Safety
+    /// Nobody else uses the entry meanwhile.
+    unsafe fn set(&self, pid: libc::pid_t) {
+        // SAFETY: the caller vouches.
+        let entry = unsafe { &mut *self.entry.get() };
+        let mut at = self.name_bytes;
+        let digits = pid.unsigned_abs().checked_ilog10().unwrap_or(0) + 1;
+        for place in (0..digits).rev() {
+            entry[at] = b'0' + (pid.unsigned_abs() / 10u32.pow(place) % 10) as u8;
+            at += 1;
+        }
+        entry[at] = 0;
+    }
+}
+
 struct Start<'a> {
     path: &'a CStr,
     argv: *const *const libc::c_char,
     envp: *const *const libc::c_char,
+    meant: &'a [Meant],
     signals: &'a Signals,
     supervisor: libc::pid_t,
     errno: AtomicI32,
@@ -30,16 +79,21 @@ pub enum SpawnError {
 /// error of exec is known at once). The child gets the signal mask and dispositions that we were started with, and
 /// dies with us if we are killed: whoever kills the process they started means the program.
 pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals) -> Result<libc::pid_t, SpawnError> {
+    let supervisor = outswap_sys::os::getpid();
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
     };
-    let (argv, envp) = (pointers(argv), pointers(envp));
+    let found = envp.iter().enumerate().filter_map(|(i, entry)| Some((i, Meant::of(entry, supervisor)?)));
+    let (places, meant): (Vec<_>, Vec<_>) = found.unzip();
+    let (argv, mut envp) = (pointers(argv), pointers(envp));
+    places.iter().zip(&meant).for_each(|(&i, meant)| envp[i] = meant.as_ptr());
     let start = Start {
         path,
         argv: argv.as_ptr(),
         envp: envp.as_ptr(),
+        meant: &meant,
         signals,
-        supervisor: outswap_sys::os::getpid(),
+        supervisor,
         errno: AtomicI32::new(0),
     };
     let mut stack = vec![0u128; STACK_BYTES / 16];
@@ -95,9 +149,32 @@ extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
         if ![start.supervisor, 0].contains(&libc::getppid()) {
             libc::_exit(0);
         }
+        // The parent sleeps.
+        start.meant.iter().for_each(|meant| meant.set(libc::getpid()));
         start.signals.restore_for_program();
         libc::execve(start.path.as_ptr(), start.argv, start.envp);
         start.errno.store(*libc::__errno_location(), Relaxed);
         libc::_exit(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant_for_us_is_meant_for_the_program() {
+        for pid in [1, 9, 10, 4_194_304, libc::pid_t::MAX] {
+            let found = Meant::of(c"LISTEN_PID=77", 77).expect("it names us");
+            // SAFETY: nobody else has it; it is NUL-terminated.
+            let text = unsafe {
+                found.set(pid);
+                CStr::from_ptr(found.as_ptr())
+            };
+            assert_eq!(text.to_str(), Ok(&*format!("LISTEN_PID={pid}")));
+        }
+        assert!(Meant::of(c"WATCHDOG_PID=5", 5).is_some() && Meant::of(c"SYSTEMD_EXEC_PID=5", 5).is_some());
+        let others = [c"LISTEN_PID=78", c"LISTEN_PID=", c"LISTEN_PID", c"LISTEN_PIDS=77", c"MY_LISTEN_PID=77", c"X=77"];
+        assert!(others.iter().all(|entry| Meant::of(entry, 77).is_none()), "another process, or nothing");
     }
 }

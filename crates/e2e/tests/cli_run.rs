@@ -111,6 +111,22 @@ fn environment_holds_only_what_is_documented() {
 }
 
 #[test]
+fn sockets_and_watchdogs_of_systemd_are_for_the_program() {
+    let outswap = if plain_mode() { "env".into() } else { format!("{} run --ram 32M --", setup::outswap().display()) };
+    let program = r#"echo "$LISTEN_PID $WATCHDOG_PID $SYSTEMD_EXEC_PID $$ $OTHER_PID"; cat <&3"#;
+    let numbers = "LISTEN_FDS=1 LISTEN_PID=$$ WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=$$ OTHER_PID=$$";
+    let script = format!("echo $$; {numbers} exec {outswap} sh -c '{program}' 3<<end\nwhat the socket brings\nend\n");
+    let end = Run::new("sh").args(["-c", &script]).run().exited(0);
+    let text = String::from_utf8_lossy(&end.stdout).into_owned();
+    let lines: Vec<_> = text.lines().collect();
+    let [ours, numbers, input] = lines[..] else { panic!("{}", end.describe()) };
+    let numbers: Vec<_> = numbers.split(' ').collect();
+    let program = numbers[3];
+    assert_eq!((numbers, input), (vec![program, program, program, program, ours], "what the socket brings"));
+    assert!(plain_mode() || program != ours, "the program has a process of its own");
+}
+
+#[test]
 fn missing_and_not_executable_programs() {
     if plain_mode() {
         return;
