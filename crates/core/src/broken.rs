@@ -53,6 +53,8 @@ breakages! {
     AheadRemembered = "ahead-remembered",
     /// Pages read ahead stay until there is no room for anything else.
     AheadStays = "ahead-stays",
+    /// A stream whose next block is there has ended.
+    StreamsEndWhereMet = "streams-end-where-met",
     /// Nothing is brought in ahead of a stream.
     NoReadAhead = "no-read-ahead",
     /// What calls bring in is taken for a stream of the program's.

@@ -14,7 +14,7 @@ use crate::protection::Access;
 use crate::readahead::{Plan, Readahead};
 use crate::room::{Made, Room};
 use crate::store::{Store, Ticket};
-use crate::units::{Order, PART_PAGES, PageNo};
+use crate::units::{BlockNo, Order, PART_PAGES, PageNo};
 
 /// Attempts to bring in a page, or to let it be written, that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
@@ -69,6 +69,8 @@ pub struct Faulting {
     stage: Stage,
     /// The page is wanted without its neighbours.
     alone: bool,
+    /// Nobody touched the page: it is brought in where nothing is in the way.
+    unasked: bool,
     /// What is to come with the touched page, and after it.
     plan: Option<Plan>,
     room: Room,
@@ -82,6 +84,11 @@ impl Faulting {
     /// The program has touched a page.
     pub fn touch(page: PageNo, access: Access) -> Faulting {
         Faulting::new(page, access, Cause::Touch)
+    }
+    /// A stream will reach the part that begins with `page`.
+    pub(crate) fn unasked(page: PageNo) -> Faulting {
+        let cause = Cause::Call(page.plus(PART_PAGES));
+        Faulting { unasked: true, ..Faulting::new(page, Access::Read, cause) }
     }
     fn new(page: PageNo, access: Access, cause: Cause) -> Faulting {
         Faulting {
@@ -97,6 +104,7 @@ impl Faulting {
             cause,
             stage: Stage::Look,
             alone: false,
+            unasked: false,
             plan: None,
             room: Room::new(1),
             busy_spins: 0,
@@ -110,7 +118,7 @@ impl Faulting {
     }
     /// Whether what is being brought in is read ahead: it is given up where anything is in the way.
     fn is_ahead(&self) -> bool {
-        self.target.page != self.touched
+        self.unasked || self.target.page != self.touched
     }
 }
 
@@ -126,7 +134,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.answer(Faulting::new(page, access, cause), cx)
     }
 
-    fn answer(&self, mut fault: Faulting, cx: &mut Context<S::Worker>) -> Fault {
+    pub(crate) fn answer(&self, mut fault: Faulting, cx: &mut Context<S::Worker>) -> Fault {
         loop {
             match self.fault_step(&mut fault, cx) {
                 Progress::Done(end) => return end,
@@ -197,7 +205,16 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 }
             }
             State::Swapped => self.choose_way(fault),
-            _ if fault.is_ahead() => return Some(self.over(fault)),
+            state if fault.is_ahead() => {
+                let is_others = matches!(state, State::Resident | State::Busy)
+                    && fault.step() == 1
+                    && !broken::is(Broken::StreamsEndWhereMet);
+                if let Some(plan) = fault.plan.filter(|_| is_others) {
+                    // Somebody brings in the rest from its end: for the policy, it has come.
+                    fault.target.page = plan.ahead_end;
+                }
+                return Some(self.over(fault));
+            }
             State::Resident if fault.target.access == Access::Read => return Some(Progress::Done(Fault::Done)),
             // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
             State::Resident => {
@@ -329,7 +346,20 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let first = PageNo(fault.touched.0 - plan.before as u32);
             let planned = fault.touched.plus(plan.pages);
             self.readahead().answered(fault.touched, first, fault.target.page.max(planned));
+            if plan.step == 1 && plan.ahead_end > planned {
+                self.ask_stream(fault.touched.block());
+            }
         }
         Progress::Done(Fault::Done)
+    }
+    /// A stream is at a block, and goes on: the next one is asked for, to be brought in by [`Pager::bring_stream`].
+    pub fn ask_stream(&self, block: BlockNo) {
+        let next = BlockNo(block.0 + 1);
+        if (next.first_page().0 as usize) < self.pages.len() {
+            self.upcoming.ask(next);
+            if !self.machine.stream_is_asked() {
+                self.upcoming.done(next);
+            }
+        }
     }
 }

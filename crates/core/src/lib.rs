@@ -44,6 +44,7 @@ pub mod orders;
 pub mod readahead;
 pub mod reclaim;
 pub mod ahead;
+pub(crate) mod upcoming;
 
 // The pager, and what it does.
 pub mod pager;
@@ -60,6 +61,7 @@ pub mod hit;
 pub mod swapahead;
 pub mod swapin;
 pub mod fault;
+pub mod streamahead;
 pub mod hints;
 pub mod mremap;
 pub mod mlock;

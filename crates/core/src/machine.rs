@@ -132,6 +132,12 @@ pub trait Machine: Sync {
     /// Something is to be read ahead ([`crate::pager::Pager::read_ahead`]), in a thread that nobody waits for.
     fn ahead_is_asked(&self) {}
 
+    /// A stream is about to enter a block: [`crate::pager::Pager::bring_stream`] is to be called, in a thread that nobody waits for.
+    /// False where there is none that has time.
+    fn stream_is_asked(&self) -> bool {
+        false
+    }
+
     /// Frees all frames of a batch. False where that failed, and nothing changed.
     fn release(&self, batch: BatchNo) -> bool;
 

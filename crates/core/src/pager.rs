@@ -23,6 +23,7 @@ use crate::swapcache::SwapCache;
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 use crate::table::Reserve;
 use crate::units::{BLOCK_PAGES, BlockNo, PAGE_BYTES, PART_PAGES, PageNo, SlotId};
+use crate::upcoming::Upcoming;
 use crate::vma::Map;
 use crate::workingset::Workingset;
 use crate::writeback::Sorted;
@@ -129,6 +130,7 @@ pub struct Pager<M, S, P = Standard> {
     pub(crate) swapcache: SwapCache,
     pub(crate) owners: Owners,
     pub(crate) ahead: Ahead,
+    pub(crate) upcoming: Upcoming,
     pub(crate) map: SpinLock<Map>,
     /// Held through a whole memory call (mmap, munmap, ...), which may wait for pages.
     call: SpinLock<()>,
@@ -181,6 +183,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             swapcache,
             owners,
             ahead: Ahead::new(from, config.batches)?,
+            upcoming: Upcoming::default(),
             map: SpinLock::new(Map::new(from, config.pages, config.mappings)?),
             call: SpinLock::new(()),
             resident: AtomicI64::new(0),

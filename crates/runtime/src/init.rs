@@ -257,6 +257,7 @@ const HOOKS: Hooks = Hooks {
             reclaim::wake_to_read(live);
         }
     },
+    stream: || live::try_live().is_some_and(reclaim::wake_for_stream),
     is_alone: || live::try_live().is_some_and(threads::is_alone),
 };
 

@@ -28,6 +28,8 @@ pub struct Hooks {
     pub over_limit: fn(),
     /// Something is to be read ahead.
     pub ahead: fn(),
+    /// See [`Machine::stream_is_asked`].
+    pub stream: fn() -> bool,
     /// See [`Host::is_alone`].
     pub is_alone: fn() -> bool,
 }
@@ -251,6 +253,10 @@ impl Machine for LiveMachine {
 
     fn ahead_is_asked(&self) {
         (self.hooks.ahead)();
+    }
+
+    fn stream_is_asked(&self) -> bool {
+        (self.hooks.stream)()
     }
 
     fn release(&self, batch: BatchNo) -> bool {

@@ -88,6 +88,19 @@ pub fn wake_to_read(live: &'static Live) {
     }
 }
 
+/// A stream is about to enter a block: the thread brings it in, where the program has one thread, so that there is a processor that
+/// has time, and the fault source is one for which that is not dearer than for the program's thread.
+pub fn wake_for_stream(live: &'static Live) -> bool {
+    let brings = THREAD.load(Relaxed) != 0
+        && live.is_own_process()
+        && !live.source().takes_better_alone()
+        && threads::is_program_alone(live);
+    if brings && free_pages(live) >= watermarks(live.pager.limit_pages()).0 {
+        wake();
+    }
+    brings
+}
+
 /// In a forked child the thread is gone.
 pub fn forget() {
     background::forget();
@@ -191,6 +204,18 @@ fn read_ahead(live: &'static Live) {
     }
 }
 
+/// Whether there is room for what streams will reach: eviction goes first.
+fn may_follow_streams(live: &Live) -> bool {
+    live.pager.is_stream_asked() && free_pages(live) >= watermarks(live.pager.limit_pages()).0
+}
+
+/// Brings in what streams will reach.
+fn follow_streams(live: &'static Live) {
+    while may_follow_streams(live) && !live.pager.is_ahead_asked() && !QUIT.load(SeqCst) {
+        live.contexts.with(|cx| live.pager.bring_stream(cx));
+    }
+}
+
 extern "C" fn main() -> ! {
     let live = live();
     let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
@@ -203,13 +228,14 @@ extern "C" fn main() -> ! {
             desk::serve(live.pid.load(Relaxed), live.contexts);
         }
         read_ahead(live);
+        follow_streams(live);
         let (low, high) = watermarks(live.pager.limit_pages());
         if free_pages(live) >= low || idle > 3 {
             idle = 0;
             // Now nobody waits for this thread.
             accessed::look_if_due(live);
             ASLEEP.store(1, SeqCst);
-            if desk::is_asked() || live.pager.is_ahead_asked() || QUIT.load(SeqCst) {
+            if desk::is_asked() || live.pager.is_ahead_asked() || may_follow_streams(live) || QUIT.load(SeqCst) {
                 ASLEEP.store(0, SeqCst);
                 continue;
             }
@@ -246,7 +272,7 @@ extern "C" fn main() -> ! {
             let (mut useful, writes_only) = (false, program_takes(live));
             for _ in 0..RECLAIM_STEPS {
                 // What was asked for is wanted soon.
-                if free_pages(live) >= high || live.pager.is_ahead_asked() {
+                if free_pages(live) >= high || live.pager.is_ahead_asked() || may_follow_streams(live) {
                     return true;
                 }
                 match if writes_only { live.pager.write_back(cx) } else { live.pager.reclaim(cx) } {

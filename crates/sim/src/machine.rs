@@ -10,7 +10,7 @@ use outswap_core::pager::{Pager, Policies};
 use outswap_core::store::{Page, Store};
 use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Mutex, OnceLock};
 
 /// The pager over this machine.
@@ -79,6 +79,8 @@ pub struct SimMachine {
     pub takes: AtomicU64,
     /// The time. Each pause lets some pass.
     pub clock: Clock,
+    /// Somebody has time to meet streams half-way.
+    pub meets_streams: AtomicBool,
     sabotage: Sabotage,
 }
 
@@ -128,6 +130,7 @@ impl SimMachine {
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
             takes: AtomicU64::new(0),
             clock: Clock::default(),
+            meets_streams: AtomicBool::new(false),
             sabotage,
         }
     }
@@ -397,6 +400,10 @@ impl Machine for SimMachine {
         // SAFETY: within the allocation; filled frames are not written until they are released, and by the caller's
         // promise that is not before the last use of the reference.
         unsafe { std::slice::from_raw_parts(self.frame_ptr(first), pages * PAGE_BYTES) }
+    }
+
+    fn stream_is_asked(&self) -> bool {
+        self.meets_streams.load(Relaxed)
     }
 
     fn fill(&self, frame: FrameNo, content: &[u8]) -> bool {

@@ -91,8 +91,12 @@ impl<'a> Program<'a> {
             let (step, count) = (self.rng.pick(&[1, 1, -1, 3, -17]), self.rng.range(1, 40) as u32);
             self.pager.ask_ahead(Window { over, first, step, count });
         }
+        if self.rng.once_in(8) {
+            self.pager.ask_stream(PageNo(self.rng.below(self.world.setup.pages) as u32).block());
+        }
         if self.rng.once_in(3) {
             self.pager.read_ahead(&mut self.cx);
+            self.pager.bring_stream(&mut self.cx);
         }
         if self.rng.once_in(16) {
             self.pager.drop_ahead();

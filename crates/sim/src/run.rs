@@ -65,6 +65,7 @@ impl World {
                 look(&self.pager, self.setup.pages);
             }
             self.pager.read_ahead(&mut cx);
+            self.pager.bring_stream(&mut cx);
             if self.pager.used_pages() + slack > self.pager.limit_pages() {
                 match self.pager.reclaim(&mut cx) {
                     Step::Freed(_) | Step::Isolated => step(),

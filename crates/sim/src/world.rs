@@ -198,6 +198,7 @@ impl World {
         let arena = Arena::default();
         let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
         pager.machine.attach(&pager);
+        pager.machine.meets_streams.store(rng.once_in(2), Relaxed);
         pager.set_limit_pages(rng.range(8, setup.max_limit) as u64);
         pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {

@@ -173,6 +173,47 @@ fn from_a_store_that_is_synchronous_a_stream_by_steps_takes_what_it_will_touch()
 }
 
 #[test]
+fn streams_are_met_half_way() {
+    let mut program = Program::new(Kind::Streams, 3, 0);
+    program.pager.set_limit_pages(u64::from(PAGES));
+    program.pager.machine.meets_streams.store(true, Relaxed);
+    let block_pages = BLOCK_PAGES as u32;
+    let mut brought = 0;
+    for page in 0..PAGES {
+        program.read(page);
+        // Somebody has time for less than a block while the program is at one.
+        if page % 17 == 0 {
+            brought += u32::from(program.pager.bring_stream(&mut program.cx));
+        }
+        let (came, reached) = (program.pager.resident_pages() as u32, (page / block_pages + 2) * block_pages);
+        assert!(came <= reached, "{came} pages at page {page}: nothing comes before the stream is at the block before");
+    }
+    let faults = program.count(Event::FaultBypass) as u32;
+    assert!((BLOCKS..BLOCKS + 10).contains(&faults), "{faults} faults: one where each block begins");
+    assert!(brought > 2 * BLOCKS, "{brought} parts, and requests that were done");
+    program.pager.check();
+    // With all of the time, all but the first part of each block comes.
+    program.evict_all();
+    program.pager.set_limit_pages(u64::from(PAGES));
+    let folios = program.count(Event::FoliosIn);
+    for page in 0..PAGES {
+        program.read(page);
+        while program.pager.bring_stream(&mut program.cx) {}
+    }
+    let faults = program.count(Event::FaultBypass) as u32 - faults;
+    assert!((BLOCKS..BLOCKS + 10).contains(&faults), "{faults} faults");
+    assert!(program.count(Event::FoliosIn) - folios >= u64::from(BLOCKS) * 3);
+    // Where it does not fit, it does not come.
+    program.evict_all();
+    program.pager.set_limit_pages(u64::from(block_pages));
+    program.pager.ask_stream(PageNo(0).block());
+    program.read_all(0..block_pages);
+    assert!(program.pager.bring_stream(&mut program.cx) && !program.pager.is_stream_asked());
+    assert_eq!(program.pager.state(PageNo(2 * block_pages - 1)), State::Swapped);
+    program.pager.check();
+}
+
+#[test]
 fn where_some_is_slow_that_alone_is_read_ahead() {
     for kind in [Kind::Auto, Kind::Fixed, Kind::Strides] {
         let mut program = Program::new(kind, 3, 3);

@@ -109,11 +109,16 @@ impl Streams {
         Seen::of(self.runs[block].load(Relaxed))
     }
 
+    /// Whether one of the latest streams has all of a block.
+    fn is_leaving(&self, block: usize) -> bool {
+        self.left[block % LEFT_BLOCKS].load(Relaxed) as usize == block + 1
+    }
+
     /// The run that enters a block by a touch of its page `index`. Only a stream that has just left the block beside it does; an
     /// old run says nothing.
     fn entering(&self, block: usize, index: usize) -> Option<Run> {
-        let rises = block > 0 && self.left[(block - 1) % LEFT_BLOCKS].load(Relaxed) as usize == block;
-        if rises
+        if block > 0
+            && self.is_leaving(block - 1)
             && let Some(seen) = self.seen(block - 1)
             && seen.next as usize == BLOCK_PAGES + index
         {
@@ -142,6 +147,9 @@ impl Streams {
             run.with(false)
         } else if first == index + 1 && !broken::is(Broken::StreamsRise) {
             run.with(true)
+        } else if run.length >= AHEAD && (first..next).contains(&index) && self.is_leaving(block) {
+            // It was to come with the last touch, and has not, or is gone again.
+            run.with(false)
         } else {
             match (index + run.step).saturating_sub(next) {
                 1 => Run { length: SHORT, ..Run::NONE },
@@ -160,7 +168,10 @@ impl Readahead for Streams {
         let has_room = limit_pages >= AHEAD_LIMIT_PAGES && !broken::is(Broken::NoReadAhead);
         let block_end = page.block().first_page().plus(BLOCK_PAGES);
         if step > 1 {
-            let (more, step) = (if length >= LONG && has_room { BLOCK_PAGES } else { SHORT_STEPS }, step as usize);
+            if !has_room {
+                return Plan::only(page, 1);
+            }
+            let (more, step) = (if length >= LONG { BLOCK_PAGES } else { SHORT_STEPS }, step as usize);
             return Plan { step, ahead_end: page.plus(1 + more * step).min(block_end), ..Plan::only(page, 1) };
         }
         let group = if length == SHORT { SHORT_PAGES } else { PART_PAGES };
@@ -300,6 +311,7 @@ mod tests {
         assert_eq!(policy.run(PageNo(16)), Run { length: 0, falls: false, step: 6 }, "it begins anew");
         assert_eq!(policy.run(PageNo(11)), Run { length: SHORT, ..Run::NONE }, "the page beside the last one");
         assert_eq!(policy.plan(PageNo(17), u64::MAX).ahead_end, PageNo(32), "two more, 24 and 31");
+        assert_eq!(policy.plan(PageNo(17), AHEAD_LIMIT_PAGES - 1), Plan::only(PageNo(17), 1), "they would not stay");
         let window = policy.missed(PageNo(17), SlotId(0), u64::MAX, &|_| ());
         assert_eq!(window, Some(Window { over: Over::Pages, first: 24, step: 7, count: 2 }), "from a slow store");
     }
