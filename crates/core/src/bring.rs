@@ -97,14 +97,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         Some((PageNo(start), (end - start) as usize))
     }
 
-    /// The slot that a page of the swap cache keeps: none where it is locked, because it will not be evicted.
+    /// The slot that a page of the swap cache keeps as it comes back from its frame: none where it is locked, because it will not be
+    /// evicted, and none where its room has become scarce meanwhile and enough others have such a slot.
     pub(crate) fn unless_locked(&self, word: Word, slot: Option<SlotId>) -> Option<SlotId> {
         let slot = slot?;
-        if !word.locked() {
+        self.take_from_swapcache(slot);
+        if word.locked() {
+            self.wipe_slot(slot);
+        } else if self.enter_swapcache(slot) {
             return Some(slot);
+        } else {
+            self.put_slot(slot);
         }
-        self.swapcache.leave();
-        self.wipe_slot(slot);
         None
     }
 

@@ -77,6 +77,8 @@ breakages! {
     DirtyIsClean = "dirty-is-clean",
     /// Nothing counts as unchanged.
     NothingIsClean = "nothing-is-clean",
+    /// Room in a file counts as scarce as memory.
+    AllScarce = "all-scarce",
     /// Pages keep their slots although nobody wants to know whether they changed.
     OffKeeps = "off-keeps",
     /// What is known of a parent's pages counts for those of its forked child.

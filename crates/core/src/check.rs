@@ -11,9 +11,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// # Panics
     /// Where they do not.
     pub fn check(&self) {
-        let (mut resident, mut isolated, mut slots, mut cached) = (0, 0, 0, 0);
+        let (mut resident, mut isolated, mut slots, mut cached, mut scarce) = (0, 0, 0, 0, 0);
         for page in (0..self.pages.len() as u32).map(PageNo) {
             let word = self.pages.get(page);
+            let slot_in_memory = match word.state() {
+                State::Resident => word.slot(),
+                State::Isolated => self.frames.slot(word.frame()),
+                _ => None,
+            };
+            scarce += slot_in_memory.is_some_and(|slot| self.slots.is_scarce(slot)) as u64;
             match word.state() {
                 State::Resident => {
                     resident += 1;
@@ -35,7 +41,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 }
                 State::Swapped => {
                     slots += 1;
-                    assert!(self.slots.in_use(word.slot().expect("a swapped page has a slot")));
+                    let slot = word.slot().expect("a swapped page has a slot");
+                    assert!(
+                        self.slots.in_use(slot) && !self.slots.is_scarce(slot),
+                        "its slot is in use, and counts as none's"
+                    );
                 }
                 State::Busy => panic!("page {} is busy though nobody works", page.0),
                 State::Untouched | State::Zero => {}
@@ -44,6 +54,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.check(isolated);
         assert_eq!(self.resident_pages(), resident, "resident pages");
         assert_eq!(self.swapcache_pages(), cached, "pages in the swap cache");
+        assert_eq!(self.swapcache_scarce_pages(), scarce, "those of them with a slot whose room is scarce");
         assert_eq!(self.used_slots(), slots, "slots in use");
     }
 }

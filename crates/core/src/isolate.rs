@@ -188,7 +188,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let (page, old) = (base.plus(i), cx.saved[i]);
             if taken.dropped.contains(i) {
                 let slot = old.slot().expect("a page that is known to be clean has a slot");
-                self.swapcache.leave();
+                self.take_from_swapcache(slot);
                 self.pages.release(page, Word::swapped(slot, old.order()).with_stamp(self.workingset.evict()));
             } else if taken.framed.contains(i) {
                 let frame = batch.frame(i);

@@ -239,7 +239,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return false;
         }
         self.frames.set_slot(frame, None);
-        self.swapcache.leave();
+        self.take_from_swapcache(slot);
         self.frames.end_live(frame);
         // Not written this time, or written what it held.
         let dirtied = word.dirtied().saturating_sub(1);

@@ -239,7 +239,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn set_limit_pages(&self, pages: u64) {
         self.limit.store(pages, Relaxed);
     }
-    /// Sets how many pages in memory may keep the slot that they came from.
+    /// Sets how many pages in memory may keep the slot that they came from, where its room is scarce ([`Store::is_scarce`]).
     pub fn set_swapcache_max(&self, pages: u64) {
         if self.protection.keeps_slots() {
             self.swapcache.set_max_pages(pages);
@@ -248,6 +248,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Pages in memory that have a slot.
     pub fn swapcache_pages(&self) -> u64 {
         self.swapcache.pages()
+    }
+    /// Those of them whose slot takes room that was scarce when they came in.
+    pub fn swapcache_scarce_pages(&self) -> u64 {
+        self.swapcache.scarce_pages()
     }
     /// Pages mapped, and those of them that are in private writable managed mappings.
     pub fn mapped_pages(&self) -> (u64, u64) {
@@ -293,10 +297,32 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub(crate) fn wipe_slot(&self, slot: SlotId) {
         self.slots.put(slot, self.pause(), |unused| self.store.wipe(unused));
     }
+    /// Whether room for slots is bounded for this one: where it is scarce, or no page is to keep any.
+    pub(crate) fn is_scarce(&self, slot: SlotId) -> bool {
+        !self.protection.keeps_slots() || self.store.is_scarce(slot) || broken::is(Broken::AllScarce)
+    }
+    /// Whether a page that comes in could keep this slot, as of now, as many others do.
+    pub(crate) fn could_keep(&self, slot: SlotId, others: usize) -> bool {
+        self.swapcache.has_room(others + 1) || !self.is_scarce(slot)
+    }
+    /// Puts a page into the swap cache with its slot. False where there are enough: its slot is to be put.
+    #[must_use]
+    pub(crate) fn enter_swapcache(&self, slot: SlotId) -> bool {
+        let scarce = self.is_scarce(slot);
+        let entered = self.swapcache.enter(scarce);
+        if entered && scarce {
+            self.slots.set_scarce(slot, true);
+        }
+        entered
+    }
+    /// Takes a page out of the swap cache, of which this is the slot; the page goes back to it, or it is put.
+    pub(crate) fn take_from_swapcache(&self, slot: SlotId) {
+        self.swapcache.leave(self.slots.set_scarce(slot, false));
+    }
     /// Takes a page out of the swap cache whose slot this was, if it was in it.
     pub(crate) fn leave_swapcache(&self, slot: Option<SlotId>) {
         if let Some(slot) = slot {
-            self.swapcache.leave();
+            self.take_from_swapcache(slot);
             self.put_slot(slot);
         }
     }

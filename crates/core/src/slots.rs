@@ -29,6 +29,8 @@ struct Cluster {
     kind: AtomicU32,
     /// Users of each slot.
     users: [AtomicU8; CLUSTER_SLOTS],
+    /// Slots of pages in memory that were counted as scarce.
+    scarce: [AtomicU64; CLUSTER_SLOTS / 64],
 }
 /// Users that a slot can have.
 pub const USERS_MAX: u8 = u8::MAX;
@@ -278,6 +280,21 @@ impl Slots {
         {
             self.list(&mut lists, number, order);
         }
+    }
+
+    /// Notes whether a page in memory keeps this slot of its as one of those of which there may be so many. Returns what was noted
+    /// before.
+    pub(crate) fn set_scarce(&self, slot: SlotId, scarce: bool) -> bool {
+        let index = slot.0 as usize % CLUSTER_SLOTS;
+        let (word, bit) = (&self.clusters[slot.0 as usize / CLUSTER_SLOTS].scarce[index / 64], 1 << (index % 64));
+        let before = if scarce { word.fetch_or(bit, Relaxed) } else { word.fetch_and(!bit, Relaxed) };
+        before & bit != 0
+    }
+
+    /// What was noted last.
+    pub(crate) fn is_scarce(&self, slot: SlotId) -> bool {
+        let index = slot.0 as usize % CLUSTER_SLOTS;
+        self.clusters[slot.0 as usize / CLUSTER_SLOTS].scarce[index / 64].load(Relaxed) & 1 << (index % 64) != 0
     }
 
     /// Whether a slot is in use.

@@ -151,6 +151,13 @@ pub trait Store: Sync {
         true
     }
 
+    /// Whether the room that this slot takes, which holds something, is scarce: memory, or a file that is filling up. Only so many
+    /// pages in memory keep such a slot. It may change at any time, as content moves and room is used up.
+    fn is_scarce(&self, slot: SlotId) -> bool {
+        let _ = slot;
+        true
+    }
+
     /// Frees one slot. The slots of a folio are freed one by one; the store gives memory back as it can.
     fn free(&self, slot: Unused);
 
@@ -199,6 +206,9 @@ impl<S: Store> Store for &S {
     }
     fn is_synchronous(&self, slot: SlotId) -> bool {
         S::is_synchronous(self, slot)
+    }
+    fn is_scarce(&self, slot: SlotId) -> bool {
+        S::is_scarce(self, slot)
     }
     fn free(&self, slot: Unused) {
         S::free(self, slot);

@@ -90,7 +90,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             while claimed.len < most
                 && let Some(number) = numbers.next()
             {
-                if let Some((page, word)) = self.claim_ahead(window.over, number) {
+                if let Some((page, word)) = self.claim_ahead(window.over, number, claimed.len) {
                     (claimed.pages[claimed.len], cx.saved[claimed.len]) = (page, word);
                     claimed.len += 1;
                 }
@@ -121,12 +121,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 break;
             }
         }
-        let room = limit.saturating_sub(self.used_pages()).min(wanted) as usize;
-        if self.swapcache.has_room(room) { room } else { 0 }
+        limit.saturating_sub(self.used_pages()).min(wanted) as usize
     }
 
-    /// Claims the page of a number, if it is in a store that is not synchronous.
-    fn claim_ahead(&self, over: Over, number: u32) -> Option<(PageNo, Word)> {
+    /// Claims the page of a number, if it is in a store that is not synchronous, and can keep its slot as `others` do.
+    fn claim_ahead(&self, over: Over, number: u32, others: usize) -> Option<(PageNo, Word)> {
         let page = match over {
             Over::Pages => PageNo(number),
             Over::Slots => self.owners.of(SlotId(number))?,
@@ -140,7 +139,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         let slot = word.slot().expect("a swapped page has a slot");
         let is_wanted = over == Over::Pages || slot == SlotId(number);
-        (is_wanted && !self.store.is_synchronous(slot) && self.pages.claim(page, word)).then_some((page, word))
+        let comes = is_wanted && !self.store.is_synchronous(slot) && self.could_keep(slot, others);
+        (comes && self.pages.claim(page, word)).then_some((page, word))
     }
 
     /// Leaves claimed pages where they are.
@@ -180,7 +180,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if hash_page(content, self.seed) != self.slots.hash(slot) && !broken::is(Broken::Unverified) {
             return None;
         }
-        if !self.swapcache.enter() {
+        if !self.enter_swapcache(slot) {
             return None;
         }
         let pause = |spins| self.machine.pause(spins);
@@ -193,7 +193,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             filled
         });
         let Some(frame) = filled else {
-            self.swapcache.leave();
+            self.take_from_swapcache(slot);
             return None;
         };
         self.frames.set_slot(frame, Some(slot));

@@ -159,7 +159,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn install(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         let Target { page, access, claimed: (first, count), .. } = *target;
         let mut epoch = self.protection_of(&cx.saved[..count], access);
-        if epoch != 0 && !self.swapcache.has_room(count) {
+        let slots = || cx.saved[..count].iter().filter_map(|word| word.slot());
+        if epoch != 0 && !self.swapcache.has_room(count) && slots().any(|slot| self.is_scarce(slot)) {
             // Without their slots nothing would be known of them.
             epoch = 0;
         }
@@ -176,7 +177,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             } else if old.locked() {
                 self.pages.release(page, Word::resident(None, order).with_locked(true));
                 self.wipe_slot(slot);
-            } else if self.swapcache.enter() {
+            } else if self.enter_swapcache(slot) {
                 let word = Word::resident(Some(slot), order).with_dirtied(old.dirtied()).with_protected(epoch);
                 self.pages.release(page, word);
             } else {

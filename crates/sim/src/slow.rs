@@ -109,6 +109,9 @@ impl<S: Store> Store for Slow<S> {
     fn is_synchronous(&self, _: SlotId) -> bool {
         false
     }
+    fn is_scarce(&self, slot: SlotId) -> bool {
+        self.inner.is_scarce(slot)
+    }
     fn free(&self, slot: Unused) {
         self.inner.free(slot);
     }

@@ -26,6 +26,8 @@ pub struct Trouble {
     pub later_in: u32,
     /// Groups of 16 slots that are said to be slow: once in so many, in turns.
     pub slow_in: u32,
+    /// Times that a slow slot is said to be scarce: once in so many.
+    pub scarce_in: u32,
 }
 
 #[derive(Default)]
@@ -186,6 +188,10 @@ impl SimStore {
 }
 
 impl Inner {
+    fn is_slow(&self, slot: SlotId) -> bool {
+        let slow_in = self.trouble.slow_in;
+        slow_in != 0 && (slot.0 / 16).is_multiple_of(slow_in)
+    }
     fn at_work(&mut self, slots: impl Iterator<Item = (SlotId, usize)>, begins: bool) {
         for (first, pages) in slots {
             for slot in &mut self.slots[first.0 as usize..first.0 as usize + pages] {
@@ -289,8 +295,14 @@ impl Store for SimStore {
     }
 
     fn is_synchronous(&self, slot: SlotId) -> bool {
-        let slow_in = self.lock().trouble.slow_in;
-        slow_in == 0 || !(slot.0 / 16).is_multiple_of(slow_in)
+        !self.lock().is_slow(slot)
+    }
+
+    fn is_scarce(&self, slot: SlotId) -> bool {
+        let mut s = self.lock();
+        let scarce_in = s.trouble.scarce_in;
+        let is_slow = s.is_slow(slot);
+        !is_slow || s.rng.once_in(scarce_in)
     }
 
     fn free(&self, slot: Unused) {

@@ -165,6 +165,7 @@ impl World {
                 capacity: if troubled && rng.once_in(2) { rng.range(4, pages / 2) } else { 0 },
                 later_in: rng.pick(&[0, 0, 1, 3]),
                 slow_in: rng.pick(&[0, 0, 1, 2]),
+                scarce_in: rng.pick(&[0, 1, 4]),
             },
             chaos: Chaos {
                 take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },

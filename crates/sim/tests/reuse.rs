@@ -23,6 +23,10 @@ struct Program {
 
 impl Program {
     fn new(reuse: protection::Kind) -> Program {
+        Program::with(reuse, Trouble::default())
+    }
+
+    fn with(reuse: protection::Kind, trouble: Trouble) -> Program {
         let config = Config {
             pages: 2 * PAGES,
             slots: 512,
@@ -38,7 +42,7 @@ impl Program {
         };
         let arena = Arena::default();
         let machine = SimMachine::new(1, config.pages as usize, config.batches, 1, Chaos::default(), Sabotage::None);
-        let store = SimStore::new(1, config.slots, Trouble::default(), Sabotage::None);
+        let store = SimStore::new(1, config.slots, trouble, Sabotage::None);
         let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
         pager.machine.attach(&pager);
         assert!(pager.map(PageNo(0), config.pages, Prot::READ_WRITE, false));
@@ -72,6 +76,12 @@ impl Program {
     /// Pages with their numbers in them, in the store, all of which were read since they were written.
     fn filled(reuse: protection::Kind, pages: u32) -> Program {
         let mut program = Program::new(reuse);
+        program.fill(pages);
+        program
+    }
+
+    fn fill(&mut self, pages: u32) {
+        let program = self;
         for round in 0..2 {
             for page in 0..pages {
                 let access = if round == 0 { Access::Write } else { Access::Read };
@@ -81,7 +91,6 @@ impl Program {
                 program.page_out();
             }
         }
-        program
     }
 }
 
@@ -101,6 +110,32 @@ fn what_was_only_read_goes_without_being_looked_at() {
         let unwritten = program.count(Event::PagesUnwritten);
         assert_eq!(unwritten > 0, known, "{reuse:?}: {unwritten}");
         program.pager.check();
+    }
+}
+
+/// Each page in memory may keep a slot that costs nothing; of those that do, so many, and a page that comes back from its frame
+/// gives one up that has become scarce.
+#[test]
+fn slots_that_take_no_scarce_room_are_kept_however_many() {
+    let file = Trouble { slow_in: 1, ..Trouble::default() };
+    for reuse in [protection::Kind::Protect, protection::Kind::Hash] {
+        let mut program = Program::with(reuse, file);
+        program.pager.set_swapcache_max(3);
+        program.fill(PAGES);
+        assert_eq!((program.pager.swapcache_pages(), program.pager.swapcache_scarce_pages()), (u64::from(PAGES), 0));
+        program.page_out();
+        assert_eq!(program.count(Event::PagesClean), u64::from(PAGES), "{reuse:?}: nothing is stored again");
+        let read = |program: &mut Program, kept: u64| {
+            (0..PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8 + 1));
+            assert_eq!(program.pager.swapcache_pages(), kept, "{reuse:?}");
+            program.pager.check();
+        };
+        read(&mut program, u64::from(PAGES));
+        // The file fills up: as they come back from their frames, all but so many give their slots up.
+        program.pager.store.calm();
+        program.pager.page_out(PageNo(0), PAGES, false, &mut program.cx);
+        read(&mut program, 3);
+        assert_eq!(program.pager.swapcache_scarce_pages(), 3);
     }
 }
 

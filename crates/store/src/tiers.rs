@@ -309,6 +309,10 @@ impl<I: FileIo> Store for Tiers<I> {
         Tiers::is_synchronous(self, slot)
     }
 
+    fn is_scarce(&self, slot: SlotId) -> bool {
+        Tiers::is_scarce(self, slot)
+    }
+
     fn free(&self, slot: Unused) {
         self.free_slot(slot.slot(), false);
     }

@@ -129,6 +129,11 @@ impl FileTier {
         self.files().family().bytes()
     }
 
+    /// Whether there is no file to write, it could not be written a short while ago, or it is so full that room in it is scarce.
+    pub fn is_tight(&self) -> bool {
+        self.files().own().is_none() || self.segments.is_tight() || self.buffers.retry.rests()
+    }
+
     /// Seals `payload` into `out` as it will stand in the file. `None` where nothing can be written.
     pub fn seal(&self, id: UnitId, payload: &[u8], out: &mut [u8; MAX_SEALED_BYTES]) -> Option<Seal> {
         self.files().own()?;

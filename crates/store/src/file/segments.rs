@@ -78,6 +78,8 @@ pub(crate) struct Segments {
     bounded: bool,
     /// After a search for dead processes.
     pub(super) reaping: Rest,
+    /// Half of what the files may have is used, or a segment was refused.
+    tight: AtomicBool,
     // Of the own file: all but `left_seen` counts segments.
     scan: AtomicU32,
     in_use: AtomicU32,
@@ -147,6 +149,7 @@ impl Segments {
         }
         self.own_bytes.store(0, Relaxed);
         self.clean_wanted.store(false, Relaxed);
+        self.tight.store(false, Relaxed);
         self.files.set_own(index);
         Ok(())
     }
@@ -185,6 +188,17 @@ impl Segments {
                 <= self.max_segments.saturating_sub(kept) as u64
     }
 
+    /// Whether half of what the files may have is used, or a segment was refused.
+    pub(super) fn is_tight(&self) -> bool {
+        self.tight.load(Relaxed)
+    }
+
+    /// Looks whether that much is used: from there on a swap counts as full that keeps what is in memory, too.
+    fn look_for_tightness(&self) {
+        let used = || self.files.family().segments(None);
+        self.tight.store(self.bounded && used() * 2 > self.max_segments as u64, Relaxed);
+    }
+
     /// Takes an empty segment for a buffer. The last one within a limit is for who is `cleaning`.
     pub(super) fn claim<I: FileIo>(
         &self,
@@ -201,10 +215,12 @@ impl Segments {
                 && let Some(segment) = self.find(io)
             {
                 self.take(segment, key);
+                self.look_for_tightness();
                 return Ok(segment);
             }
             self.in_use.fetch_sub(1, AcqRel);
             self.publish();
+            self.tight.store(true, Relaxed);
             if reap || self.reaping.rests() {
                 return Err(StoreError::Full);
             }
@@ -322,6 +338,7 @@ impl Segments {
         self.empty.fetch_add(1, AcqRel);
         self.in_use.fetch_sub(1, AcqRel);
         self.publish();
+        self.look_for_tightness();
         true
     }
 

@@ -297,4 +297,12 @@ impl<I: FileIo> Tiers<I> {
         let tier = self.records.get(&shard, slot.0).tier();
         tier.is_none_or(|tier| self.order.tier(tier).is_synchronous)
     }
+
+    /// Whether `slot` takes memory, or the file has little room left.
+    pub(crate) fn is_scarce(&self, slot: SlotId) -> bool {
+        let Some(file) = self.order.file else { return true };
+        // Where it is the first tier, all is in it.
+        let is_in_file = file == 0 || self.records.get(&self.records.lock(slot.0), slot.0).tier() == Some(file);
+        !is_in_file || self.file.is_tight()
+    }
 }

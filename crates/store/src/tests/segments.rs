@@ -1,9 +1,9 @@
 //! The life of segments: punched, cleaned, used again.
-use super::bed::{Bed, FILE, fill_file, page, read};
+use super::bed::{Bed, FILE, RAM, fill_file, page, read};
 use crate::{SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
-use outswap_core::units::SlotId;
+use outswap_core::units::{PAGE_BYTES, SlotId};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 #[test]
@@ -26,6 +26,43 @@ fn dead_segments_are_punched_and_used_again() {
     // SAFETY: seeking touches no memory. whence = SEEK_END.
     let end = unsafe { outswap_sys::syscall3(outswap_sys::nr::LSEEK, fd as usize, 0, 2) };
     assert!(end as u64 <= max, "the file grew to {end}");
+}
+
+#[test]
+fn room_in_a_file_is_scarce_from_half_full_on_and_in_memory_always() {
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    for first in [None, Some((RAM, 8 * PAGE_BYTES as u64))] {
+        let tiers: Vec<_> = first.into_iter().chain([(FILE, 8 * SEGMENT_BYTES as u64)]).collect();
+        let mut bed = Bed::new(&tiers, 1 << 14);
+        let worker = bed.worker();
+        let half = 4 * SEGMENT_BYTES as u64;
+        let mut slot = 0;
+        while bed.store.file_segment_bytes() <= half {
+            let is_in_file = slot == 0 || !bed.store.is_synchronous(SlotId(0));
+            assert_eq!(bed.store.is_scarce(SlotId(0)), !is_in_file || first.is_some() && slot == 0, "{slot} slots");
+            bed.store.put(SlotId(slot), &content(slot), worker).expect("room");
+            slot += 1;
+        }
+        assert!(slot > 100 && bed.store.is_scarce(SlotId(0)), "a file that is over half full");
+        assert_eq!(bed.store.is_scarce(SlotId(slot - 1)), true);
+        (1..slot).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+        assert!(bed.store.file_segment_bytes() <= half && !bed.store.is_scarce(SlotId(0)), "there is room again");
+    }
+    // Without a limit it is the disk that fills up.
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let mut slot = 0;
+    bed.faults.disk.store(3, SeqCst);
+    while bed.store.put(SlotId(slot), &content(slot), worker).is_ok() {
+        assert!(!bed.store.is_scarce(SlotId(0)));
+        slot += 1;
+    }
+    assert!(bed.store.is_scarce(SlotId(0)), "a disk that is full");
+    bed.faults.disk.store(0, SeqCst);
+    while bed.store.put(SlotId(slot), &content(slot), worker).is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!bed.store.is_scarce(SlotId(0)), "a disk with room");
 }
 
 #[test]

@@ -188,12 +188,12 @@ pub struct Ours(SwapCache);
 
 impl Index for Ours {
     fn add(&self, _: SlotId, _: u64, _: &mut impl Timer) {
-        assert!(self.0.enter(), "there is no limit");
+        assert!(self.0.enter(true), "there is no limit");
     }
     fn start(&self, _: SlotId, _: &mut impl Timer) {}
     fn end(&self, _: SlotId, _: &mut impl Timer) {}
     fn remove(&self, _: SlotId, _: u64, _: &mut impl Timer) -> bool {
-        self.0.leave();
+        self.0.leave(true);
         true
     }
     fn is_empty(&self) -> bool {
