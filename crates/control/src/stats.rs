@@ -70,6 +70,8 @@ stats! {
     BytesOutFile = "out_file_written_total",
     /// Bytes read from the file.
     BytesInFile = "in_file_read_total",
+    /// Writes of the file: one for a segment of 256 KiB, or for what there is of one at a fork.
+    FileWrites = "file_writes",
     /// Reads of the file that were made at the same time as others.
     FileReadsTogether = "file_reads_together",
     /// Requests that tiers which are slowed to a device have made of it.

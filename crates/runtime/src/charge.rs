@@ -402,6 +402,7 @@ pub fn refresh(live: &Live) {
         (Stat::PagesInFile, &stats.pages_in_file),
         (Stat::BytesOutFile, &stats.file_written_total),
         (Stat::BytesInFile, &stats.file_read_total),
+        (Stat::FileWrites, &stats.file_writes),
         (Stat::FileReadsTogether, &stats.file_reads_together),
         (Stat::DeviceRequests, &stats.device_requests),
         (Stat::DeviceNs, &stats.device_ns),

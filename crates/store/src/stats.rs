@@ -37,6 +37,8 @@ stats! {
         file_pages_timed,
         /// Bytes written to the file.
         file_written_total,
+        /// Writes of the file: one for a segment, or for what there is of one at a fork.
+        file_writes,
         /// Bytes read from the file.
         file_read_total,
         /// Reads of the file that were made at the same time as others.

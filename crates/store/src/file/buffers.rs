@@ -393,6 +393,7 @@ impl Buffers {
         let offset = segment.file_offset();
         let mut done = 0;
         while done < bytes.len() {
+            add(&stats.file_writes, 1);
             match io.pwrite(fd, &bytes[done..], offset + done as u64) {
                 Ok(0) => return Err(Errno::EIO),
                 Ok(n) => done += n.min(bytes.len() - done),

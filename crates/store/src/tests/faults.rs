@@ -107,6 +107,24 @@ fn file_does_not_hold_plain_text() {
     assert!(n > 100_000 && !bytes.windows(10).any(|w| w == b"quick brow"));
 }
 
+/// However many pages there are, and in whatever order they come: those that lie side by side in the file go there together.
+#[test]
+fn a_segment_is_one_write() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let mut slots: Vec<u32> = (0..1000).collect();
+    slots.sort_by_key(|slot| slot * 7919 % 1000);
+    for &slot in &slots {
+        bed.store.put(SlotId(slot), &page(slot as u64 * 4 + 3), worker).expect("room in the file");
+    }
+    let stats = bed.store.stats();
+    let (writes, bytes) = (stats.file_writes.load(Relaxed), stats.file_written_total.load(Relaxed));
+    let segments = bed.store.file_segment_bytes() / SEGMENT_BYTES as u64;
+    // The last one is being filled.
+    assert_eq!(writes, segments - 1);
+    assert!(segments > 10 && bytes > writes * (SEGMENT_BYTES as u64 - 2 * PAGE_BYTES as u64), "{bytes} in {writes}");
+}
+
 #[test]
 fn nonsense_is_refused() {
     let directory = directory();
