@@ -146,7 +146,7 @@ PIECE void evict_some(const void *p, size_t n) {
 }
 /* The same, and sees under Outswap that what is managed goes. Another thread may have brought some of it in again by then. */
 PIECE void evict(const void *p, size_t n) {
-    static const uintptr_t first = 0x200000000000, last = 0x240000000000;
+    static const uintptr_t first = 0x200000000000, last = 0x2c0000000000;
     uintptr_t start = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + n + PAGE - 1) & ~(PAGE - 1);
     int saved = errno;
     size_t before = in_memory(start, end), after = before;

@@ -314,7 +314,7 @@ fn no_address_is_known_before() {
                 let mut words = l.split_ascii_whitespace();
                 let (range, rights) = (words.next()?, words.next()?);
                 let start = u64::from_str_radix(range.split('-').next()?, 16).ok()?;
-                let managed = (0x2000_0000_0000..0x2400_0000_0000).contains(&start);
+                let managed = (0x2000_0000_0000..0x2c00_0000_0000).contains(&start);
                 (!managed && (rights.contains('w') || rights.contains('x'))).then(|| format!("{start:x} {rights}"))
             })
             .collect();
@@ -341,7 +341,7 @@ fn managed_memory_lies_elsewhere_in_each_run() {
             let mut words = line.split_ascii_whitespace();
             let (range, rights) = (words.next()?, words.next()?);
             let start = u64::from_str_radix(range.split('-').next()?, 16).ok()?;
-            ((0x2000_0000_0000..0x2400_0000_0000).contains(&start) && rights.starts_with("rw")).then_some(start)
+            ((0x2000_0000_0000..0x2c00_0000_0000).contains(&start) && rights.starts_with("rw")).then_some(start)
         };
         end.text().lines().filter_map(start).min().unwrap_or_else(|| panic!("nothing is managed: {}", end.describe()))
     };

@@ -487,9 +487,9 @@ mod tests {
 
     #[test]
     fn first_mappings_lie_anywhere_in_the_first_eighth() {
-        for pages in [1 << 24, 1 << 30] {
+        for pages in [1 << 24, 1 << 30, 3 << 30] {
             assert_eq!(bottom(0, pages), PageNo(0));
-            let highest = (0..).map(|n| bottom(n, pages).0).take(1 << 18).max();
+            let highest = (0..).map(|n| bottom(n, pages).0).take(1 << 20).max();
             assert_eq!(highest, Some(pages / 8 - 512));
         }
         assert_eq!(bottom(u64::MAX, (1 << 24) - 512), PageNo(0));

@@ -7,7 +7,7 @@
 //! ```text
 //! gate   code that may issue system calls on managed memory, and one stub a pin
 //! ARENA  managed memory, reserved without access
-//! ...    up to ARENA + 4 TiB, of which a process may use less
+//! ...    up to ARENA + 12 TiB, of which a process may use less
 //! ```
 //! Batches and tables lie wherever the kernel puts them.
 use crate::limits::{PINS, STUB_BYTES};
@@ -18,7 +18,7 @@ use outswap_sys::PAGE_BYTES;
 /// Where the memory that a process usually has ends.
 pub const TASK_SIZE: usize = (1 << 47) - PAGE_BYTES;
 /// Sizes of the managed range that are tried, largest first: an address-space limit may forbid the larger ones.
-pub const ARENA_SIZES: &[usize] = &[1 << 42, 1 << 40, 1 << 38, 1 << 36, 1 << 34, 1 << 32, 1 << 31];
+pub const ARENA_SIZES: &[usize] = &[ARENA_MAX_BYTES, 1 << 42, 1 << 40, 1 << 38, 1 << 36, 1 << 34, 1 << 32, 1 << 31];
 /// Bytes of code in the gate; the filter lets system calls from there pass.
 pub const GATE_CODE_BYTES: usize = PAGE_BYTES + PINS * STUB_BYTES;
 /// Bytes of the gate in all: one page more, whose calls are trapped.

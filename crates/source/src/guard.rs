@@ -26,8 +26,8 @@ use outswap_core::vma::Vma;
 use outswap_sys::signal::SIGSEGV;
 use outswap_sys::{Errno, Result, nr, os, ret, syscall5};
 
-/// Regions of the largest managed range there can be: 4 TiB.
-const REGIONS: usize = (1 << 42) / (REGION_PAGES as usize * PAGE_BYTES);
+/// Regions of the largest managed range there can be: 12 TiB.
+const REGIONS: usize = (12 << 40) / (REGION_PAGES as usize * PAGE_BYTES);
 /// Batches whose frames may be moved into; other batches are copied into.
 const BATCHES: usize = 1 << 14;
 /// Pieces of batches that were moved and not released yet. Each is a mapping of its own, and so is what lies before it; of
