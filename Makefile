@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release
 PREFIX ?= /usr/local
 
-.PHONY: all build install uninstall deb test-install test-bundled setup setup-demo demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full soak soak-e2e bench \
+.PHONY: all build install uninstall deb test-install test-bundled setup setup-demo setup-full demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full suites soak soak-e2e bench \
 	bench-programs bench-experiments clean
 
 all: build
@@ -14,6 +14,8 @@ setup:
 	@scripts/setup.sh test
 setup-demo:
 	@scripts/setup.sh demo
+setup-full:
+	@scripts/setup.sh full
 
 build:
 	$(CARGO) build --release --locked --workspace
@@ -91,9 +93,14 @@ test: setup
 	$(MAKE) --no-print-directory test-install
 	$(MAKE) --no-print-directory e2e
 
-# Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys. Not part of CI.
-e2e-full: setup build
+# Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys; and larger programs in
+# half and in a quarter of their memory, for which it installs much. Not part of CI.
+e2e-full: setup setup-full build
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked -p outswap-e2e
+
+# Test suites that others wrote, plainly and with eviction forced, and a table of every difference. Installs them. Not part of CI.
+suites: build
+	@scripts/suites.sh $(BIN)/outswap
 
 # Threads, forks, killed children and all that programs do with memory, every byte looked at, over every source and store,
 # for OUTSWAP_SOAK_S seconds. Stops at the first failure and says how to repeat it.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what is missing to build (`setup.sh demo`), or also to test (`setup.sh test`) or to measure programs
-# (`setup.sh bench`), on a Debian-like machine.
+# Installs what is missing to build (`setup.sh demo`), or also to test (`setup.sh test`), to measure programs (`setup.sh bench`), or to
+# run larger programs (`setup.sh full`; what cannot be had of these is named and left out), on a Debian-like machine.
 set -euo pipefail
 
 missing=()
@@ -33,6 +33,21 @@ if [[ $stage == test || $stage == bench ]]; then
     need node nodejs
     need javac default-jdk-headless
 fi
+if [[ $stage == full ]]; then
+    PATH=$PATH:/usr/sbin
+    need git git
+    need perl perl
+    need php php-cli
+    need '/usr/sbin/php-fpm*' php-fpm
+    need nginx nginx-light
+    need mariadbd mariadb-server
+    need '/usr/lib/postgresql/*/bin/postgres' postgresql
+    need ruby ruby
+    need ffmpeg ffmpeg
+    need javac default-jdk-headless
+    need chromium chromium
+    /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+fi
 if ((${#missing[@]})); then
     echo "installing: ${missing[*]}"
     sudo=""
@@ -46,8 +61,25 @@ if ((${#missing[@]})); then
         made_policy=1
     fi
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+    if [[ $stage == full ]]; then
+        wanted=("${missing[@]}")
+        missing=()
+        for package in "${wanted[@]}"; do
+            if apt-get -qq -s install "$package" >/dev/null 2>&1; then missing+=("$package"); else echo "cannot be had: $package"; fi
+        done
+    fi
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
     if [[ -n $made_policy ]]; then $sudo rm -f $policy; fi
+fi
+# Libraries that distributions have not, or have in old versions, go into a directory of their own.
+python=$(dirname "$0")/../target/e2e-python
+if [[ $stage == full && ! -x $python/bin/python ]]; then
+    echo "installing Python libraries into target/e2e-python"
+    mkdir -p "$(dirname "$python")"
+    /usr/bin/python3 -m venv "$python"
+    for library in pandas pyarrow polars duckdb scikit-learn; do
+        "$python/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$library" || echo "cannot be had: $library"
+    done
 fi
 if ! command -v cargo >/dev/null; then
     if [[ -x $HOME/.cargo/bin/cargo ]]; then

@@ -10,6 +10,7 @@ pub mod build;
 pub mod setup;
 pub mod wire;
 pub mod workloads;
+pub mod applications;
 pub mod calls;
 
 pub use place::plain_mode;

@@ -61,6 +61,8 @@ pub struct Peak {
     pub largest: Sample,
     /// The sample that is furthest above the processes' allowances.
     pub worst: Sample,
+    /// The most processes in a sample.
+    pub processes: u64,
     /// Samples taken.
     pub count: u64,
 }
@@ -68,6 +70,7 @@ pub struct Peak {
 impl Peak {
     fn add(&mut self, sample: Sample) {
         self.count += 1;
+        self.processes = self.processes.max(sample.parts.len() as u64);
         if sample.anon_bytes > self.largest.anon_bytes {
             self.largest = sample.clone();
         }

@@ -1,0 +1,235 @@
+//! Larger programs that people run, each in half and in a quarter of the memory that it uses plainly (`make e2e-full`). What they do
+//! is in `tests/programs/full`; what they need is installed by `scripts/setup.sh full`.
+use crate::place::{plain_mode, workspace};
+use crate::sample::PROCESS_ALLOWANCE_BYTES;
+use crate::workloads::scale;
+use crate::{MIB, Outcome, Run, Setup, Tmp, stats};
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Longest time of a run.
+const TIMEOUT_S: u64 = 900;
+/// The least that `outswap run` takes.
+const SMALLEST_RAM_BYTES: u64 = 16 * MIB;
+/// The parts of the plain run's peak that are tried.
+pub const PERCENTAGES: [u64; 2] = [50, 25];
+
+/// A program, and how it is run. In `command`, `{scale}` is how much is asked of it, `{python}` the Python that has the libraries,
+/// `{here}` the directory that it runs in.
+pub struct Program {
+    /// Its name in the tests.
+    pub name: &'static str,
+    /// What has to be there: programs, files with a `*` for one part of the path, and modules of Python (`python:NAME`).
+    needs: &'static [&'static str],
+    /// What is copied from `tests/programs/full`, or from `tests/programs`.
+    sources: &'static [&'static str],
+    /// Run once, plainly, beforehand.
+    prepare: &'static [&'static str],
+    /// The program and its arguments.
+    command: &'static [&'static str],
+    /// Whether it refuses to be root.
+    unprivileged: bool,
+    /// The smallest peak of a plain run in MiB that a part of can be told from the whole.
+    smallest_mib: u64,
+}
+
+/// A row, of which most is usual.
+const fn program(name: &'static str, command: &'static [&'static str]) -> Program {
+    Program { name, needs: &[], sources: &[], prepare: &[], command, unprivileged: false, smallest_mib: 48 }
+}
+
+const JAVAC: &[&str] = &["javac", "Objects.java"];
+
+/// All of them, those that most people use first.
+pub const PROGRAMS: &[Program] = &[
+    Program { needs: &["php"], sources: &["objects.php"], ..program("php", &["php", "-n", "objects.php", "{scale}"]) },
+    Program {
+        needs: &["php-fpm*", "nginx", "curl"],
+        sources: &["fpm.sh", "page.php"],
+        unprivileged: true,
+        ..program("php_fpm_nginx", &["bash", "fpm.sh"])
+    },
+    Program {
+        needs: &["mariadbd", "mariadb", "mariadb-install-db"],
+        sources: &["mariadb.sh"],
+        unprivileged: true,
+        ..program("mariadb", &["bash", "mariadb.sh", "mariadbd", "mariadb-install-db", "mariadb", "{scale}"])
+    },
+    Program {
+        needs: &["/usr/lib/postgresql/*/bin/postgres", "/usr/lib/postgresql/*/bin/pgbench"],
+        sources: &["postgres.sh"],
+        unprivileged: true,
+        ..program("postgresql", &["bash", "postgres.sh", "{scale}"])
+    },
+    Program { needs: &["ruby"], sources: &["objects.rb"], ..program("ruby", &["ruby", "objects.rb", "{scale}"]) },
+    Program { needs: &["perl"], sources: &["objects.pl"], ..program("perl", &["perl", "objects.pl", "{scale}"]) },
+    Program { needs: &["git"], sources: &["repack.sh"], ..program("git_repack", &["bash", "repack.sh", "{scale}"]) },
+    Program {
+        needs: &["python:pandas"],
+        sources: &["pandas_frames.py"],
+        ..program("pandas", &["{python}", "pandas_frames.py", "{scale}"])
+    },
+    Program {
+        needs: &["python:sklearn"],
+        sources: &["learn.py"],
+        ..program("scikit_learn", &["{python}", "learn.py", "{scale}"])
+    },
+    java("java_serial", &["java", "-XX:+UseSerialGC", "-Xmx256m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"]),
+    java("java_parallel", &["java", "-XX:+UseParallelGC", "-Xmx256m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"]),
+    java("java_g1", &["java", "-XX:+UseG1GC", "-Xmx256m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"]),
+    // Its heap is shared memory, which is not in the limit; what is left is small.
+    Program {
+        smallest_mib: 16,
+        ..java("java_zgc", &["java", "-XX:+UseZGC", "-Xmx320m", "-XX:-UsePerfData", "-cp", ".", "Objects", "1"])
+    },
+    Program { needs: &["ffmpeg"], sources: &["video.sh"], ..program("ffmpeg", &["bash", "video.sh", "{scale}"]) },
+    Program {
+        needs: &["python:polars"],
+        sources: &["polars_frames.py"],
+        ..program("polars", &["{python}", "polars_frames.py", "{scale}"])
+    },
+    Program {
+        needs: &["python:duckdb"],
+        sources: &["duckdb_queries.py"],
+        ..program("duckdb", &["{python}", "duckdb_queries.py", "{scale}"])
+    },
+    Program { needs: &["rustc"], sources: &["rustc.sh"], ..program("rustc", &["bash", "rustc.sh", "{scale}"]) },
+    Program {
+        needs: &["chromium"],
+        sources: &["page.html"],
+        unprivileged: true,
+        ..program(
+            "chromium",
+            &["chromium", "--no-sandbox", "--headless", "--disable-gpu", "--dump-dom", "file://{here}/page.html"],
+        )
+    },
+];
+
+const fn java(name: &'static str, command: &'static [&'static str]) -> Program {
+    Program { needs: &["java", "javac"], sources: &["Objects.java"], prepare: JAVAC, ..program(name, command) }
+}
+
+/// The Python that has the libraries.
+fn python() -> PathBuf {
+    workspace().join("target/e2e-python/bin/python")
+}
+
+/// Directories of programs; servers are in those that users seldom have in `PATH`.
+fn path() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]).collect()
+}
+
+/// Whether the file is there; its last name may end in `*`, or another be one.
+fn is_there(file: &Path) -> bool {
+    let mut found = vec![PathBuf::new()];
+    for part in file.iter() {
+        let text = part.to_string_lossy();
+        found = match text.split_once('*') {
+            None => found.into_iter().map(|d| d.join(part)).collect(),
+            Some((start, end)) => {
+                let entries = found.iter().flat_map(fs::read_dir).flatten().flatten().map(|e| e.path());
+                let matches = |p: &PathBuf| {
+                    let name = p.file_name().unwrap_or_default().to_string_lossy();
+                    name.starts_with(start) && name.ends_with(end)
+                };
+                entries.filter(matches).collect()
+            }
+        };
+    }
+    found.iter().any(|f| f.is_file())
+}
+
+impl Program {
+    /// What of it is not installed here.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let is_missing = |need: &&&str| match need.strip_prefix("python:") {
+            Some(module) => {
+                let import = format!("import {module}");
+                !Command::new(python()).args(["-c", &import]).output().is_ok_and(|o| o.status.success())
+            }
+            None if need.starts_with('/') => !is_there(Path::new(need)),
+            None => !path().iter().any(|d| is_there(&d.join(need))),
+        };
+        self.needs.iter().filter(is_missing).copied().collect()
+    }
+
+    fn words(&self, words: &[&str], here: &Path) -> Vec<String> {
+        let (here, python) = (here.to_string_lossy(), python());
+        let one = |w: &&str| {
+            let word = w.replace("{scale}", &scale().to_string()).replace("{here}", &here);
+            word.replace("{python}", &python.to_string_lossy())
+        };
+        words.iter().map(one).collect()
+    }
+
+    fn run(&self, make: &dyn Fn(&Tmp, &str) -> Run) -> (Outcome, Tmp) {
+        let dir = Tmp::new();
+        for name in self.sources {
+            let programs = workspace().join("tests/programs");
+            let from = [programs.join("full").join(name), programs.join(name)].into_iter().find(|f| f.is_file());
+            let to = dir.join(name);
+            fs::copy(from.unwrap_or_else(|| panic!("{name} is nowhere in tests/programs")), &to)
+                .expect("there is room");
+            fs::set_permissions(&to, Permissions::from_mode(0o644)).expect("the copy is ours");
+        }
+        if let Some((first, rest)) = self.words(self.prepare, dir.path()).split_first() {
+            Run::new(first).args(rest).dir(dir.path()).run().succeeded();
+        }
+        let words = self.words(self.command, dir.path());
+        let path = std::env::join_paths(path()).expect("they came out of such a list");
+        let run = make(&dir, &words[0]).args(&words[1..]).dir(dir.path()).env("TMPDIR", dir.path()).env("PATH", path);
+        let run = if self.unprivileged { run.env("HOME", dir.path()) } else { run };
+        let outcome = run.timeout_s(TIMEOUT_S).run();
+        (outcome, dir)
+    }
+
+    /// Runs it plainly and in each part of its memory: same output and end, no byte lost, limit held as the kernel and as the
+    /// supervisor count. Returns a line of a table.
+    ///
+    /// # Panics
+    /// Where one of that does not hold.
+    pub fn compare(&self) -> String {
+        let setup = if self.unprivileged { Setup::nobody() } else { Setup::new() };
+        let plain = self.run(&|_, program| setup.plain(program)).0.succeeded();
+        let peak_bytes = plain.peak.largest.anon_bytes;
+        assert!(peak_bytes >= self.smallest_mib * MIB, "it uses only {} KiB, too little to tell", peak_bytes >> 10);
+        let mut line = format!("{:<18} {:>5} MiB {:>6.1} s", self.name, peak_bytes / MIB, plain.took.as_secs_f64());
+        for percentage in PERCENTAGES {
+            let ram_bytes = (peak_bytes * percentage / 100).max(SMALLEST_RAM_BYTES);
+            let (managed, dir) = self.run(&|dir: &Tmp, program| {
+                let stats = dir.join("stats.json");
+                setup.clone().option("--stats", &stats.to_string_lossy()).managed(ram_bytes, program)
+            });
+            eprintln!("{}: in {} MiB: {:?}, {:?}", self.name, ram_bytes / MIB, managed.status, managed.took);
+            let managed = managed.same_as(&plain).within(ram_bytes);
+            if !plain_mode() {
+                self.holds_by_its_own_account(&managed, &dir.join("stats.json"), ram_bytes);
+            }
+            let times = managed.took.as_secs_f64() / plain.took.as_secs_f64();
+            let used = managed.peak.largest.anon_bytes / MIB;
+            write!(line, " | {:>5} MiB: {used:>5} MiB, {times:>5.2} times as long", ram_bytes / MIB)
+                .expect("strings take all");
+        }
+        line
+    }
+
+    fn holds_by_its_own_account(&self, managed: &Outcome, file: &Path, ram_bytes: u64) {
+        let stats = stats::read(file);
+        stats::nothing_lost(&stats).unwrap_or_else(|why| panic!("{}: {why}\n{}", self.name, managed.describe()));
+        let count = |path: [&str; 2]| stats[path[0]][path[1]].as_u64().expect("the statistics have it");
+        let processes = managed.peak.processes.max(1);
+        let allowed_bytes = ram_bytes + ram_bytes / 20 + processes * PROCESS_ALLOWANCE_BYTES;
+        let tree_bytes = count(["memory", "tree_peak_bytes"]);
+        assert!(
+            tree_bytes <= allowed_bytes,
+            "the supervisor saw {} KiB, of {} KiB for {processes} processes\n{}",
+            tree_bytes >> 10,
+            allowed_bytes >> 10,
+            managed.describe()
+        );
+    }
+}

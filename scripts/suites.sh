@@ -1,0 +1,112 @@
+#!/bin/bash
+# Test suites that others wrote, each part plainly and under `outswap run` with eviction forced, and a table of every difference
+# in target/suites.md. Installs what it needs on a Debian-like machine. What differs is run a second time, both ways.
+#
+# Usage: scripts/suites.sh [OUTSWAP]
+#   SUITES="stress-ng cpython"   which suites
+#   SUITES_S=2                   how long a stressor runs
+#   SUITES_RESIDENT=8M           managed pages that may be resident
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+outswap=$(realpath "${1:-target/release/outswap}")
+seconds=${SUITES_S:-2}
+resident=${SUITES_RESIDENT:-8M}
+report=$PWD/target/suites.md
+work=$(mktemp -d "${TMPDIR:-/tmp}/outswap-suites-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+chmod 777 "$work"
+# A copy that anybody may read: parts run as nobody where we are root, since some would change the machine.
+mkdir "$work/bin"
+cp "$outswap" "$(dirname "$outswap")"/liboutswap_{preload,malloc}.so "$work/bin"
+chmod -R a+rX "$work/bin"
+as_nobody=()
+if [[ $(id -u) == 0 ]]; then as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs); fi
+
+# Stressors by class. Left out: what fills the machine's memory or its tables of processes whatever the limit (bigheap, brk,
+# stack, oom-pipe, resources, forkheavy, vforkmany), and what tries to stop it (softlockup, watchdog).
+classes=(vm memory interrupt scheduler pipe)
+skipped=" bigheap brk stack oom-pipe resources forkheavy vforkmany softlockup watchdog "
+
+cpython=(test_array test_bytes test_bufio test_bz2 test_capi test_codecs test_collections test_compileall test_concurrent_futures
+    test_copy test_ctypes test_dbm_dumb test_decimal test_deque test_dict test_dictviews test_epoll test_eintr test_exceptions
+    test_faulthandler test_fcntl test_fileio test_float test_fork1 test_format test_gc test_generators test_gzip test_hash
+    test_hashlib test_heapq test_io test_itertools test_json test_kqueue test_list test_long test_lzma test_marshal test_memoryio
+    test_memoryview test_mmap test_multiprocessing_main_handling test_os test_pickle test_poll test_popen test_posix
+    test_posixpath test_pty test_queue test_re test_resource test_select test_selectors test_set test_shutil test_signal
+    test_socket test_sort test_sqlite3 test_ssl test_str test_struct test_subprocess test_tarfile test_tempfile test_thread
+    test_threading test_threadsignals test_tracemalloc test_tuple test_unicode test_wait3 test_wait4 test_weakref test_zipfile
+    test_zlib)
+
+need=()
+wanted=" ${SUITES:-stress-ng cpython} "
+if [[ $wanted == *" stress-ng "* ]]; then command -v stress-ng >/dev/null || need+=(stress-ng); fi
+if [[ $wanted == *" cpython "* ]]; then
+    version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    /usr/bin/python3 -c 'import test.test_dict' 2>/dev/null || need+=("libpython$version-testsuite")
+fi
+if ((${#need[@]})); then
+    sudo=()
+    if [[ $(id -u) != 0 ]]; then sudo=(sudo); fi
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${need[@]}" >/dev/null
+fi
+
+# Runs a command in a directory of its own, within a time; sets `end` to how it ended. Output goes to a file.
+once() { # log, seconds, command...
+    local log=$1 limit=$2 here
+    shift 2
+    here=$(mktemp -d "$work/run-XXXXXX")
+    chmod 777 "$here"
+    end=0
+    (cd "$here" && exec env HOME="$here" TMPDIR="$here" LC_ALL=C timeout -k 5 "$limit" "${as_nobody[@]}" "$@") \
+        >"$log" 2>&1 </dev/null || end=$?
+    rm -rf "$here"
+}
+
+parts=0
+differences=0
+rows=()
+part() { # suite, name, seconds, command...
+    local suite=$1 name=$2 limit=$3 plain managed again note
+    shift 3
+    parts=$((parts + 1))
+    once "$work/plain.log" "$limit" "$@"
+    plain=$end
+    once "$work/managed.log" $((limit * 4)) "$work/bin/outswap" run --resident "$resident" --quiet -- "$@"
+    managed=$end
+    [[ $plain == "$managed" ]] && return
+    cp "$work/managed.log" "$logs/$suite-$name.log"
+    once "$work/plain.log" "$limit" "$@"
+    again=$end
+    once "$work/managed.log" $((limit * 4)) "$work/bin/outswap" run --resident "$resident" --quiet -- "$@"
+    note="plainly $plain and $again, under Outswap $managed and $end"
+    cp "$work/plain.log" "$logs/$suite-$name.plain.log"
+    cp "$work/managed.log" "$logs/$suite-$name.again.log"
+    differences=$((differences + 1))
+    rows+=("| $suite | $name | $plain, $again | $managed, $end |")
+    echo "$suite $name: $note"
+}
+
+logs=$PWD/target/suites
+mkdir -p "$logs"
+if [[ $wanted == *" stress-ng "* ]]; then
+    for stressor in $(for class in "${classes[@]}"; do stress-ng --class "$class?" | sed 's/.*stressors: //'; done | tr ' ' '\n' | sort -u); do
+        if [[ $skipped == *" $stressor "* ]]; then continue; fi
+        part stress-ng "$stressor" $((seconds * 10 + 20)) stress-ng --verify --oomable -q --"$stressor" 1 -t "${seconds}s"
+    done
+fi
+if [[ $wanted == *" cpython "* ]]; then
+    for name in "${cpython[@]}"; do
+        if [[ -e /usr/lib/python$version/test/$name.py || -d /usr/lib/python$version/test/$name ]]; then
+            part cpython "$name" 120 /usr/bin/python3 -m test -q "$name"
+        fi
+    done
+fi
+{
+    echo "| suite | part | exit status plainly, twice | under Outswap, twice |"
+    echo "| --- | --- | --- | --- |"
+    printf '%s\n' "${rows[@]}"
+} >"$report"
+cat "$report"
+echo "$parts parts, $differences differ; output of those: target/suites/"
