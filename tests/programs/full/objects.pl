@@ -2,7 +2,7 @@
 use strict;
 use warnings;
 use Digest::SHA qw(sha256_hex);
-my $count = 150_000 * $ARGV[0];
+my $count = 60_000 * $ARGV[0];
 my %points;
 $points{$_} = { n => $_, name => "point-" . ($_ * 7919 % $count), more => [$_, $_ * 2, "text-$_"] } for 0 .. $count - 1;
 my $sum = 0;
