@@ -25,6 +25,7 @@ mod code;
 mod heap_calls;
 mod contexts;
 mod dispositions;
+mod held;
 
 // Arithmetic.
 mod budget;
@@ -59,6 +60,7 @@ pub mod rlimits;
 
 // Calls.
 mod whole;
+mod given;
 mod kind;
 mod memory;
 mod stub_call;
