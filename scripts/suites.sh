@@ -28,15 +28,7 @@ if [[ $(id -u) == 0 ]]; then as_nobody=(setpriv --reuid=65534 --regid=65534 --cl
 classes=(vm memory interrupt scheduler pipe)
 skipped=" bigheap brk stack oom-pipe resources forkheavy vforkmany softlockup watchdog "
 
-cpython=(test_array test_bytes test_bufio test_bz2 test_capi test_codecs test_collections test_compileall test_concurrent_futures
-    test_copy test_ctypes test_dbm_dumb test_decimal test_deque test_dict test_dictviews test_epoll test_eintr test_exceptions
-    test_faulthandler test_fcntl test_fileio test_float test_fork1 test_format test_gc test_generators test_gzip test_hash
-    test_hashlib test_heapq test_io test_itertools test_json test_kqueue test_list test_long test_lzma test_marshal test_memoryio
-    test_memoryview test_mmap test_multiprocessing_main_handling test_os test_pickle test_poll test_popen test_posix
-    test_posixpath test_pty test_queue test_re test_resource test_select test_selectors test_set test_shutil test_signal
-    test_socket test_sort test_sqlite3 test_ssl test_str test_struct test_subprocess test_tarfile test_tempfile test_thread
-    test_threading test_threadsignals test_tracemalloc test_tuple test_unicode test_wait3 test_wait4 test_weakref test_zipfile
-    test_zlib)
+cpython=(test_array test_bytes test_bufio test_bz2 test_capi test_codecs test_collections test_compileall)
 
 need=()
 wanted=" ${SUITES:-stress-ng cpython} "
