@@ -189,29 +189,6 @@ static void others(int s) {
     struct timespec none = {0, 0};
     expect_errno(sigtimedwait(&every, NULL, &none), EAGAIN);
 }
-/* Sent to the process, which one thread after the other lets come for a moment: none is lost. */
-static volatile int over;
-static void *lets_come(void *arg) {
-    sigset_t set = only((int)(long)arg);
-    while (!over) {
-        OK(pthread_sigmask(SIG_UNBLOCK, &set, NULL)), OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
-        evict_some(area, 4 * PAGE), check(area, 4 * PAGE, 1);
-    }
-    return arg;
-}
-static void let_come_by_any(int s) {
-    pthread_t t[3];
-    handle(s), over = 0, ran = 0;
-    for (int i = 0; i < 3; i++) OK(pthread_create(&t[i], NULL, lets_come, (void *)(long)s));
-    for (int i = 0; i < 200; i++) {
-        OK(kill(getpid(), s));
-        while (ran == i) sched_yield();
-        EQ(ran, i + 1);
-    }
-    over = 1;
-    for (int i = 0; i < 3; i++) OK(pthread_join(t[i], NULL));
-    EQ(ran, 200), EQ(is_pending(s), 0);
-}
 static void errors(int s) {
     sigset_t set = only(s), *in = arg(&set, sizeof set);
     struct timespec none = {0, 0}, bad = {0, 2000000000};
@@ -238,7 +215,7 @@ int main(void) {
         raw_mode = 0;
         for (int n = 0; n < 20; n++)
             for (int how = 0; how < 5; how++) sent_while_waiting(how, s, n == 0);
-        not_inherited(s), others(s), let_come_by_any(s), errors(s);
+        not_inherited(s), others(s), errors(s);
     }
     puts("ok");
     return 0;

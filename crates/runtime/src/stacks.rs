@@ -9,7 +9,7 @@ use crate::held::{self, Held, Info};
 use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
-use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall2, syscall4};
+use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
 /// A page without access below both.
 const STRIDE: usize = PAGE_BYTES + RETURN_STACK_BYTES + SIGNAL_STACK_BYTES;
@@ -113,14 +113,8 @@ impl Thread {
     }
     /// Lets those of the signals that wait come that are not in `mask`.
     pub fn let_come(&self, mask: u64) {
-        if self.held() & !mask == 0 {
-            return;
-        }
-        // The kernel has room for one of each, and drops a second: what is queued comes first, and lets the others come after it.
-        let mut queued = 0u64;
-        // SAFETY: a place for a mask.
-        unsafe { syscall2(nr::RT_SIGPENDING, &raw mut queued as usize, size_of::<u64>()) };
-        let mut left = !(mask | queued);
+        // The kernel, too, has no room for a second one of the same.
+        let mut left = !mask;
         while let Some((signal, info)) = self.take_held(left) {
             left &= !bit(signal);
             send(os::gettid(), signal, &info);
