@@ -2,7 +2,7 @@
  * while they do all kinds of things have that status. */
 #include "common.h"
 
-enum { SIGNALS = 40, PIECES = 10, ROUNDS = 6, AREA = 5000 };
+enum { SIGNALS = 40, PIECES = 16, ROUNDS = 6, AREA = 10000 };
 static pthread_spinlock_t spin;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static volatile int state, handled;
@@ -109,7 +109,7 @@ int main(void) {
     tmpdir();
     area = fresh(AREA);
     for (size_t i = 0; i < AREA; i++) memset(area + i * PAGE, (int)i, PAGE);
-    handle(SIGUSR1, on_signal), pressure(24);
+    handle(SIGUSR1, on_signal);
     OK(pthread_spin_init(&spin, 0)), OK(pthread_spin_lock(&spin)), waits(spinner, unlock_spin);
     OK(pthread_rwlock_rdlock(&lock)), waits(writer, unlock_rw), OK(pthread_rwlock_wrlock(&lock)), waits(writer, unlock_rw);
     one_processor(), ended_by_a_handler(), ended_by_others();

@@ -68,7 +68,7 @@ fn by_value(p: &mut Program, nr: usize, yes: At, no: At) -> At {
 /// Builds it.
 pub fn build_process(known: &Known<'_>) -> Program {
     // Every program that is executed adds one such filter, and the kernel limits their total.
-    let mut p = Program::new(10);
+    let mut p = Program::new(8);
     let trap = p.ret(TRAP);
     let allow = p.ret(ALLOW);
     let from_library = p.if_from(known.library, trap, allow);
@@ -167,9 +167,6 @@ mod tests {
         }
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
-        for nr in [nr::RT_SIGPENDING, nr::RT_SIGTIMEDWAIT] {
-            assert_eq!((run(&p, nr, lib, [0; 6]), run(&p, nr, 0x1000, [0; 6])), (TRAP, ALLOW));
-        }
         assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE, lib, [1000, 0, 0, 0, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::CLOSE, lib, [1010, 0, 0, 0, 0, 0]), TRAP);
