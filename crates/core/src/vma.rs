@@ -245,7 +245,7 @@ impl Map {
     }
 
     /// Whether `extra` more mappings certainly fit.
-    pub fn has_room(&self, extra: usize) -> bool {
+    fn has_room(&self, extra: usize) -> bool {
         self.len + extra <= self.entries.len()
     }
 

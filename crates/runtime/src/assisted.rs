@@ -67,8 +67,7 @@ fn serve(
     }
     let mut pins = CallPins::new(live);
     // SAFETY: the pin is this call's.
-    let state = unsafe { &mut *gate::state(pins.number()) };
-    (state.waits_with, state.awaits) = (None, 0);
+    unsafe { (*gate::state(pins.number())).waits_with = None };
     if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args, window_bytes) {
         pins.release();
         return Outcome::Done(match fault {
@@ -89,9 +88,6 @@ fn serve(
     if let Some(at) = mask_argument(nr) {
         replace_mask(&mut pins, cx, nr, at, &mut args);
     }
-    if nr == nr::RT_SIGTIMEDWAIT {
-        replace_set(&mut pins, cx, &mut args);
-    }
     Outcome::Run(pins.number(), args)
 }
 
@@ -104,21 +100,6 @@ fn mask_argument(nr: usize) -> Option<usize> {
         nr::EPOLL_PWAIT2 => Some(4),
         nr::PSELECT6 => Some(5),
         _ => None,
-    }
-}
-
-/// Our signals are not the kernel's to wait for: the handler takes them that lets them come.
-fn replace_set(pins: &mut CallPins<'_>, cx: &mut Cx, args: &mut [usize; 6]) {
-    let mut set = [0u8; 8];
-    if args[3] != set.len() || pins.pin(cx, args[0], set.len()).is_err() || !peek(args[0], &mut set) {
-        return;
-    }
-    let set = u64::from_le_bytes(set);
-    if set & OURS != 0 {
-        // SAFETY: the pin is this call's until it returns.
-        let state = unsafe { &mut *gate::state(pins.number()) };
-        (state.awaits, state.mask) = (set & OURS, set & !OURS);
-        args[0] = &raw const state.mask as usize;
     }
 }
 

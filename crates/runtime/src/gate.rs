@@ -63,9 +63,7 @@ pub struct CallState {
     pub part_bytes: usize,
     /// The signal mask that the program wants while the call waits.
     pub waits_with: Option<u64>,
-    /// Of a call that waits for signals (`RT_SIGTIMEDWAIT`): those of ours, which the kernel is not asked for.
-    pub awaits: u64,
-    /// What the kernel gets in place of a mask.
+    /// What the kernel gets in place of it.
     pub mask: u64,
     /// What `pselect6` points to in place of the program's.
     pub pair: [usize; 2],

@@ -25,7 +25,6 @@ mod code;
 mod heap_calls;
 mod contexts;
 mod dispositions;
-mod held;
 
 // Arithmetic.
 mod budget;
@@ -60,7 +59,6 @@ pub mod rlimits;
 
 // Calls.
 mod whole;
-mod given;
 mod kind;
 mod memory;
 mod stub_call;

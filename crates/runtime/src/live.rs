@@ -55,8 +55,6 @@ pub struct Live {
     pub objects: Objects,
     /// What a forked child does not get.
     pub wipes: Wipes,
-    /// Mappings that grow downwards.
-    pub grows: Wipes,
     /// Whether calls are made without a trap where they can be ([`crate::direct`]).
     pub direct: AtomicBool,
     heap: SpinLock<Heap>,
@@ -108,7 +106,6 @@ impl Live {
             mlocks: Mlocks::default(),
             objects,
             wipes: Wipes::default(),
-            grows: Wipes::default(),
             direct: AtomicBool::new(direct),
             heap: SpinLock::new(Heap::default()),
         }
@@ -180,7 +177,6 @@ impl Live {
             if gone {
                 self.pager.unmap(PageNo(first), count);
                 self.wipes.forget(PageNo(first), count);
-                self.grows.forget(PageNo(first), count);
             } else {
                 self.pager.discard(PageNo(first), count);
             }

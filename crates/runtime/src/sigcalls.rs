@@ -1,12 +1,11 @@
-//! The calls about signals: `sigaction`, `sigprocmask`, `sigaltstack`, `sigpending`, `sigtimedwait`.
+//! The calls about signals: `sigaction`, `sigprocmask`, `sigaltstack`.
 use crate::dispositions::OURS;
 use crate::errno::{EFAULT, EINVAL, ENOMEM};
 use crate::live::Live;
-use crate::pins::{copy_out, read, write};
+use crate::pins::{read, write};
 use crate::stacks::{self, Thread};
 use crate::usermem::word;
 use crate::{deliver, threads};
-use outswap_sys::nr;
 use outswap_sys::signal::{KernelSigaction, Stack, Ucontext, bit};
 
 /// `sigaction`: see [`deliver::change`].
@@ -85,39 +84,4 @@ pub fn sigaltstack(live: &'static Live, [new, old, ..]: [usize; 6], uc: &mut Uco
         }
         Ok(_) => 0,
     }
-}
-
-/// `sigpending`: what waits in the kernel, and with us.
-pub fn sigpending(live: &'static Live, [set, size, ..]: [usize; 6], uc: &mut Ucontext) -> isize {
-    let mut pending = 0u64;
-    // SAFETY: a place for as many bytes as the kernel has of a mask; it refuses more.
-    let result = unsafe { outswap_sys::syscall2(nr::RT_SIGPENDING, &raw mut pending as usize, size) };
-    if result < 0 {
-        return result;
-    }
-    pending |= threads::current_or_new(live, uc).map_or(0, Thread::held);
-    let bytes = pending.to_le_bytes();
-    let written = live.with(move |cx| size == 0 || copy_out(live, cx, set, &bytes[..size]));
-    if written { 0 } else { EFAULT }
-}
-
-/// `sigtimedwait`, as far as it finds a signal of ours that waits already. `None` where the call is to be made: it may wait.
-pub fn sigtimedwait(live: &'static Live, [set, info, until, size, ..]: [usize; 6], uc: &mut Ucontext) -> Option<isize> {
-    if size != 8 {
-        return None;
-    }
-    let set = read::<8>(live, set).map(u64::from_le_bytes)? & OURS;
-    if set == 0 || until != 0 && !read::<16>(live, until).is_some_and(is_time) {
-        // The kernel says what is wrong.
-        return None;
-    }
-    let thread = threads::current_or_new(live, uc)?;
-    thread.set_awaits(set);
-    let (signal, all) = thread.take_held(set)?;
-    thread.set_awaits(0);
-    Some(if info == 0 || write(live, info, all) { signal as isize } else { EFAULT })
-}
-
-fn is_time(bytes: [u8; 16]) -> bool {
-    word(&bytes, 0) <= isize::MAX as usize && word(&bytes, 8) < 1_000_000_000
 }

@@ -3,9 +3,8 @@
 //! The kernel's alternate stack of a thread is always one of ours, so that a fault can be answered however little is left of the
 //! program's stack, and wherever that lies. The stack that the program asked for is remembered here and used for its own
 //! handlers ([`crate::deliver`]).
-use crate::dispositions::{OURS, SIGNALS};
+use crate::dispositions::OURS;
 use crate::gate::Start;
-use crate::held::{self, Held, Info};
 use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
@@ -27,10 +26,8 @@ pub struct Thread {
     pub tid: AtomicI32,
     /// Which of our signals the thread believes to have blocked.
     pretended: AtomicU64,
-    /// Those of these that were sent to it meanwhile.
-    held: Held,
-    /// Which of our signals it waits for in a call. It may be over: only the thread itself knows.
-    awaits: AtomicU64,
+    /// Which of these were sent meanwhile.
+    waiting: AtomicU64,
     /// How many shared objects had been made whole when a fault of the thread last found one.
     whole: AtomicU32,
     sp: AtomicUsize,
@@ -47,10 +44,7 @@ static STACKS: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Signals of ours that were sent to the process while all threads believed to have them blocked.
-static OF_PROCESS: Held = Held::new();
-
-/// `si_code` of a signal of ours that tells a thread that something waits for the process. No other sender has it.
-pub const LOOK: i32 = -0x4f53;
+static WAITING: AtomicU64 = AtomicU64::new(0);
 
 /// Reserves table and stacks.
 pub fn reserve() -> Result<()> {
@@ -83,8 +77,8 @@ impl Thread {
     /// The alternate stack as the program knows it.
     pub fn stack(&self) -> Stack {
         let size = self.size.load(Relaxed);
-        let off = if size == 0 { SS_DISABLE } else { 0 };
-        Stack { sp: self.sp.load(Relaxed), flags: self.flags.load(Relaxed) | off, size }
+        let flags = if size == 0 { SS_DISABLE } else { self.flags.load(Relaxed) };
+        Stack { sp: self.sp.load(Relaxed), flags, size }
     }
     /// Sets [`Thread::stack`].
     pub fn set_stack(&self, stack: &Stack) {
@@ -113,52 +107,44 @@ impl Thread {
     }
     /// Lets those of the signals that wait come that are not in `mask`.
     pub fn let_come(&self, mask: u64) {
-        // The kernel, too, has no room for a second one of the same.
-        let mut left = !mask;
-        while let Some((signal, info)) = self.take_held(left) {
-            left &= !bit(signal);
-            send(os::gettid(), signal, &info);
+        let mut free = 0;
+        for waiting in [&self.waiting, &WAITING] {
+            if waiting.load(Relaxed) & !mask != 0 {
+                free |= waiting.fetch_and(mask, Relaxed) & !mask;
+            }
         }
-    }
-    /// Takes a signal that waits for the thread or for the process, of a set.
-    pub fn take_held(&self, set: u64) -> Option<(i32, Info)> {
-        self.held.take(set).or_else(|| OF_PROCESS.take(set))
-    }
-    /// Those that wait for the thread or for the process.
-    pub fn held(&self) -> u64 {
-        self.held.pending() | OF_PROCESS.pending()
-    }
-    /// Says which of our signals the thread waits for in a call that is about to begin. What waits already is to be looked for after
-    /// that.
-    pub fn set_awaits(&self, set: u64) {
-        self.awaits.store(set, SeqCst);
+        for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
+            let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+        }
     }
     /// Keeps a signal that was sent while the thread believes to have it blocked. One that was sent to the whole process goes to a
-    /// thread that does not, or that waits for it, or waits for the first that unblocks it.
-    pub fn hold(&self, signal: i32, info: &Siginfo, own_process: bool) {
+    /// thread that does not, or waits for the first that unblocks it.
+    pub fn hold(&self, signal: i32, info: &Siginfo) {
         const SI_TKILL: i32 = -6;
-        // SAFETY: the kernel's own.
-        let all = unsafe { held::whole(info) };
-        if info.code == SI_TKILL || !own_process {
-            self.held.add(signal, &all);
-        } else if OF_PROCESS.add(signal, &all) {
-            wake_one(signal);
+        if info.code == SI_TKILL {
+            self.waiting.fetch_or(bit(signal), Relaxed);
+            return;
         }
-    }
-    /// A thread that was told to look: what waits for the process and is not blocked comes; for the rest, others are told.
-    pub fn look(&self) {
-        self.set_awaits(0);
-        self.let_come(self.pretended());
-        for signal in SIGNALS.into_iter().filter(|signal| OF_PROCESS.pending() & bit(*signal) != 0) {
-            wake_one(signal);
+        let takes = |t: &&Thread| t.tid.load(Acquire) > 0 && t.pretended() & bit(signal) == 0;
+        let sent = all()[..USED.load(Acquire)].iter().filter(takes).any(|thread| {
+            let (pid, tid) = (os::getpid(), thread.tid.load(Acquire));
+            // What a process sends with a code that only the kernel may use, the kernel does not let be passed on as it is.
+            let queued = info.code < 0 && {
+                let info = info as *const Siginfo as usize;
+                // SAFETY: the kernel's own siginfo.
+                unsafe { syscall4(nr::RT_TGSIGQUEUEINFO, pid as usize, tid as usize, signal as usize, info) == 0 }
+            };
+            queued || os::tgkill(pid, tid, signal).is_ok()
+        });
+        if !sent {
+            WAITING.fetch_or(bit(signal), Relaxed);
         }
     }
 
     /// Makes a free place that of a thread about to start, which is of the process or shares its memory.
     fn clear(&self) {
         self.pretended.store(0, Relaxed);
-        self.held.clear();
-        self.awaits.store(0, Relaxed);
+        self.waiting.store(0, Relaxed);
         self.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 });
     }
     /// Takes over what a new thread inherits.
@@ -173,30 +159,6 @@ impl Thread {
             self.set_stack(&from.stack());
         }
     }
-}
-
-/// Sends a signal to a thread of the process, with all that is to be known of it.
-fn send(tid: i32, signal: i32, info: &Info) -> bool {
-    let (pid, at) = (os::getpid() as usize, info.as_ptr() as usize);
-    // SAFETY: a whole siginfo, which the kernel reads.
-    unsafe { syscall4(nr::RT_TGSIGQUEUEINFO, pid, tid as usize, signal as usize, at) == 0 }
-}
-
-/// Has a thread look that has not blocked a signal of ours which waits for the process, or that waits for it.
-fn wake_one(signal: i32) {
-    let takes = |t: &&Thread| {
-        t.tid.load(Acquire) > 0 && (t.pretended() & bit(signal) == 0 || t.awaits.load(SeqCst) & bit(signal) != 0)
-    };
-    let mut info: Info = [0; held::SIGINFO_BYTES];
-    info[..4].copy_from_slice(&signal.to_le_bytes());
-    info[8..12].copy_from_slice(&LOOK.to_le_bytes());
-    let _ = all()[..USED.load(Acquire)].iter().filter(takes).any(|t| send(t.tid.load(Acquire), signal, &info));
-}
-
-/// Forgets a signal of ours wherever it waits: it is to be ignored.
-pub fn forget_held(signal: i32) {
-    let all = all()[..USED.load(Acquire)].iter().map(|thread| &thread.held);
-    all.chain([&OF_PROCESS]).for_each(|held| while held.take(bit(signal)).is_some() {});
 }
 
 /// Reserves a place for a thread that is about to start. `is_alive` tells of a thread id whether that thread lives.
@@ -252,9 +214,6 @@ pub fn holds(address: usize) -> bool {
 
 /// In a forked child, the calling thread, which was `own`, is the only one, under a new number.
 pub fn only_this(own: Option<&Thread>) {
-    // A signal that waits is not inherited.
-    OF_PROCESS.clear();
-    own.inspect(|own| own.held.clear());
     for thread in &all()[..USED.load(Acquire)] {
         let own = own.is_some_and(|own| core::ptr::eq(own, thread));
         thread.tid.store(if own { os::gettid() } else { 0 }, Release);
@@ -278,7 +237,7 @@ pub fn change_stack(thread: &Thread, new: Option<&Stack>, sp: usize) -> core::re
             return Err(Errno::EPERM);
         }
         match new.flags & !SS_AUTODISARM {
-            SS_DISABLE => thread.set_stack(new),
+            SS_DISABLE => thread.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 }),
             0 | SS_ONSTACK if new.size < MINSIGSTKSZ => return Err(Errno::ENOMEM),
             0 | SS_ONSTACK => thread.set_stack(new),
             _ => return Err(Errno::EINVAL),
@@ -319,9 +278,6 @@ mod tests {
         let off = Stack { flags: SS_DISABLE, ..LARGE };
         assert_eq!(change(Some(&off), outside), Ok((0x10_0000, 0, 0x4000)), "what failed changed nothing");
         assert_eq!(change(None, outside), Ok((0, SS_DISABLE, 0)));
-        let off = Stack { flags: SS_DISABLE | SS_AUTODISARM, ..LARGE };
-        assert_eq!(change(Some(&off), outside), Ok((0, SS_DISABLE, 0)));
-        assert_eq!(change(None, outside), Ok((0, SS_DISABLE | SS_AUTODISARM, 0)));
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Calls that a signal interrupts: what the handler sees of them, and what becomes of them.
-use crate::errno::EFAULT;
 use crate::gate::{self, InStub};
 use crate::live::Live;
-use crate::stacks::{self, Thread};
-use crate::usermem::{peek, poke};
-use crate::{direct, held, parts, stub_call};
-use outswap_sys::signal::{Siginfo, Ucontext, bit};
+use crate::usermem::peek;
+use crate::{direct, parts, stub_call};
+use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
 const EINTR: u64 = -(Errno::EINTR.0 as i64) as u64;
@@ -51,68 +49,6 @@ pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
             parts::finish(live, pin, result, g);
         }
     }
-}
-
-/// Gives a signal of ours that was sent to code that waits for it in a call (`sigwaitinfo` and its kin), which ends with that. Whether
-/// the signal is dealt with: so is one that only says to look what waits for the process.
-pub fn take_awaited(
-    live: &'static Live,
-    thread: Option<&'static Thread>,
-    signal: i32,
-    info: &Siginfo,
-    uc: &mut Ucontext,
-) -> bool {
-    let looks = info.code == stacks::LOOK;
-    let Some((pin, awaits)) = waits_in(uc) else {
-        if let (true, Some(thread)) = (looks, thread) {
-            thread.look();
-        }
-        return looks;
-    };
-    let found = match thread {
-        Some(thread) if looks => thread.take_held(awaits),
-        // SAFETY: the kernel's own.
-        _ if awaits & bit(signal) != 0 => Some((signal, unsafe { held::whole(info) })),
-        _ => None,
-    };
-    let g = &mut uc.gregs;
-    let Some((signal, all)) = found else {
-        if looks {
-            // Another thread was faster: the call is made anew.
-            // SAFETY: the pin is this call's.
-            let state = unsafe { &*gate::state(pin) };
-            stub_call::restore(pin, g);
-            g.rax = direct::again(state.nr, state.to) as u64;
-            g.rip -= 2;
-            parts::release(live, pin);
-            thread.inspect(|thread| thread.look());
-        }
-        return looks;
-    };
-    // SAFETY: the pin is this call's.
-    let at = unsafe { (*gate::state(pin)).args[1] };
-    // The pin holds the pages of what the call names.
-    let result = if at == 0 || poke(at, &all) { signal as isize } else { EFAULT };
-    parts::finish(live, pin, result, g);
-    if let Some(thread) = thread {
-        thread.set_awaits(0);
-    }
-    true
-}
-
-/// The pin of a call that waits for signals of ours, and for which, where code was interrupted in one that has no other result.
-fn waits_in(uc: &Ucontext) -> Option<(usize, u64)> {
-    let is_open = |result: isize| [Errno::EINTR, Errno::EAGAIN].iter().any(|e| result == -(e.0 as isize));
-    let (pin, open) = match gate::in_stub(uc.gregs.rip as usize, uc.gregs.rdi as usize)? {
-        InStub::Freed => return None,
-        InStub::Before(pin) => (pin, true),
-        InStub::After(pin) => (pin, is_open(uc.gregs.rax as isize)),
-        // SAFETY: the pin is this call's.
-        InStub::Kept(pin) => (pin, is_open(unsafe { (*gate::state(pin)).result })),
-    };
-    // SAFETY: as above.
-    let state = unsafe { &*gate::state(pin) };
-    (open && state.nr == nr::RT_SIGTIMEDWAIT && state.awaits != 0).then_some((pin, state.awaits))
 }
 
 /// Calls that wait, and that a signal ends with `EINTR` where its handler does not want them to be started again.

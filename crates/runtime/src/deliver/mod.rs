@@ -19,7 +19,7 @@ use crate::live::{Live, try_live};
 use crate::stacks::{self, Thread};
 use crate::threads;
 use frame::enter_handler;
-use interrupted::{interrupt_call, leave_stub, mask_of_call, take_awaited};
+use interrupted::{interrupt_call, leave_stub, mask_of_call};
 use outswap_sys::signal::*;
 use outswap_sys::{Result, nr, os};
 
@@ -78,9 +78,6 @@ pub fn change(
         let old = live.dispositions.get(signal);
         if let Some(new) = new.filter(|_| !shared) {
             live.contexts.with(|_| live.dispositions.set(signal, new));
-            if new.handler == SIG_IGN {
-                stacks::forget_held(signal);
-            }
         }
         return Ok(old);
     }
@@ -138,14 +135,11 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         return set_default(signal);
     }
     let thread = threads::current_or_new(live, uc);
-    if ours && sent && take_awaited(live, thread, signal, info, uc) {
-        return;
-    }
     let call_mask = mask_of_call(uc);
     let pretended = call_mask.map_or_else(|| thread.map_or(0, Thread::pretended), |mask| mask & OURS);
     if ours && pretended & bit(signal) != 0 {
         if let (true, Some(thread)) = (sent, thread) {
-            return thread.hold(signal, info, live.is_own_process());
+            return thread.hold(signal, info);
         }
         // A fault at a blocked signal is death.
         return set_default(signal);

@@ -25,8 +25,6 @@ const FROM_LIBRARY: &[usize] = &[
     nr::RT_SIGACTION,
     nr::RT_SIGPROCMASK,
     nr::SIGALTSTACK,
-    nr::RT_SIGPENDING,
-    nr::RT_SIGTIMEDWAIT,
     nr::MLOCKALL,
     nr::MUNLOCKALL,
     nr::PROCESS_MADVISE,
