@@ -22,8 +22,6 @@ pub struct State {
     pub published_at_ns: AtomicU64,
     /// How long that took.
     pub measure_cost_ns: AtomicU64,
-    /// Children forked since, which are charged with nothing before they have measured.
-    pub forks: AtomicU32,
     /// Measurements in a row that found what the one before had found.
     pub quiet: AtomicU32,
     /// A thread is measuring.
@@ -55,12 +53,6 @@ pub fn measure_pause_ns(ns: u64, cost_ns: u64) -> u64 {
 pub fn quiet_pause_ns(ns: u64, cost_ns: u64, quiet: u32, is_near: bool) -> u64 {
     let most = if is_near { ns } else { QUIET_MAX_NS };
     measure_pause_ns((ns << quiet.min(16)).min(most), cost_ns)
-}
-
-/// Whether a fork may wait to be measured: even if the new child and the `forks` before it copy all that they share with their parent,
-/// an eighth of the budget is left. `all` and `own` are what the tree and the parent are charged with.
-pub fn fork_may_wait(ram_bytes: u64, all: u64, own: u64, forks: u32) -> bool {
-    ram_bytes == 0 || all.saturating_add(own.saturating_mul(u64::from(forks) + 1)) <= ram_bytes / 8 * 7
 }
 
 /// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, at most, and at least, which is
@@ -225,15 +217,6 @@ mod tests {
         // Whatever else: at most a twentieth of a processor.
         assert_eq!([false, true].map(|near| quiet_pause_ns(10 * MS, 3 * MS, 0, near)), [60 * MS; 2]);
         assert_eq!((measure_pause_ns(5 * MS, MS / 10), measure_pause_ns(5 * MS, 2 * MS)), (5 * MS, 40 * MS));
-    }
-
-    #[test]
-    fn a_fork_waits_only_where_all_copies_have_room() {
-        assert!(fork_may_wait(80 * MIB, 35 * MIB, 35 * MIB, 0));
-        assert!(!fork_may_wait(80 * MIB, 35 * MIB, 35 * MIB, 1));
-        assert!(!fork_may_wait(80 * MIB, 70 * MIB, MIB, 0));
-        assert!(fork_may_wait(80 * MIB, 10 * MIB, 3 * MIB, 19) && !fork_may_wait(80 * MIB, 10 * MIB, 3 * MIB, 20));
-        assert!(fork_may_wait(0, u64::MAX, u64::MAX, 9), "no budget");
     }
 
     #[test]

@@ -72,7 +72,6 @@ fn measure_anyway(live: &Live) {
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
         let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
-        budget.forks.store(0, Relaxed);
         let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
         let now_ns = os::monotonic_ns();
@@ -86,7 +85,6 @@ fn measure_anyway(live: &Live) {
 pub fn forget(live: &Live) {
     live.budget.measuring.store(false, Release);
     live.budget.quiet.store(0, Relaxed);
-    live.budget.forks.store(0, Relaxed);
     live.budget.joining.store(false, Release);
     live.budget.left.store(false, Release);
     live.budget.joined_at_ns.store(0, Release);
@@ -96,57 +94,19 @@ pub fn forget(live: &Live) {
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
-/// How the charge is divided at a fork.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Division {
-    /// The parent has all, which is exact for as long as nothing is copied; each measures when its time comes.
-    Parent,
-    /// Each has half, and measures at once: whoever does so first must not find the other charged with all of it.
-    Halves,
-}
-
-/// Before a fork: a measurement takes as long as half a fork does, so it is made only where copies of what is shared could fill the
-/// budget before the next one.
-pub fn before_fork(live: &Live) -> Division {
+/// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
+/// first must not find the other charged with all of it. Corrected by the measurement that follows.
+pub fn before_fork(live: &Live) {
     live.budget.quiet.store(0, Relaxed);
-    let forks = live.budget.forks.fetch_add(1, Relaxed);
-    let may_wait = |level: &Control| {
-        let own = own_record(live, level).map_or(0, Process::charge);
-        budget::fork_may_wait(level.config.ram_bytes, level.charges_of_others(core::ptr::null()), own, forks)
-    };
-    let division = if live.control.levels().all(may_wait) { Division::Parent } else { Division::Halves };
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
             record.forked.store(1, Release);
-            if level.config.ram_bytes > 0 && division == Division::Halves {
-                record.charge_bytes.store(record.charge() / 2, Release);
+            if level.config.ram_bytes == 0 {
+                continue;
             }
+            record.charge_bytes.store(record.charge() / 2, Release);
         }
     }
-    division
-}
-
-/// In a forked child: what it is charged with until it measures.
-pub fn of_child(live: &Live, division: Division) -> u64 {
-    let parents = live.record().charge();
-    if division == Division::Halves {
-        return parents;
-    }
-    let explained = live.pager.used_pages() * PAGE_BYTES as u64 + live.pager.store.memory_bytes();
-    live.budget.other_bytes.store(-(explained as i64), Relaxed);
-    // That is as good as measured now, but not told to the supervisor, which looks at who does not measure itself.
-    let now_ns = os::monotonic_ns();
-    live.budget.measured_at_ns.store(now_ns, Relaxed);
-    live.budget.published_at_ns.store(now_ns, Relaxed);
-    0
-}
-
-/// After a fork, in both, and where it failed.
-pub fn after_fork(live: &Live, division: Division) {
-    if division == Division::Halves {
-        measure(live);
-    }
-    refresh(live);
 }
 
 /// Measures if the last time is long ago; longer where the limit is not near.
@@ -255,8 +215,7 @@ fn measure_last(live: &Live) {
 pub fn begin_exec(live: &Live) {
     live.contexts.with(|_| measure_last(live));
     live.budget.left.store(true, Release);
-    set_gauges(live, &[(Stat::IsolatedBytes, 0)]);
-    set_gauges(live, &TREE_PEAKS.map(|stat| (stat, 0)));
+    set_gauges(live, [Stat::IsolatedBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
         record.measured.store(u32::MAX, Release);
@@ -381,7 +340,7 @@ pub fn refresh(live: &Live) {
         (Stat::TablesBytes, tables),
         (Stat::ChargeBytes, charge),
     ];
-    set_gauges(live, &gauges);
+    set_gauges(live, gauges);
     publish_measured(live, measured_at_ns, other);
     for (peak, value) in [
         (Stat::PeakResidentBytes, used),
@@ -417,11 +376,13 @@ pub fn refresh(live: &Live) {
 }
 
 /// Sets gauges in all runs: their sums are of all that the limit of a run is for.
-fn set_gauges(live: &Live, gauges: &[(Stat, u64)]) {
-    let set = |record: &Process| gauges.iter().for_each(|&(stat, value)| record.counters.set(stat, value));
-    // The innermost record may be one that nobody else sees.
-    set(live.record());
-    live.control.levels().skip(1).filter_map(|level| own_record(live, level)).for_each(set);
+fn set_gauges(live: &Live, gauges: impl IntoIterator<Item = (Stat, u64)>) {
+    for (stat, value) in gauges {
+        live.record().counters.set(stat, value);
+        for record in live.control.levels().filter_map(|level| own_record(live, level)) {
+            record.counters.set(stat, value);
+        }
+    }
 }
 
 /// Tells the others, and the supervisor, that this process has measured itself, where it has since the last time.
@@ -432,7 +393,7 @@ fn publish_measured(live: &Live, at_ns: u64, other: i64) {
     }
     // What is there in tables is counted with them.
     let tables = live.pager.table_bytes();
-    set_gauges(live, &[(Stat::UnmanagedBytes, (other.max(0) as u64).saturating_sub(tables))]);
+    set_gauges(live, [(Stat::UnmanagedBytes, (other.max(0) as u64).saturating_sub(tables))]);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
             record.forked.store(u32::from(live.forked.load(Relaxed)), Relaxed);

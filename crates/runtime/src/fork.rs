@@ -4,7 +4,6 @@
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
 //! happens while no other thread is inside the runtime, so that the copy is whole. Shared memory is the kernel's by then, so that
 //! both sides have the same.
-use crate::charge::Division;
 use crate::errno::EAGAIN;
 use crate::layout::in_arena;
 use crate::live::Live;
@@ -35,7 +34,6 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
     let waits = args[0] & CLONE_VFORK != 0;
     args[0] &= !CLONE_VFORK;
     let end = if waits { end_of_child() } else { None };
-    let mut division = Division::Parent;
     let result = live.contexts.alone(|cx| {
         if let Err(error) = whole::all(live, cx) {
             live.control.post(b"warning: shared memory cannot be made whole for a fork, which fails");
@@ -52,7 +50,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         live.forked.store(true, Relaxed);
-        division = charge::before_fork(live);
+        charge::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
@@ -62,7 +60,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.inherit(false);
         if pid == 0 {
             let own = rlimits::with_all_descriptors(|| {
-                become_child(live, parent, division).map(|()| live.pager.store.fork_child(ticket))
+                become_child(live, parent).map(|()| live.pager.store.fork_child(ticket))
             });
             if let Err(e) = own {
                 // Without its fault source the child would read zeros where its data is: it must not run.
@@ -90,10 +88,13 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             let _ = os::close(read);
         }
     }
-    // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
-    live.contexts.with(|_| charge::after_fork(live, division));
     if result >= 0 {
         live.stat(Stat::Forks, (result > 0) as u64);
+        // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
+        live.contexts.with(|_| {
+            charge::measure(live);
+            charge::refresh(live);
+        });
         if result == 0 {
             reclaim::wake_if_low(live);
         }
@@ -109,7 +110,7 @@ fn end_of_child() -> Option<[i32; 2]> {
     Some(fds)
 }
 
-fn become_child(live: &Live, (parent_tid, parent): (i32, u32), division: Division) -> Result<()> {
+fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     live.threaded.store(false, Relaxed);
@@ -131,9 +132,10 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), division: Divisio
     direct::only(live, parent);
     live.pager.forked();
     let machine = &live.pager.machine;
-    let charge = charge::of_child(live, division);
+    // Until the child has measured, it stands for the half that the parent gave up.
+    let half = live.record().charge();
     let record = charge::take_record(live.control, pid);
-    record.charge_bytes.store(charge, Release);
+    record.charge_bytes.store(half, Release);
     record.forked.store(1, Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
