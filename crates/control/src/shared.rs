@@ -36,6 +36,8 @@ pub struct Process {
     pub measured: AtomicU32,
     /// 1: it forked or was forked, so it may share pages.
     pub forked: AtomicU32,
+    /// 1: it ends. What it is charged with counts until it is gone, because the kernel takes its memory back only then.
+    pub ending: AtomicU32,
     /// Counters.
     pub counters: Counters,
 }
@@ -104,6 +106,8 @@ pub struct Shared {
     pub records_used: AtomicU32,
     /// What of [`Once`] was said, a bit each.
     pub told: AtomicU32,
+    /// Processes that ended, or executed a program, while they shared pages with others, which have more from then on.
+    pub sharers_ended: AtomicU32,
     /// Sums over processes that ended.
     pub ended: Counters,
     /// Messages.
@@ -118,7 +122,7 @@ pub struct Shared {
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, forked, counters });
+    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, forked, ending, counters });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
@@ -131,6 +135,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             messages_dropped,
             records_used,
             told,
+            sharers_ended,
             ended,
             messages,
             processes,
@@ -196,6 +201,9 @@ impl Shared {
         }
         process.charge_bytes.store(0, Relaxed);
         self.ended.fold(&process.counters);
+        if process.forked.swap(0, Relaxed) != 0 {
+            self.sharers_ended.fetch_add(1, Release);
+        }
         // Unless somebody took us for dead, and goes on with it.
         let _ = process.pid.compare_exchange(-os::getpid(), 0, Release, Relaxed);
         true
@@ -224,6 +232,7 @@ impl Shared {
                     record.charge_bytes.store(0, Relaxed);
                     record.measured.store(0, Relaxed);
                     record.forked.store(0, Relaxed);
+                    record.ending.store(0, Relaxed);
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);
                     self.processes_started.fetch_add(1, Relaxed);
@@ -314,6 +323,22 @@ mod tests {
         assert_eq!(shared.charges_of_others(records[0]), CHARGE_MAX_BYTES + 200);
         shared.records_used.store(u32::MAX, Relaxed);
         assert_eq!(shared.used_records().len(), MAX_PROCESSES);
+    }
+
+    #[test]
+    fn the_end_of_a_process_that_forked_is_told_to_those_it_may_share_with() {
+        let shared = shared();
+        let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
+        records[1].forked.store(1, Relaxed);
+        records[1].ending.store(1, Relaxed);
+        assert!(shared.fold(records[0], 1));
+        assert_eq!(shared.sharers_ended.load(Relaxed), 0);
+        assert!(shared.fold(records[1], 2));
+        assert_eq!(shared.sharers_ended.load(Relaxed), 1);
+        for pid in [3, 4] {
+            let next = shared.take(pid).expect("room");
+            assert_eq!([next.forked.load(Relaxed), next.ending.load(Relaxed)], [0, 0], "another process");
+        }
     }
 
     #[test]

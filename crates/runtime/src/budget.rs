@@ -40,6 +40,8 @@ pub struct State {
     pub joined_at_ns: AtomicU64,
     /// When records of dead processes were last looked for because there was no room.
     pub folded_at_ns: AtomicU64,
+    /// [`outswap_control::Shared::sharers_ended`] of all runs, before the last measurement.
+    pub sharers_ended: AtomicU32,
     /// The next record to be looked at more closely.
     pub closer_look: AtomicUsize,
 }

@@ -25,6 +25,7 @@ pub static UNCOUNTED: Process = Process {
     charge_bytes: AtomicU64::new(0),
     measured: AtomicU32::new(0),
     forked: AtomicU32::new(0),
+    ending: AtomicU32::new(0),
     counters: Counters::zero(),
 };
 
@@ -34,6 +35,8 @@ const MEASURE_NS: u64 = 5_000_000;
 const MEASURE_FAR_NS: u64 = 50_000_000;
 /// The same where pages are shared with other processes, whose writes nobody tells of.
 pub const LOOK_SHARED_NS: u64 = 10_000_000;
+/// So much counts until the kernel has taken it back, though the process ends by itself.
+const LEFT_BYTES: u64 = 1 << 20;
 /// What two measurements may differ by that found the same.
 const QUIET_BYTES: u64 = 256 << 10;
 /// How often a process without a record tries to get one.
@@ -46,7 +49,11 @@ const CLOSER_LOOKS: usize = 8;
 /// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
 /// there is one.
 pub fn take_record(control: &Control, pid: i32) -> &Process {
-    control.take(pid).unwrap_or_else(|| {
+    let after_zombies = || {
+        fold_ended(control, |_, record| record.ending.load(Acquire) != 0);
+        control.take(pid)
+    };
+    control.take(pid).or_else(after_zombies).unwrap_or_else(|| {
         UNCOUNTED.counters.clear();
         control.post_once(Once::Full);
         &UNCOUNTED
@@ -60,10 +67,11 @@ pub fn measure(live: &Live) {
     }
 }
 
-fn measure_anyway(live: &Live) {
+/// False where another thread is at it.
+fn measure_anyway(live: &Live) -> bool {
     let budget = &live.budget;
     if budget.measuring.swap(true, Acquire) {
-        return;
+        return false;
     }
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::monotonic_ns());
@@ -79,6 +87,7 @@ fn measure_anyway(live: &Live) {
         budget.measured_at_ns.store(now_ns, Release);
     }
     budget.measuring.store(false, Release);
+    true
 }
 
 /// In a forked child: what another thread of the parent was at is not ours to wait for, and the records are the parent's.
@@ -127,6 +136,17 @@ pub fn measure_in_quiet(live: &Live) {
         ram > 0 && level.charges_of_others(core::ptr::null()) > ram / 8 * 7
     });
     measure_after(live, quiet_pause_ns(LOOK_SHARED_NS, cost_ns, quiet, is_near));
+}
+
+/// Measures where a process ended that may have shared pages with this one, which has them alone now: what the other was charged
+/// with is no room.
+fn measure_after_ends(live: &Live) {
+    let ended = live.control.levels().fold(0u32, |sum, level| sum.wrapping_add(level.sharers_ended.load(Acquire)));
+    let seen = &live.budget.sharers_ended;
+    if seen.load(Relaxed) != ended && (!live.forked.load(Relaxed) || !live.control.has_budget() || measure_anyway(live))
+    {
+        seen.store(ended, Relaxed);
+    }
 }
 
 fn measure_after(live: &Live, ns: u64) {
@@ -187,7 +207,11 @@ pub fn leave(live: &Live) {
         if let Some(record) = own_record(live, level) {
             // Threads that go on counting until they are ended must not do so in a record that is another's by then.
             record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
-            level.fold(record, pid);
+            if record.charge() < LEFT_BYTES {
+                level.fold(record, pid);
+            } else {
+                record.ending.store(1, Release);
+            }
         }
     }
 }
@@ -219,6 +243,9 @@ pub fn begin_exec(live: &Live) {
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
         record.measured.store(u32::MAX, Release);
+    }
+    if live.forked.load(Relaxed) {
+        live.control.levels().for_each(|level| _ = level.sharers_ended.fetch_add(1, Release));
     }
     // If the exec fails, all is to be told again.
     live.budget.published_at_ns.store(0, Relaxed);
@@ -304,6 +331,7 @@ pub fn refresh(live: &Live) {
         return;
     }
     join(live);
+    measure_after_ends(live);
     let pager = &live.pager;
     let page = PAGE_BYTES as u64;
     let used = pager.used_pages() * page;
@@ -317,7 +345,7 @@ pub fn refresh(live: &Live) {
     let sixteenths = if has_budget { balance(live) } else { 0 };
     let (mut room, shared) = tightest(live, used, rest, other, sixteenths);
     // What ended processes held must not weigh on this one until somebody else finds out.
-    if shared && room.pages_bytes < used && fold_dead_if_due(live) {
+    if shared && room.pages_bytes / 8 * 7 < used && fold_dead_if_due(live, room.pages_bytes < used) {
         room = tightest(live, used, rest, other, sixteenths).0;
     }
     if let Some(bytes) = room.pool_bytes {
@@ -406,9 +434,7 @@ fn publish_measured(live: &Live, at_ns: u64, other: i64) {
 /// Folds the records of processes that ended, which the supervisor does while it lives.
 pub fn fold_dead(live: &Live) {
     for level in live.control.levels() {
-        for record in level.used_records() {
-            level.fold_if(record, |pid| !control::exists(pid) || procfs::is_zombie(pid));
-        }
+        fold_ended(level, |_, _| true);
         if !control::exists(level.config.supervisor_pid) {
             // Nobody looks at what runs unmanaged any more.
             level.outside_bytes.store(0, Relaxed);
@@ -416,24 +442,34 @@ pub fn fold_dead(live: &Live) {
     }
 }
 
-/// [`fold_dead`], not as thorough: processes that nobody has waited for are found in turn, a few each time. Returns whether
-/// anything was folded; does nothing if the last time was just now.
-fn fold_dead_if_due(live: &Live) -> bool {
+/// [`fold_dead`], not as thorough: only those that said that they end, or with `all` those that do not exist, and of those that nobody
+/// has waited for a few in turn. Returns whether anything was folded; does nothing if the last time was just now.
+fn fold_dead_if_due(live: &Live, all: bool) -> bool {
     let (now, last) = (os::monotonic_ns(), live.budget.folded_at_ns.load(Relaxed));
     let due = now.saturating_sub(last) > FOLD_NS;
     if !due || live.budget.folded_at_ns.compare_exchange(last, now, AcqRel, Relaxed).is_err() {
         return false;
     }
-    let start = live.budget.closer_look.fetch_add(CLOSER_LOOKS, Relaxed);
+    let start = if all { live.budget.closer_look.fetch_add(CLOSER_LOOKS, Relaxed) } else { 0 };
     let mut any = false;
     for level in live.control.levels() {
-        let records = level.used_records();
-        for (i, record) in records.iter().enumerate().filter(|(_, r)| r.charge() > 0) {
-            let closer = i.wrapping_sub(start) % records.len().max(1) < CLOSER_LOOKS;
-            any |= level.fold_if(record, |pid| !control::exists(pid) || closer && procfs::is_zombie(pid));
+        let records = level.used_records().len().max(1);
+        any |= fold_ended(level, |i, record| {
+            record.ending.load(Acquire) != 0 || all && i.wrapping_sub(start) % records < CLOSER_LOOKS
+        });
+        if all {
+            let charged = level.used_records().iter().filter(|record| record.charge() > 0);
+            any |= charged.fold(false, |any, record| any | level.fold_if(record, |pid| !control::exists(pid)));
         }
     }
     any
+}
+
+/// Folds the records of processes that ended, also if nobody has waited for them, out of those that `is_looked_at` chooses. Returns
+/// whether there was one.
+fn fold_ended(level: &Control, is_looked_at: impl Fn(usize, &Process) -> bool) -> bool {
+    let records = level.used_records().iter().enumerate().filter(|(i, record)| is_looked_at(*i, record));
+    records.fold(false, |any, (_, record)| any | level.fold_if(record, procfs::is_gone))
 }
 
 /// The budget could not be held: says so once, and counts.

@@ -1,4 +1,5 @@
 //! The runtime's descriptors, which the program neither closes nor replaces.
+use crate::kept;
 use crate::live::Live;
 use crate::store::ProcessStore;
 use core::sync::atomic::Ordering::Relaxed;
@@ -9,6 +10,7 @@ pub fn is_ours(live: &Live, fd: i32) -> bool {
     // The control block's two come first.
     (live.fds.0..live.fds.0 + 2).contains(&fd)
         || live.pager.machine.source_fd.load(Relaxed) == fd
+        || kept::is_ours(fd)
         || live.pager.store.descriptors().any(|ours| ours == fd)
 }
 

@@ -9,7 +9,7 @@ use crate::layout::in_arena;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, direct, exec, gate, pins, process, reclaim, rlimits, sharers, threads, unseen, whole};
+use crate::{charge, desk, direct, exec, gate, kept, pins, process, reclaim, rlimits, sharers, threads, unseen, whole};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -50,6 +50,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         live.forked.store(true, Relaxed);
+        kept::SMAPS_ROLLUP.open(live.fds.0 + 2);
         charge::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
@@ -117,6 +118,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     reclaim::forget();
     sharers::forget();
     threads::forget();
+    kept::renew(live.fds.0 + 2);
     desk::forget();
     live.contexts.only_this();
     charge::forget(live);

@@ -10,8 +10,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, code, deliver, exec, gate, process, reclaim, rlimits, sharers, signals, stacks, threads,
-    unseen,
+    arena, charge, clock, code, deliver, exec, gate, kept, process, reclaim, rlimits, sharers, signals, stacks,
+    threads, unseen,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -258,7 +258,7 @@ const HOOKS: Hooks = Hooks {
         }
     },
     stream: || live::try_live().is_some_and(reclaim::wake_for_stream),
-    is_alone: || live::try_live().is_some_and(threads::is_alone),
+    is_alone: threads::is_alone,
 };
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
@@ -304,6 +304,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     }
     live::set(live);
     deliver::adopt(live);
+    kept::open(min_fd);
     rlimits::end_setup();
     charge::measure(live);
     charge::refresh(live);

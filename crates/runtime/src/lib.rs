@@ -19,8 +19,9 @@ mod pointers;
 
 // What the kernel and the C library know of this process.
 mod clock;
-mod procfs;
 mod process;
+mod kept;
+mod procfs;
 mod code;
 mod heap_calls;
 mod contexts;

@@ -135,8 +135,10 @@ pub const EXEC_BUFFER_BYTES: usize = 8 << 20;
 pub const EXEC_BUFFER_WAITS: u32 = 1 << 14;
 /// The range of descriptors that the runtime keeps: the control block's two are inherited, the others follow them.
 pub const FDS: i32 = 64;
-/// What the store's numbers come after: the fault source's one, and that of the process's threads.
-pub const SOURCE_FDS: i32 = 2;
+/// Files of `/proc` that stay open.
+pub const KEPT_FDS: i32 = 3;
+/// What the store's numbers come after: the fault source's one, and those of files that stay open.
+pub const SOURCE_FDS: i32 = 1 + KEPT_FDS;
 
 const _: () = {
     assert!(SOURCE_FDS + <OurStore as ProcessStore>::DESCRIPTORS <= FDS);

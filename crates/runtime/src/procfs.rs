@@ -1,19 +1,20 @@
 //! What the kernel tells of a process in `/proc`.
-use outswap_sys::PAGE_BYTES;
+use crate::kept;
 use outswap_sys::procfs::{number, read_file};
+use outswap_sys::{PAGE_BYTES, os};
 
 /// Anonymous memory of this process in bytes, as the kernel counts it.
 pub fn anonymous_bytes(shared: bool) -> Option<u64> {
     let mut buf = [0u8; 1536];
     if shared {
-        let len = read_file(b"/proc/thread-self/smaps_rollup\0", &mut buf);
+        let len = kept::SMAPS_ROLLUP.read(&mut buf);
         let key = b"\nPss_Anon:";
         let at = buf[..len].windows(key.len()).position(|w| w == key);
         if let Some(at) = at {
             return Some(number(&buf[at + key.len()..len]) * 1024);
         }
     }
-    let len = read_file(b"/proc/thread-self/statm\0", &mut buf);
+    let len = kept::STATM.read(&mut buf);
     let mut fields = buf[..len].split(|c| *c == b' ');
     let resident = number(fields.nth(1)?);
     let file_and_shared = number(fields.next()?);
@@ -24,7 +25,7 @@ pub fn anonymous_bytes(shared: bool) -> Option<u64> {
 /// tell.
 pub fn sizes_pages() -> Option<[u64; 2]> {
     let mut buf = [0u8; 256];
-    let len = read_file(b"/proc/thread-self/statm\0", &mut buf);
+    let len = kept::STATM.read(&mut buf);
     let mut fields = buf[..len].split(|c| *c == b' ').map(number);
     Some([fields.next()?, fields.nth(4)?])
 }
@@ -38,16 +39,15 @@ pub fn is_gone(pid: i32) -> bool {
 pub fn is_zombie(pid: i32) -> bool {
     let mut path = [0u8; 24];
     let path = outswap_control::process_path(&mut path, pid, b"/stat\0");
-    threads(path).is_some_and(|(state, threads)| state == b'Z' && threads <= 1)
+    let mut buf = [0u8; STAT_BYTES];
+    let len = read_file(path, &mut buf);
+    parse_threads(&buf[..len]).is_some_and(|(state, threads)| state == b'Z' && threads <= 1)
 }
+
+/// Of a `stat` file, more than what is before the number of threads.
+const STAT_BYTES: usize = 512;
 
 /// State and number of threads from a `stat` file.
-fn threads(path: &[u8]) -> Option<(u8, u64)> {
-    let mut buf = [0u8; 512];
-    let len = read_file(path, &mut buf);
-    parse_threads(&buf[..len])
-}
-
 fn parse_threads(text: &[u8]) -> Option<(u8, u64)> {
     // The name before the last parenthesis may hold anything.
     let after = text.iter().rposition(|c| *c == b')')? + 2;
@@ -59,13 +59,18 @@ fn parse_threads(text: &[u8]) -> Option<(u8, u64)> {
 /// Whether the calling thread, which is not the main one, is the last of its process: the main thread counts as long as its
 /// end was not noticed by the parent.
 pub fn is_last_thread() -> bool {
-    threads(b"/proc/self/stat\0").is_some_and(|(state, threads)| state == b'Z' && threads <= 2)
+    // A main thread that has ended executes nothing. That much can be asked without a descriptor.
+    if os::stat_at(None, b"/proc/self/exe\0").is_ok() {
+        return false;
+    }
+    let mut buf = [0u8; STAT_BYTES];
+    let len = read_file(b"/proc/self/stat\0", &mut buf);
+    parse_threads(&buf[..len]).is_some_and(|(state, threads)| state == b'Z' && threads <= 2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outswap_sys::os;
 
     #[test]
     fn the_living_are_no_zombies() {

@@ -67,7 +67,7 @@ pub fn wake_if_low(live: &'static Live) {
 /// Takes pages on behalf of the background thread, where that was found to be better. For a thread of the program's that has just
 /// been given a page.
 pub fn take_if_wanted(live: &Live, cx: &mut Cx) {
-    if TAKE.load(Relaxed) && TAKE.swap(false, Relaxed) && threads::is_alone(live) {
+    if TAKE.load(Relaxed) && TAKE.swap(false, Relaxed) && threads::is_alone() {
         let high = watermarks(live.pager.limit_pages()).1;
         live.pager.isolate_ahead(high as usize, cx);
     }
@@ -76,7 +76,7 @@ pub fn take_if_wanted(live: &Live, cx: &mut Cx) {
 /// Whether pages are taken by the program's one thread.
 fn program_takes(live: &Live) -> bool {
     let fits = live.pager.used_pages() <= live.pager.limit_pages();
-    fits && live.source().takes_better_alone() && threads::is_program_alone(live)
+    fits && live.source().takes_better_alone() && threads::is_program_alone()
 }
 
 /// Something is to be read ahead: the thread does it; without one, nobody.
@@ -94,7 +94,7 @@ pub fn wake_for_stream(live: &'static Live) -> bool {
     let brings = THREAD.load(Relaxed) != 0
         && live.is_own_process()
         && !live.source().takes_better_alone()
-        && threads::is_program_alone(live);
+        && threads::is_program_alone();
     if brings && free_pages(live) >= watermarks(live.pager.limit_pages()).0 {
         wake();
     }

@@ -2,7 +2,7 @@
 use crate::background::THREAD;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
-use crate::{process, sharers};
+use crate::{kept, sharers};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 use outswap_sys::signal::{SS_DISABLE, Stack, Ucontext, sigaltstack};
 use outswap_sys::{Errno, Result, os};
@@ -60,10 +60,6 @@ pub fn current_or_new(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread>
     Some(thread)
 }
 
-/// The process's directory of threads, from the first time that somebody asks; [`NO_TASKS`] or below where there is none.
-static TASKS: AtomicI32 = AtomicI32::new(NO_TASKS);
-const NO_TASKS: i32 = -1;
-const NOT_TO_BE_HAD: i32 = -2;
 /// So often a process that was found to have more threads is taken to have them still.
 const ASKS: u32 = 64;
 static ASKS_LEFT: AtomicU32 = AtomicU32::new(0);
@@ -71,7 +67,7 @@ static ASKS_LEFT: AtomicU32 = AtomicU32::new(0);
 /// Whether the calling thread is the only one that can touch the program's memory: not the background thread, and without another
 /// thread of the program's or a process that shares the memory. Some threads are made without the runtime's knowledge, so the
 /// kernel is asked. While the caller is in the runtime, nobody can make one where there is none.
-pub fn is_alone(live: &Live) -> bool {
+pub fn is_alone() -> bool {
     if sharers::is_any_here() {
         return false;
     }
@@ -84,7 +80,7 @@ pub fn is_alone(live: &Live) -> bool {
     if background != 0 && os::gettid() as u32 == background {
         return false;
     }
-    let alone = count(live) == 1 + (background != 0) as u64;
+    let alone = count() == 1 + (background != 0) as u64;
     if !alone {
         ASKS_LEFT.store(ASKS, Relaxed);
     }
@@ -92,36 +88,18 @@ pub fn is_alone(live: &Live) -> bool {
 }
 
 /// Whether the program has one thread, and nobody shares its memory. It may have more at once, where the caller is not that one.
-pub fn is_program_alone(live: &Live) -> bool {
-    !sharers::is_any_here() && count(live) == 1 + (THREAD.load(SeqCst) != 0) as u64
+pub fn is_program_alone() -> bool {
+    !sharers::is_any_here() && count() == 1 + (THREAD.load(SeqCst) != 0) as u64
 }
 
-/// The threads of this process.
-fn count(live: &Live) -> u64 {
+/// The threads of this process; more than there can be where that cannot be known.
+fn count() -> u64 {
     // A directory has two names, and one more for each directory in it.
-    os::fstat(tasks(live)).map_or(u64::MAX, |status| status.links.saturating_sub(2))
+    kept::TASK.status().map_or(u64::MAX, |status| status.links.saturating_sub(2))
 }
 
-fn tasks(live: &Live) -> i32 {
-    let mut fd = TASKS.load(Acquire);
-    if fd == NO_TASKS {
-        let opened = os::open(b"/proc/self/task\0", os::O_RDONLY | os::O_CLOEXEC, 0);
-        // Two of the range are the control block's.
-        fd = opened.map_or(NOT_TO_BE_HAD, |low| process::raise(low, live.fds.0 + 2));
-        if let Err(other) = TASKS.compare_exchange(NO_TASKS, fd, AcqRel, Acquire) {
-            let _ = os::close(fd);
-            fd = other;
-        }
-    }
-    fd
-}
-
-/// In a forked child: the directory is the parent's.
+/// In a forked child: there is one thread.
 pub fn forget() {
-    let fd = TASKS.swap(NO_TASKS, AcqRel);
-    if fd >= 0 {
-        let _ = os::close(fd);
-    }
     ASKS_LEFT.store(0, Relaxed);
 }
 

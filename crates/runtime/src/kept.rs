@@ -1,0 +1,91 @@
+//! Files of `/proc` about this process that stay open. One that is opened for a moment takes a number for that moment, which a program
+//! that has used up its numbers, gives one back and asks for it again would miss; and it cannot be opened while there is none.
+//!
+//! They are opened while this process has one thread: as it is set up, and in a forked child.
+use crate::limits::KEPT_FDS;
+use crate::process;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
+use outswap_sys::os::{self, FileStatus};
+use outswap_sys::procfs::read_file;
+
+/// Memory in pages. Empty once the main thread has ended, which `THREAD` then tells in its place.
+pub static STATM: KeptFile = KeptFile::new(b"/proc/self/statm\0", b"/proc/thread-self/statm\0");
+/// Memory by kind, and the share of what is shared. As above.
+pub static SMAPS_ROLLUP: KeptFile = KeptFile::new(b"/proc/self/smaps_rollup\0", b"/proc/thread-self/smaps_rollup\0");
+/// The directory of threads.
+pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/task\0");
+
+const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK];
+
+/// A file that stays open.
+pub struct KeptFile {
+    path: &'static [u8],
+    /// The same for a thread whose process's main thread may have ended.
+    thread_path: &'static [u8],
+    fd: AtomicI32,
+    /// What it was when it was opened: a program can do things to a number that are not seen.
+    identity: [AtomicU64; 2],
+}
+
+const NONE: i32 = -1;
+
+impl KeptFile {
+    const fn new(path: &'static [u8], thread_path: &'static [u8]) -> KeptFile {
+        KeptFile { path, thread_path, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
+    }
+
+    /// Opens it, at `min_fd` or above, unless it is open. The caller is in the runtime alone.
+    pub fn open(&self, min_fd: i32) {
+        if self.fd.load(Relaxed) != NONE {
+            return;
+        }
+        let Ok(low) = os::open(self.path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
+        let fd = process::raise(low, min_fd);
+        match os::fstat(fd) {
+            Ok(status) => {
+                self.identity[0].store(status.device, Relaxed);
+                self.identity[1].store(status.inode, Relaxed);
+                self.fd.store(fd, Release);
+            }
+            Err(_) => _ = os::close(fd),
+        }
+    }
+
+    /// The kernel's word on it, if it is open still.
+    pub fn status(&self) -> Option<FileStatus> {
+        let status = os::fstat(self.fd.load(Acquire)).ok()?;
+        let identity = self.identity.each_ref().map(|part| part.load(Relaxed));
+        (identity == [status.device, status.inode]).then_some(status)
+    }
+
+    /// Reads it from its start; returns the bytes read.
+    pub fn read(&self, buf: &mut [u8]) -> usize {
+        let is_open = self.status().is_some();
+        let len = if is_open { os::pread(self.fd.load(Acquire), buf, 0).unwrap_or(0) } else { 0 };
+        // No number at all stands for no memory.
+        if len == 0 || buf[..len].starts_with(b"0 0") { read_file(self.thread_path, buf) } else { len }
+    }
+}
+
+/// Opens what a process needs that has not forked, at `min_fd` or above. The caller is the only thread of its process.
+pub fn open(min_fd: i32) {
+    STATM.open(min_fd);
+    TASK.open(min_fd);
+}
+
+/// In a forked child, which may share pages: what is open is about the parent. The caller is the only thread of its process.
+pub fn renew(min_fd: i32) {
+    for file in ALL {
+        if file.status().is_some() {
+            let _ = os::close(file.fd.load(Relaxed));
+        }
+        file.fd.store(NONE, Relaxed);
+    }
+    SMAPS_ROLLUP.open(min_fd);
+    TASK.open(min_fd);
+}
+
+/// Whether a descriptor is one of these.
+pub fn is_ours(fd: i32) -> bool {
+    fd >= 0 && ALL.iter().any(|file| file.fd.load(Relaxed) == fd)
+}
