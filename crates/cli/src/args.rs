@@ -6,7 +6,7 @@ use crate::record::{self, Recording};
 use crate::spec;
 use crate::{Failure, mistakes, size, swap_dir, variables};
 use clap::ArgMatches;
-use outswap_control::MAX_TIERS;
+use outswap_control::{MAX_TIERS, WhenFull};
 use outswap_core::readahead::{PAGE_CLUSTER, PAGE_CLUSTER_MAX};
 use outswap_core::units::PAGE_BYTES;
 use outswap_source::Source;
@@ -79,6 +79,10 @@ pub struct RunOptions {
     pub keep_malloc: bool,
     /// Exec'd children are not managed.
     pub no_follow: bool,
+    /// What is done where the stores are full.
+    pub when_full: WhenFull,
+    /// A program that cannot be managed is not executed.
+    pub strict: bool,
     /// Where statistics go.
     pub stats: Option<PathBuf>,
     /// Statistics for people.
@@ -198,6 +202,25 @@ impl Given<'_> {
         Ok(keep?.unwrap_or(true))
     }
 
+    fn when_full(&self) -> Result<WhenFull, String> {
+        let found = self.read("when-full", |text| {
+            let found = WhenFull::ALL.iter().find(|(name, _)| *name == text);
+            found.map(|(_, when)| *when).ok_or_else(|| format!("'{text}' is none of exceed, wait, fail"))
+        });
+        Ok(found?.unwrap_or(WhenFull::Exceed))
+    }
+
+    /// Whether programs that cannot be managed are refused.
+    fn strict(&self) -> Result<bool, String> {
+        let strict = self.switch("strict")?;
+        for other in ["allow-unmanaged", "no-follow"] {
+            if strict && self.switch(other)? {
+                return Err(format!("--strict and --{other} contradict each other"));
+            }
+        }
+        Ok(strict)
+    }
+
     fn command(&self) -> Result<Vec<OsString>, String> {
         let words = self.matches.get_many::<OsString>("command");
         let command: Vec<OsString> = words.map(|c| c.cloned().collect()).unwrap_or_default();
@@ -273,6 +296,8 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
+        when_full: given.when_full()?,
+        strict: given.strict()?,
         stats: given.value("stats").map(|(_, v)| v.into()),
         summary: given.switch("summary")?,
         quiet: given.switch("quiet")?,
@@ -304,6 +329,8 @@ fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String>
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
+        when_full: WhenFull::Exceed,
+        strict: false,
         stats: None,
         summary: false,
         quiet: given.switch("quiet")?,
@@ -339,6 +366,7 @@ mod tests {
         assert_eq!((o.resident_bytes, o.fault_source, o.keep_malloc), (0, None, true));
         assert_eq!(o.tiers, spec::parse("compressed,file", 0).expect("fine"));
         assert_eq!(o.swap_dir, PathBuf::from("/var/tmp").canonicalize().unwrap_or("/var/tmp".into()));
+        assert!(!o.strict && o.when_full == WhenFull::Exceed);
         assert!(!o.no_follow && !o.summary && !o.quiet && !o.allow_unmanaged && o.stats.is_none());
     }
 
@@ -406,6 +434,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_done_where_stores_are_full_and_programs_cannot_be_managed() {
+        for (name, when) in WhenFull::ALL {
+            let o = options(&["--when-full", name, "p"], &[("OUTSWAP_WHEN_FULL", "junk")]).expect(name);
+            assert_eq!(o.when_full, when);
+            assert_eq!(options(&["p"], &[("OUTSWAP_WHEN_FULL", name)]).expect(name).when_full, when);
+        }
+        let o = options(&["p"], &[("OUTSWAP_STRICT", "1")]).expect("fine");
+        assert!(o.strict && !options(&["--strict=false", "p"], &[("OUTSWAP_STRICT", "1")]).expect("fine").strict);
+    }
+
+    #[test]
     fn the_last_of_several_wins() {
         let words =
             ["--ram", "1G", "--quiet", "--ram=2G", "--quiet=false", "--swap", "junk", "--swap", "ram", "p", "--ram"];
@@ -453,6 +492,9 @@ mod tests {
                 "--readahead: 'off' is not what --mechanism says",
             ),
             (&["p"], &[("OUTSWAP_QUIET", "maybe")], "OUTSWAP_QUIET: 'maybe'"),
+            (&["--when-full", "die", "p"], &[], "--when-full: 'die' is none of"),
+            (&["--strict", "p"], &[("OUTSWAP_NO_FOLLOW", "1")], "--strict and --no-follow contradict"),
+            (&["--strict", "--allow-unmanaged", "p"], &[], "--strict and --allow-unmanaged contradict"),
         ] {
             let error = options(words, variables).expect_err(want);
             assert!(error.starts_with(want), "{error}");

@@ -62,6 +62,8 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.record = options.record.is_some().into();
     config.no_follow = options.no_follow.into();
     config.keep_malloc = options.keep_malloc.into();
+    config.when_full = options.when_full as u32;
+    config.strict = options.strict.into();
     for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
         *to = Tier::NONE;
         put(&mut to.kind, from.kind.name().as_bytes(), "a tier's name")?;

@@ -142,6 +142,13 @@ pub fn documented() -> Command {
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())
         .arg(no_follow())
+        .arg(value(
+            "when-full",
+            "exceed|wait|fail",
+            "What happens where no store has room for more: the limit is exceeded, the program waits for room (up to a minute), \
+             or it is ended with status 122 [default: exceed]",
+        ))
+        .arg(switch("strict", "Programs that cannot be managed are not executed (EACCES), also those that the program starts"))
         .arg(value("stats", "FILE", "Writes statistics as JSON at exit").value_hint(ValueHint::FilePath))
         .arg(switch("summary", "Prints statistics on standard error at exit"))
         .arg(quiet())

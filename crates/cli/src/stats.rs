@@ -509,13 +509,9 @@ mod tests {
             page_cluster: 3,
             fault_source: None,
             keep_malloc: false,
-            no_follow: false,
-            stats: None,
             summary: true,
-            quiet: false,
-            allow_unmanaged: false,
-            record: None,
             command: vec!["prog".into(), "arg".into()],
+            ..options()
         };
         let mut sums = [0u64; STAT_COUNT];
         sums.iter_mut().enumerate().for_each(|(i, n)| *n = i as u64 + 1);

@@ -53,6 +53,27 @@ impl Tier {
         Tier { kind: [0; TIER_KIND_BYTES], parameters: [0; 2], max_bytes: 0, device: [0; DEVICE_WORDS] };
 }
 
+/// What is done where a program wants memory, the limit is reached, and no store has room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum WhenFull {
+    /// The limit is exceeded.
+    Exceed = 0,
+    /// Who wants memory waits until there is room, up to a bound.
+    Wait = 1,
+    /// The process is ended.
+    Fail = 2,
+}
+
+impl WhenFull {
+    /// All of them, by name.
+    pub const ALL: [(&str, WhenFull); 3] =
+        [("exceed", WhenFull::Exceed), ("wait", WhenFull::Wait), ("fail", WhenFull::Fail)];
+}
+
+/// Exit status of a process that was ended because the stores were full ([`WhenFull::Fail`]).
+pub const EXIT_FULL: i32 = 122;
+
 /// What the command line asked for, and what else never changes during a run.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -86,6 +107,10 @@ pub struct Config {
     pub no_follow: u32,
     /// 1: the program keeps its own allocator.
     pub keep_malloc: u32,
+    /// What is done where the stores are full: [`WhenFull`] as a number.
+    pub when_full: u32,
+    /// 1: a program that cannot be managed is not executed.
+    pub strict: u32,
     /// Tiers, unused ones have no kind.
     pub tiers: [Tier; MAX_TIERS],
     /// Value of [`ENV`] in the run around this one, NUL-terminated; empty where there is none.
@@ -97,6 +122,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// What is done where the stores are full.
+    pub fn when_full(&self) -> WhenFull {
+        let known = WhenFull::ALL.iter().find(|(_, when)| *when as u32 == self.when_full);
+        known.map_or(WhenFull::Exceed, |(_, when)| *when)
+    }
     /// Nothing asked for.
     pub const EMPTY: Config = Config {
         magic: MAGIC,
@@ -113,6 +143,8 @@ impl Config {
         resident_bytes: 0,
         no_follow: 0,
         keep_malloc: 0,
+        when_full: WhenFull::Exceed as u32,
+        strict: 0,
         tiers: [Tier::NONE; MAX_TIERS],
         outer: [0; PLACE_BYTES],
         swap_dir: [0; 1024],
@@ -124,7 +156,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 104 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 112 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -152,6 +184,8 @@ pub const VERSION: u32 = {
             resident_bytes,
             no_follow,
             keep_malloc,
+            when_full,
+            strict,
             tiers,
             outer,
             swap_dir,

@@ -26,7 +26,8 @@ mod block;
 pub use accesses::{ACCESS_PLACES, Access, AccessPlace, Accesses, Recorded};
 pub use block::{Control, MAX_LEVELS};
 pub use config::{
-    ARENA, ARENA_MAX_BYTES, Config, DEVICE_WORDS, ENV, MAGIC, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, source,
+    ARENA, ARENA_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, MAGIC, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION,
+    WhenFull, source,
 };
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
@@ -34,4 +35,4 @@ pub use shared::{
     Process, READY, Shared, TREE_PEAKS, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
-pub use text::{process_path, until_nul};
+pub use text::{Text, process_path, until_nul};

@@ -142,6 +142,12 @@ stats! {
     RawUnits = "raw_units",
     /// Writes refused by a full store.
     StoreFull = "store_full",
+    /// Batches of pages that were not given to a store because it had refused others.
+    StorePassedBy = "store_passed_by",
+    /// Times that a thread slept because it wanted memory and the store was full.
+    FullWaits = "full_waits",
+    /// Nanoseconds of that.
+    FullWaitNs = "full_wait_ns",
     /// Pages that could not be read from a store.
     StoreErrors = "store_errors",
     /// Writes to the file that failed.

@@ -6,18 +6,22 @@ pub fn until_nul(bytes: &[u8]) -> &[u8] {
 }
 
 /// A text that is put together without memory of its own. What does not fit is left out.
-pub(crate) struct Text<'a> {
+pub struct Text<'a> {
+    /// Where it is put together.
     pub buf: &'a mut [u8],
+    /// Its length.
     pub len: usize,
 }
 
 impl Text<'_> {
+    /// Adds a text.
     pub fn put(&mut self, text: &[u8]) {
         for (to, from) in self.buf[self.len..].iter_mut().zip(text) {
             *to = *from;
             self.len += 1;
         }
     }
+    /// Adds a number in decimal digits; a negative one as 0.
     pub fn number(&mut self, n: i32) {
         let (mut digits, mut at, mut rest) = ([0u8; 10], 10, n.max(0));
         while at == 10 || rest > 0 {

@@ -19,6 +19,8 @@ pub enum Fault {
     Unreadable,
     /// No memory for the page.
     NoMemory,
+    /// The limit is not to be exceeded for a page that the program had not before, and the store is full.
+    Full,
 }
 
 /// How the content of a page in a store comes.

@@ -117,6 +117,10 @@ breakages! {
     NoRegions = "no-regions",
     /// What the program uses is looked at in vain.
     LooksIgnored = "looks-ignored",
+    /// A store that has refused is given all that follows.
+    FullInsisted = "full-insisted",
+    /// Pages that the program had not before are let in although the store is full.
+    NoHoldingBack = "no-holding-back",
     /// A folio that was refused is not tried in smaller ones.
     NoLadder = "no-ladder",
     /// What a store will have stored later counts as stored.

@@ -167,8 +167,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 },
                 Stage::MakeRoom => match self.room_step(&mut fault.room, cx) {
                     Made::Wait(spins) => return Progress::Wait(WaitFor::Room, spins),
-                    Made::Done(_) => {
+                    Made::Done(made) => {
                         fault.stage = Stage::Take;
+                        if !made && self.is_held_back(fault) {
+                            if fault.target.range.1 == 1 {
+                                return Progress::Done(Fault::Full);
+                            }
+                            // There may be room for this page alone.
+                            (fault.alone, fault.stage) = (true, Stage::Look);
+                        }
                         continue;
                     }
                 },
@@ -238,6 +245,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         fault.room = Room::new(fault.target.range.1);
         fault.stage = Stage::MakeRoom;
         None
+    }
+
+    /// Whether a page for which there is no room has to wait until the store has some. Not where the program had it before: its
+    /// slot is free as soon as it is back, and that makes the room. Nor where a call needs it, which has others by then.
+    fn is_held_back(&self, fault: &Faulting) -> bool {
+        let is_new = matches!(fault.target.seen.state(), State::Untouched | State::Zero);
+        let is_full = fault.room.is_full() && self.full.holds_back() && self.has_used_reserve();
+        let is_mapped = || self.find(fault.target.page).is_some_and(|vma| !vma.foreign);
+        fault.cause == Cause::Touch && is_new && is_full && is_mapped() && !broken::is(Broken::NoHoldingBack)
     }
 
     /// How the content of the target, which is in a store, comes.

@@ -36,6 +36,7 @@ pub mod vma;
 pub mod pins;
 pub mod frames;
 pub mod writeback;
+pub mod full;
 pub mod looks;
 pub mod workingset;
 

@@ -89,6 +89,8 @@ pub enum Event {
     FolioFallbacks,
     FoliosIn,
     StoreFull,
+    /// Batches that were not given to a store because it had refused others.
+    StorePassedBy,
     StoreErrors,
     Corruptions,
     DirectReclaims,
@@ -96,9 +98,11 @@ pub enum Event {
     /// Nanoseconds.
     LookNs,
     OverLimit,
+    /// The same because the store is full.
+    OverLimitFull,
 }
 /// How many kinds of [`Event`] there are.
-pub const EVENTS: usize = Event::OverLimit as usize + 1;
+pub const EVENTS: usize = Event::OverLimitFull as usize + 1;
 
 /// The machine. Page numbers count from the start of the managed range. Pages passed to a call are owned (Busy) by
 /// the caller, except where said.

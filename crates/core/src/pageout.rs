@@ -79,6 +79,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Chooses the next folios and gets slots for them.
     fn gather(&self, writeback: &mut Writeback, sorted: &Sorted) {
         writeback.given_len = 0;
+        if self.is_passed_by(writeback, sorted) {
+            writeback.at = BLOCK_PAGES;
+        }
         while writeback.at < BLOCK_PAGES && writeback.given_len < WRITES_MAX {
             let at = writeback.at;
             if sorted.leaving[at].is_none() || !self.is_at(writeback.out, at) {
@@ -105,6 +108,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.refuse(writeback, at, order);
             }
         }
+    }
+
+    /// Whether what is left of a batch is not given to the store, which has refused a page of it, or one before.
+    fn is_passed_by(&self, writeback: &mut Writeback, sorted: &Sorted) -> bool {
+        if broken::is(Broken::FullInsisted) {
+            return false;
+        }
+        if writeback.at == 0 && !writeback.refused && sorted.leaving.iter().any(Option::is_some) {
+            writeback.passed_by = self.full.passes(|| self.machine.now_ns());
+        }
+        writeback.passed_by || writeback.refused
     }
 
     /// Gives the store what was gathered.
@@ -134,6 +148,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.commit(writeback.out, i, slot, order);
                 sorted.leaving[i] = None;
             }
+            self.full.took();
             if order > Order::PAGE {
                 self.machine.count(Event::FoliosOut, 1);
             }
@@ -156,6 +171,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         } else {
             writeback.refused = true;
             writeback.at = (at / PART_PAGES + 1) * PART_PAGES;
+            self.full.refused(self.machine.now_ns());
         }
     }
 
@@ -286,8 +302,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if live.is_empty() {
             return Progress::Done(self.release_batch(out.batch));
         }
-        if writeback.refused {
-            self.machine.count(Event::StoreFull, 1);
+        if writeback.refused || writeback.passed_by {
+            self.machine.count(if writeback.refused { Event::StoreFull } else { Event::StorePassedBy }, 1);
             return Progress::Done(false);
         }
         if live.iter().any(|i| self.is_at(out, i)) {

@@ -6,6 +6,7 @@
 use crate::ahead::Ahead;
 use crate::broken::{self, Broken};
 use crate::frames::Frames;
+use crate::full::Full;
 use crate::lock::{Guard, SpinLock};
 use crate::looks::Looks;
 use crate::machine::Machine;
@@ -138,6 +139,8 @@ pub struct Pager<M, S, P = Standard> {
     limit: AtomicU64,
     /// Pages that are still to come in before room is made again.
     pub(crate) rest: AtomicU32,
+    /// What is known of a store that refuses.
+    pub full: Full,
     pub(crate) seed: u64,
     pub(crate) looks: Looks,
     /// When pages were evicted, and which came back soon.
@@ -189,6 +192,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             resident: AtomicI64::new(0),
             limit: AtomicU64::new(u64::MAX >> 1),
             rest: AtomicU32::new(0),
+            full: Full::default(),
             seed: config.seed,
             looks: Looks::default(),
             workingset: Workingset::default(),
@@ -291,11 +295,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             if !broken::is(Broken::StoreKeeps) {
                 self.store.free(unused);
             }
+            self.full.freed();
         });
     }
     /// As [`Pager::put_slot`], for a page that is locked: what the slot holds may be a secret, and nobody needs the copy.
     pub(crate) fn wipe_slot(&self, slot: SlotId) {
-        self.slots.put(slot, self.pause(), |unused| self.store.wipe(unused));
+        self.slots.put(slot, self.pause(), |unused| {
+            self.store.wipe(unused);
+            self.full.freed();
+        });
     }
     /// Whether room for slots is bounded for this one: where it is scarce, or no page is to keep any.
     pub(crate) fn is_scarce(&self, slot: SlotId) -> bool {

@@ -16,6 +16,10 @@ const IDLE_STEPS_WITH_WORK: u32 = 40;
 const ISOLATE_AHEAD_BATCHES: usize = 4;
 /// Pages that come in without an attempt to make room after one that failed.
 const REST_PAGES: u32 = 16;
+/// What who is to keep to the limit may exceed it by while the store is full: one part in so many, and so many pages at most. To
+/// free memory, or to end, a program may need some.
+const RESERVE_SHARE: u64 = 32;
+const RESERVE_MAX_PAGES: u64 = 1024;
 
 /// What one step of reclaim achieved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +64,8 @@ pub(crate) struct Room {
     pages: usize,
     started: bool,
     idle: u32,
+    /// The store had no room.
+    full: bool,
     reclaiming: Reclaiming,
 }
 
@@ -75,7 +81,12 @@ pub(crate) enum Made {
 impl Room {
     /// Room for so many pages more.
     pub(crate) fn new(pages: usize) -> Room {
-        Room { pages, started: false, idle: 0, reclaiming: Reclaiming::default() }
+        Room { pages, started: false, idle: 0, full: false, reclaiming: Reclaiming::default() }
+    }
+
+    /// Whether the store had no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
     }
 }
 
@@ -89,6 +100,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Made::Wait(spins) => self.machine.pause(spins),
             }
         }
+    }
+
+    /// Whether the limit is exceeded by as much as it may be while the store is full and the limit is to hold.
+    pub fn has_used_reserve(&self) -> bool {
+        let limit = self.limit_pages();
+        self.used_pages() >= limit.saturating_add((limit / RESERVE_SHARE).min(RESERVE_MAX_PAGES))
     }
 
     /// Reclaims for an attempt to make room, up to where it has to wait.
@@ -108,8 +125,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             match self.reclaim_step(&mut room.reclaiming, cx) {
                 Reclaimed::Wait(spins) => return Made::Wait(spins),
                 Reclaimed::Done(Step::Freed(_) | Step::Isolated) => room.idle = 0,
-                Reclaimed::Done(Step::Nothing | Step::StoreFull) => {
+                Reclaimed::Done(step @ (Step::Nothing | Step::StoreFull)) => {
                     room.idle += 1;
+                    room.full |= step == Step::StoreFull;
                     // What other threads are writing out is about to be free.
                     let patience = if self.frames.at_work(self.pause()) > self.ahead.batches() {
                         IDLE_STEPS_WITH_WORK
@@ -117,8 +135,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         IDLE_STEPS
                     };
                     if room.idle > patience {
-                        self.rest.store(REST_PAGES, Relaxed);
-                        self.machine.count(Event::OverLimit, 1);
+                        if !(room.full && self.full.holds_back()) {
+                            self.rest.store(REST_PAGES, Relaxed);
+                        }
+                        self.machine.count(if room.full { Event::OverLimitFull } else { Event::OverLimit }, 1);
                         return Made::Done(false);
                     }
                     return Made::Wait(room.idle);

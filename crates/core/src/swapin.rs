@@ -158,9 +158,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Gives the program the pages that were claimed, whose content is in the buffer.
     fn install(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         let Target { page, access, claimed: (first, count), .. } = *target;
+        // What comes back to memory is to leave room in a store that has none.
+        let keeps_slots = !self.full.is_full();
         let mut epoch = self.protection_of(&cx.saved[..count], access);
         let slots = || cx.saved[..count].iter().filter_map(|word| word.slot());
-        if epoch != 0 && !self.swapcache.has_room(count) && slots().any(|slot| self.is_scarce(slot)) {
+        let could_keep = || self.swapcache.has_room(count) || !slots().any(|slot| self.is_scarce(slot));
+        if epoch != 0 && !(keeps_slots && could_keep()) {
             // Without their slots nothing would be known of them.
             epoch = 0;
         }
@@ -177,7 +180,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             } else if old.locked() {
                 self.pages.release(page, Word::resident(None, order).with_locked(true));
                 self.wipe_slot(slot);
-            } else if self.enter_swapcache(slot) {
+            } else if keeps_slots && self.enter_swapcache(slot) {
                 let word = Word::resident(Some(slot), order).with_dirtied(old.dirtied()).with_protected(epoch);
                 self.pages.release(page, word);
             } else {

@@ -61,6 +61,8 @@ pub(crate) struct Writeback {
     pub(crate) ladder: (usize, Order),
     /// The store refused a page.
     pub(crate) refused: bool,
+    /// The store is left alone, as it has refused others.
+    pub(crate) passed_by: bool,
     pub(crate) given: [Given; WRITES_MAX],
     pub(crate) given_len: usize,
     pub(crate) waits: u32,
@@ -75,6 +77,7 @@ impl Writeback {
             at: 0,
             ladder: (0, Order::PAGE),
             refused: false,
+            passed_by: false,
             given: [Given { at: 0, order: Order::PAGE, slot: SlotId(0) }; WRITES_MAX],
             given_len: 0,
             waits: 0,

@@ -196,7 +196,9 @@ fn writes_that_fail_are_told_of() {
     let run = Run::new("unshare").args(["-m", "sh", "-c", SMALL_DISK]).arg(small.path()).arg(setup::outswap());
     let run = run.args(["run", "--ram", "32M", "--swap", "file", "--swap-dir"]).arg(small.path());
     let run = run.arg("--stats").arg(&file).arg("--").args([&*program(), "heap", "48", "1"]).supervised();
-    ok(run.run());
+    let end = ok(run.run());
+    let told = format!("no space left (ENOSPC) in {}", small.path().display());
+    assert_eq!(lines_with(&end, &told), 1, "{}", end.describe());
     let stats = stats::read(&file);
     assert!(number(&stats, "/problems/store_errors") > 0, "{stats:#}");
     assert_eq!(number(&stats, "/counters/store_errors"), 0, "nothing that was written could not be read: {stats:#}");

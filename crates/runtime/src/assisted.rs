@@ -77,7 +77,7 @@ fn serve(
                 );
                 EIO
             }
-            Fault::NoMemory => ENOMEM,
+            Fault::NoMemory | Fault::Full => ENOMEM,
             Fault::Done | Fault::NotMapped => EFAULT,
         });
     }

@@ -28,6 +28,8 @@ pub struct State {
     pub measuring: AtomicBool,
     /// The over-budget warning was given.
     pub warned: AtomicBool,
+    /// It was said that the program waits for room in the store.
+    pub told_full: AtomicBool,
     /// Sixteenths of the budget that the pool may not have, less [`SHARE_START`].
     pub share: AtomicI64,
     /// What had come back when the shares were last looked at.

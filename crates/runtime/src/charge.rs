@@ -278,6 +278,8 @@ fn balance(live: &Live) -> i64 {
     ];
     let since: [u64; SEEN] = core::array::from_fn(|i| now[i].saturating_sub(budget.seen[i].load(Relaxed)));
     let [from_ram, from_file, near, near_file, file_ns, timed, hits, refused] = since;
+    // A store that is left alone after it refused is as full as before.
+    let refused = refused + u64::from(live.pager.full.is_full());
     let back = Back { from_ram, from_file, near, near_file, file_ns, timed, hits, refused };
     if !back.is_enough() && refused == 0 {
         return SHARE_START + share;

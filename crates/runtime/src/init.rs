@@ -10,7 +10,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, code, deliver, exec, gate, kept, process, reclaim, rlimits, sharers, signals, stacks,
+    arena, charge, clock, code, deliver, exec, full, gate, kept, process, reclaim, rlimits, sharers, signals, stacks,
+    threads, unseen,
     threads, unseen,
 };
 use core::ffi::{CStr, c_char};
@@ -139,6 +140,10 @@ fn setup_or_tell(environment: *const *const c_char) {
         if error != SetupError::NotAsked {
             control.post(error.text());
         }
+        if error != SetupError::NotAsked && control.config.strict != 0 {
+            control.post(b"error: a process that cannot be managed was ended (--strict)");
+            os::exit_group(125);
+        }
     }
 }
 
@@ -252,6 +257,11 @@ const HOOKS: Hooks = Hooks {
             charge::over(live);
         }
     },
+    over_limit_full: || {
+        if let Some(live) = live::try_live() {
+            full::over(live);
+        }
+    },
     ahead: || {
         if let Some(live) = live::try_live() {
             reclaim::wake_to_read(live);
@@ -302,6 +312,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         control.fold(live.record(), os::getpid());
         return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
     }
+    full::begin(live);
     live::set(live);
     deliver::adopt(live);
     kept::open(min_fd);

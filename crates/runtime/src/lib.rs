@@ -56,6 +56,7 @@ mod threads;
 mod descriptors;
 mod pins;
 mod charge;
+mod full;
 pub mod rlimits;
 
 // Calls.

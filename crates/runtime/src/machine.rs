@@ -26,6 +26,8 @@ pub struct Hooks {
     pub progress: fn(),
     /// The limit of resident pages could not be held.
     pub over_limit: fn(),
+    /// The same because the store is full.
+    pub over_limit_full: fn(),
     /// Something is to be read ahead.
     pub ahead: fn(),
     /// See [`Machine::stream_is_asked`].
@@ -317,6 +319,9 @@ impl Machine for LiveMachine {
         if event == Event::OverLimit {
             return (self.hooks.over_limit)();
         }
+        if event == Event::OverLimitFull {
+            return (self.hooks.over_limit_full)();
+        }
         self.stat(
             match event {
                 Event::FaultFirstTouch => Stat::FaultFirstTouch,
@@ -339,12 +344,13 @@ impl Machine for LiveMachine {
                 Event::FolioFallbacks => Stat::FolioFallbacks,
                 Event::FoliosIn => Stat::FoliosIn,
                 Event::StoreFull => Stat::StoreFull,
+                Event::StorePassedBy => Stat::StorePassedBy,
                 Event::StoreErrors => Stat::StoreErrors,
                 Event::Corruptions => Stat::Corruptions,
                 Event::Looks => Stat::Looks,
                 Event::LookNs => Stat::LookNs,
                 Event::DirectReclaims => Stat::DirectReclaims,
-                Event::OverLimit => Stat::OverBudget,
+                Event::OverLimit | Event::OverLimitFull => Stat::OverBudget,
             },
             n,
         );

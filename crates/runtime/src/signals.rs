@@ -6,7 +6,7 @@ use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::layout::in_arena;
 use crate::live::{Live, try_live};
-use crate::{clock, deliver, gate, reclaim, threads, trap, unseen};
+use crate::{clock, deliver, full, gate, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
@@ -87,6 +87,8 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         buckets[bucket.min(buckets.len() - 1)].fetch_add(1, Relaxed);
         match outcome {
             Fault::Done => return,
+            // The instruction runs again, after signals that came meanwhile.
+            Fault::Full => return full::held_back(live),
             Fault::NotMapped => {
                 // Another thread may have put something else there, or brought the page in, since the fault.
                 if live.pager.state(page) == State::Resident || is_whole_since(live, ucontext) {

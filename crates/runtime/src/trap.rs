@@ -10,8 +10,8 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigprocmask};
 use crate::usermem::word;
 use crate::{
-    calls, charge, descriptors, direct, exec, fork, memory, parts, privileges, rlimits, stub_call, threads, traced,
-    transfer, unseen, whole,
+    calls, charge, descriptors, direct, exec, fork, full, memory, parts, privileges, rlimits, stub_call, threads,
+    traced, transfer, unseen, whole,
 };
 use outswap_control::Stat;
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -35,6 +35,12 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     let nr = gate::meant(nr);
     if let Some(value) = whole::before_call(live, nr, args) {
         uc.gregs.rax = value as u64;
+        return;
+    }
+    if full::holds_back_call(live, nr, args) {
+        // It is made again, after signals that came meanwhile.
+        const SYSCALL_BYTES: u64 = 2;
+        (uc.gregs.rip, uc.gregs.rax) = (uc.gregs.rip - SYSCALL_BYTES, info.syscall as u64);
         return;
     }
     let value = match nr {

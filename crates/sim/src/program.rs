@@ -13,6 +13,9 @@ use outswap_core::units::{PAGE_BYTES, PageNo};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 
+/// Faults that are held back in a row before the thread has the limit exceeded.
+const FULL_TRIES: u32 = 50;
+
 /// One thread of the program.
 pub(crate) struct Program<'a> {
     pub(crate) world: &'a World,
@@ -144,6 +147,13 @@ impl<'a> Program<'a> {
             Fault::Unreadable => {
                 assert!(self.cx.worker.saw_io, "page {page}: called unreadable though the store was read");
                 tries < 20
+            }
+            Fault::Full => {
+                assert!(self.world.setup.insists, "page {page}: held back though nobody insists");
+                if tries > FULL_TRIES {
+                    self.pager.full.give_up();
+                }
+                true
             }
             Fault::NotMapped => panic!("page {page}: not mapped"),
         }
@@ -359,7 +369,8 @@ impl<'a> Program<'a> {
             let fault = self.pager.fault(PageNo(page as u32), Access::Read, &mut self.cx);
             // Another thread may map it meanwhile, and use it.
             if self.model().owner[page].load(Relaxed) >= FOREIGN {
-                assert!(matches!(fault, Fault::NotMapped | Fault::NoMemory | Fault::Done), "{fault:?}");
+                let at_most = matches!(fault, Fault::NotMapped | Fault::NoMemory | Fault::Full | Fault::Done);
+                assert!(at_most, "{fault:?}");
             }
         }
         assert_eq!(

@@ -11,6 +11,9 @@ use outswap_core::store::Store;
 use outswap_core::units::{BLOCK_PAGES, BlockNo, PageNo};
 use std::sync::atomic::Ordering::*;
 
+/// More than a full store rests.
+const FULL_REST_NS: u64 = 2_000_000_000;
+
 /// Runs one seed to its end. The error says what was wrong.
 pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
     let mut rng = Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5eed);
@@ -142,6 +145,8 @@ impl World {
         let pager = &self.pager;
         pager.machine.calm();
         pager.store.calm();
+        // By then a store that was full is tried again.
+        pager.machine.clock.pass_ns(FULL_REST_NS);
         let mut program = Program::new(self, 0, 1);
         program.chaos_over = true;
         let verify_all = |program: &mut Program| {

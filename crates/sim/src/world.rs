@@ -82,6 +82,8 @@ pub(crate) struct Setup {
     pub(crate) calm: bool,
     /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
     pub(crate) dense: bool,
+    /// The limit is not exceeded for want of room in the store, for a while.
+    pub(crate) insists: bool,
 }
 
 /// How to run a seed.
@@ -180,6 +182,7 @@ impl World {
             no_memory,
             calm: slots >= pages * 2 && batches >= 6 && !troubled && !broken && !chaotic && !no_memory,
             dense: rng.once_in(3),
+            insists: rng.once_in(3),
         };
         let config = Config {
             pages: pages as u32,
@@ -200,6 +203,7 @@ impl World {
         let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
         pager.machine.attach(&pager);
         pager.machine.meets_streams.store(rng.once_in(2), Relaxed);
+        pager.full.set_insists(setup.insists);
         pager.set_limit_pages(rng.range(8, setup.max_limit) as u64);
         pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {

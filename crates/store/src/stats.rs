@@ -79,6 +79,8 @@ stats! {
         pool_bytes,
         /// Gauge: bytes of stored objects in the pools.
         pool_used_bytes,
+        /// Gauge: the error of the last write to the file, if it failed; else 0.
+        file_errno,
     }
 }
 

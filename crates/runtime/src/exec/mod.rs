@@ -47,7 +47,15 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         }
     };
     let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
-    let target = look_ahead(live, nr, args, path);
+    let target = match look_ahead(live, nr, args, path) {
+        Ok(target) => target,
+        Err(e) => {
+            live.pager.pins.release(pin);
+            buffer::give_back(buffer);
+            uc.gregs.rax = -(e.0 as i64) as u64;
+            return;
+        }
+    };
     let starts = target != Target::Fails && is_executable(dir, path, flags);
     if target != Target::Managed {
         rlimits::give_to_kernel(starts);

@@ -1,6 +1,6 @@
 //! What a file is that is about to be executed.
 use crate::live::Live;
-use outswap_control::until_nul;
+use outswap_control::{MESSAGE_BYTES, Text, until_nul};
 use outswap_sys::{Errno, nr, os, ret, syscall3, syscall4};
 
 /// Paths are relative to the working directory.
@@ -32,12 +32,24 @@ pub enum Target {
     Fails,
 }
 
-/// Looks at the program about to run. Says so if it should be managed and cannot: it has no dynamic linker, or runs with other
-/// rights.
-pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Target {
+/// What is known of a file beside what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Looked {
+    status: os::FileStatus,
+    has_capabilities: bool,
+    /// As [`is_dynamic`] says.
+    is_dynamic: Option<bool>,
+}
+
+/// Looks at the program about to run. Says so if it should be managed and cannot.
+///
+/// # Errors
+/// It is not to run then, where the configuration is strict: this is what its exec fails with.
+pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Result<Target, Errno> {
     if live.control.config.no_follow != 0 {
-        return Target::Unmanaged;
+        return Ok(Target::Unmanaged);
     }
+    let is_strict = live.control.config.strict != 0;
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
     let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
@@ -51,32 +63,119 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Targ
         name[..interpreter.len()].copy_from_slice(interpreter);
         found = look_at(None, &name[..interpreter.len() + 1], &mut head);
     }
-    let Some((status, len)) = found else {
-        let fails = name[0] != 0 && !is_executable(AT_FDCWD, name.as_ptr() as usize, 0);
-        return if fails { Target::Fails } else { Target::Unmanaged };
+    // Of a script its interpreter is asked about; without the right the kernel refuses.
+    let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
+    let may_execute = |interpreter: &[u8]| {
+        let is_script = interpreter[0] != 0;
+        has_right(dir, path.as_ptr() as usize, flags)
+            && (!is_script || has_right(AT_FDCWD, interpreter.as_ptr() as usize, 0))
     };
+    let Some((looked, len)) = found else {
+        let fails = name[0] != 0 && !is_executable(AT_FDCWD, name.as_ptr() as usize, 0);
+        if fails {
+            return Ok(Target::Fails);
+        }
+        // What may be executed but not read may be managed or not.
+        if !(is_strict && may_execute(&name)) {
+            return Ok(Target::Unmanaged);
+        }
+        let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
+        tell(live, name, b"cannot be read, so nobody knows whether it can be managed", is_strict);
+        return Err(Errno::EACCES);
+    };
+    let head = &head[..len];
     if interpreter(&head[..len.min(LINE_BYTES)]).is_some() {
         // A script still, beyond what the kernel follows.
-        return Target::Fails;
+        return Ok(Target::Fails);
     }
-    const SET_ID: u32 = 0o6000;
-    let why: &[u8] = match is_dynamic(&head[..len]) {
-        Some(false) => b"is statically linked",
-        Some(true) if status.mode & SET_ID != 0 && os::geteuid() != 0 => b"is set-uid or set-gid",
-        // With other rights than its user's the dynamic linker may leave our libraries out.
-        Some(true) if status.mode & SET_ID == 0 && !os::has_mixed_ids() && can_preload(live) => return Target::Managed,
-        _ => return Target::Unmanaged,
+    let Some(why) = why_unmanaged(live, head, &looked) else {
+        let is_program = looked.is_dynamic == Some(true);
+        // What is no program has the error that the kernel gives, unless that runs it by other means.
+        return if is_program {
+            Ok(Target::Managed)
+        } else if is_strict && may_execute(&name) {
+            Err(Errno::ENOEXEC)
+        } else {
+            Ok(Target::Unmanaged)
+        };
     };
-    live.control.count_unmanaged();
-    let mut text = [0u8; 200];
-    let mut at = 0;
-    let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
-    for part in [b"warning: ", &name[..name.len().min(120)], b" ", why, b": it runs without Outswap"] {
-        text[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
+    let starts = match name[0] {
+        _ if is_strict => may_execute(&name),
+        0 => is_executable(dir, path.as_ptr() as usize, flags),
+        _ => is_executable(AT_FDCWD, name.as_ptr() as usize, 0),
+    };
+    if !starts {
+        return Ok(Target::Unmanaged);
     }
-    live.warn(&text[..at]);
-    Target::Unmanaged
+    let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
+    tell(live, name, why, is_strict);
+    if is_strict {
+        return Err(Errno::EACCES);
+    }
+    live.control.count_unmanaged();
+    Ok(Target::Unmanaged)
+}
+
+/// Why a program cannot be managed, if so.
+fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked) -> Option<&'static [u8]> {
+    const CLASS_32: u8 = 1;
+    const EM_X86_64: [u8; 2] = [62, 0];
+    if !head.starts_with(b"\x7fELF") || head.len() < ELF_HEADER_BYTES {
+        return None;
+    }
+    Some(match looked.is_dynamic {
+        _ if head[4] == CLASS_32 => b"is a 32-bit program",
+        _ if head[18..20] != EM_X86_64 => b"is built for another processor",
+        Some(false) => b"is statically linked",
+        _ if is_of_musl(head) => b"is linked with musl",
+        // With other rights than its user's the dynamic linker leaves our libraries out.
+        _ if changes_ids(looked) => b"is set-uid or set-gid",
+        _ if gives_capabilities(looked) => b"has file capabilities",
+        _ if os::has_mixed_ids() => b"runs with other rights than its user's",
+        _ if !can_preload(live) => b"cannot load Outswap's libraries, which are not where it looks for them",
+        _ => return None,
+    })
+}
+
+/// Whether a file's rights count for who executes it: nothing gives any where a sandbox, or our own filter, forbade that.
+fn gives_rights() -> bool {
+    const PR_GET_NO_NEW_PRIVS: usize = 39;
+    // SAFETY: asks for a number.
+    unsafe { syscall4(nr::PRCTL, PR_GET_NO_NEW_PRIVS, 0, 0, 0) != 1 }
+}
+
+/// Whether a file makes who executes it another user, or one of another group.
+fn changes_ids(looked: &Looked) -> bool {
+    const SET_UID: u32 = 0o4000;
+    const SET_GID: u32 = 0o2000;
+    let is_other = looked.status.mode & SET_UID != 0 && looked.status.uid != os::geteuid();
+    (is_other || looked.status.mode & SET_GID != 0) && gives_rights()
+}
+
+/// Whether a file gives who executes it capabilities that he has not.
+fn gives_capabilities(looked: &Looked) -> bool {
+    looked.has_capabilities && os::geteuid() != 0 && gives_rights()
+}
+
+/// Says what becomes of a program that cannot be managed, and why it cannot.
+fn tell(live: &Live, name: &[u8], why: &[u8], is_strict: bool) {
+    /// Bytes of a name that are told.
+    const NAME_BYTES: usize = 110;
+    let mut buf = [0u8; MESSAGE_BYTES];
+    let mut text = Text { buf: &mut buf, len: 0 };
+    text.put(if is_strict { b"error: " } else { b"warning: " });
+    text.put(&name[..name.len().min(NAME_BYTES)]);
+    text.put(b" ");
+    text.put(why);
+    text.put(if is_strict { b": it was not executed (--strict)" } else { b": it runs without Outswap" });
+    let len = text.len;
+    if is_strict { live.control.post(&buf[..len]) } else { live.warn(&buf[..len]) }
+}
+
+/// Whether the dynamic linker that a program names is musl's.
+fn is_of_musl(head: &[u8]) -> bool {
+    const NAME: &[u8] = b"/ld-musl-";
+    head.windows(NAME.len()).any(|name| name == NAME)
 }
 
 /// Whether the libraries are where the dynamic linker will look for them, which in another root directory they may not be.
@@ -100,40 +199,58 @@ fn interpreter(head: &[u8]) -> Option<&[u8]> {
 }
 
 /// Reads the beginning of a program. `None` where it cannot be read, or is no regular file, which then is not opened either.
-fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Option<(os::FileStatus, usize)> {
+fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Option<(Looked, usize)> {
+    let look = |fd: i32, status: os::FileStatus, head: &mut [u8]| {
+        let len = os::pread(fd, head, 0).ok()?;
+        let is_dynamic = is_dynamic(&head[..len], |at, to| os::pread(fd, to, at) == Ok(to.len()));
+        Some((Looked { status, has_capabilities: has_capabilities(fd), is_dynamic }, len))
+    };
     if let (Some(fd), b"\0") = (directory, path) {
         // The program is the descriptor itself, whose position is not ours to move.
-        let status = os::fstat(fd).ok().filter(os::FileStatus::is_regular)?;
-        return Some((status, os::pread(fd, head, 0).ok()?));
+        return look(fd, os::fstat(fd).ok().filter(os::FileStatus::is_regular)?, head);
     }
     let (fd, status) = os::open_regular(directory, path, os::O_RDONLY)?;
-    let len = os::pread(fd, head, 0);
+    let looked = look(fd, status, head);
     let _ = os::close(fd);
-    Some((status, len.ok()?))
+    looked
 }
 
-/// Whether an ELF program of this machine names a dynamic linker; `None` where the bytes are something else (a script) or do
-/// not tell.
-fn is_dynamic(head: &[u8]) -> Option<bool> {
+/// Whether a file gives rights to who executes it.
+fn has_capabilities(fd: i32) -> bool {
+    let name = c"security.capability".as_ptr() as usize;
+    // SAFETY: a NUL-terminated name; the value is not asked for, only its length.
+    ret(unsafe { syscall4(nr::FGETXATTR, fd as usize, name, 0, 0) }).is_ok()
+}
+
+/// Whether a 64-bit ELF program names a dynamic linker; `None` where the bytes are something else (a script) or do not tell. What
+/// is not in its head is asked for with `read`, by its offset.
+fn is_dynamic(head: &[u8], read: impl Fn(u64, &mut [u8]) -> bool) -> Option<bool> {
     const PT_INTERP: u32 = 3;
-    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?) as usize);
+    /// More program headers than any program has.
+    const MAX_HEADERS: u64 = 128;
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?) as u64);
     if head.get(..5)? != b"\x7fELF\x02" {
         return None;
     }
-    let table = usize::try_from(u64::from_le_bytes(head.get(32..40)?.try_into().ok()?)).ok()?;
+    let table = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
     let (size, count) = (half(54)?, half(56)?);
-    for i in 0..count {
+    for i in 0..count.min(MAX_HEADERS) {
         let at = table.checked_add(i * size)?;
-        if u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?) == PT_INTERP {
+        let mut kind = [0; 4];
+        match usize::try_from(at).ok().and_then(|at| head.get(at..at.checked_add(4)?)) {
+            Some(in_head) => kind.copy_from_slice(in_head),
+            None if read(at, &mut kind) => {}
+            None => return None,
+        }
+        if u32::from_le_bytes(kind) == PT_INTERP {
             return Some(true);
         }
     }
     Some(false)
 }
 
-/// Whether an exec of a file (NUL-terminated path, relative to `dir`) will probably succeed: it is there, may be executed, and is
-/// of a kind that the kernel runs.
-pub fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
+/// Whether this process may execute a file (NUL-terminated path, relative to `dir`), as far as its rights go.
+fn has_right(dir: usize, path: usize, flags: usize) -> bool {
     const X_OK: usize = 1;
     const AT_EACCESS: usize = 0x200;
     const AT_SYMLINK_NOFOLLOW: usize = 0x100;
@@ -141,7 +258,13 @@ pub fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
     let flags = flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
     // SAFETY: the path is NUL-terminated, as the caller says.
     let found = ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, X_OK, flags | AT_EACCESS) });
-    if !matches!(found, Ok(_) | Err(Errno::ENOSYS | Errno::EPERM)) {
+    matches!(found, Ok(_) | Err(Errno::ENOSYS | Errno::EPERM))
+}
+
+/// Whether an exec of a file (NUL-terminated path, relative to `dir`) will probably succeed: it is there, may be executed, and is
+/// of a kind that the kernel runs.
+pub fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
+    if !has_right(dir, path, flags) {
         return false;
     }
     // SAFETY: as above; where nothing stands in the path, the file is open already.
@@ -208,6 +331,29 @@ mod tests {
     }
 
     #[test]
+    fn file_capabilities_are_seen() {
+        let path = std::env::temp_dir().join(format!("outswap-capabilities-{}", os::getpid()));
+        std::fs::write(&path, b"x").expect("the temporary directory is writable");
+        let fd = os::open(&[path.to_str().expect("UTF-8").as_bytes(), b"\0"].concat(), os::O_RDONLY, 0).expect("ours");
+        assert!(!has_capabilities(fd));
+        // Revision 2, `CAP_NET_BIND_SERVICE` permitted.
+        let value: [u32; 5] = [0x0200_0000, 1 << 10, 0, 0, 0];
+        let name = c"security.capability".as_ptr() as usize;
+        // SAFETY: a NUL-terminated name and a value of that length.
+        let set = unsafe {
+            outswap_sys::syscall6(nr::FSETXATTR, fd as usize, name, value.as_ptr() as usize, size_of_val(&value), 0, 0)
+        };
+        assert_eq!(has_capabilities(fd), set == 0, "only root can set them");
+        os::close(fd).expect("ours");
+        std::fs::remove_file(&path).expect("ours");
+    }
+
+    #[test]
+    fn the_dynamic_linker_of_musl_is_known() {
+        assert!(is_of_musl(b"\x7fELF ... /lib/ld-musl-x86_64.so.1\0") && !is_of_musl(b"/lib64/ld-linux-x86-64.so.2\0"));
+    }
+
+    #[test]
     fn scripts_name_their_interpreter() {
         for (head, want) in [
             ("#!/bin/sh\n", Some("/bin/sh")),
@@ -228,14 +374,27 @@ mod tests {
         head[32..40].copy_from_slice(&64u64.to_le_bytes());
         head[54..56].copy_from_slice(&56u16.to_le_bytes());
         head[56..58].copy_from_slice(&2u16.to_le_bytes());
-        assert_eq!(is_dynamic(&head), Some(false));
+        let nothing = |_: u64, _: &mut [u8]| false;
+        assert_eq!(is_dynamic(&head, nothing), Some(false));
         head[64 + 56] = 3;
-        assert_eq!(is_dynamic(&head), Some(true));
-        assert_eq!(is_dynamic(b"#!/bin/sh"), None);
+        assert_eq!(is_dynamic(&head, nothing), Some(true));
+        assert_eq!(is_dynamic(b"#!/bin/sh", nothing), None);
         for table in [u64::MAX, u64::MAX - 3, 250, 1 << 63] {
             head[32..40].copy_from_slice(&table.to_le_bytes());
-            assert_eq!(is_dynamic(&head), None, "a table at {table:#x}");
+            assert_eq!(is_dynamic(&head, nothing), None, "a table at {table:#x}");
         }
+        // Tools that change programs put the table behind all else.
+        head[32..40].copy_from_slice(&5000u64.to_le_bytes());
+        let has_one = |at: u64, to: &mut [u8]| {
+            to[0] = if at == 5056 { 3 } else { 1 };
+            at == 5000 || at == 5056
+        };
+        assert_eq!(is_dynamic(&head, has_one), Some(true));
+        let has_none = |_: u64, to: &mut [u8]| {
+            to.fill(1);
+            true
+        };
+        assert_eq!(is_dynamic(&head, has_none), Some(false));
     }
 
     #[test]

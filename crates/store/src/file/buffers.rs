@@ -363,7 +363,12 @@ impl Buffers {
         let dead = segments.usage(segment).live.load(Acquire) == 1;
         let write = || self.write(segments, io, index, segment, filled as usize, stats);
         // A full disk may be full of what children that ended had shared.
-        if !dead && write().is_err() && !(segments.collect(io, true) && write().is_ok()) {
+        let written = if dead { Ok(()) } else { write() };
+        let written = written.or_else(|e| if segments.collect(io, true) { write() } else { Err(e) });
+        if !dead {
+            stats.file_errno.store(written.err().map_or(0, |e| e.0 as u64), Relaxed);
+        }
+        if written.is_err() {
             self.buffers.lock()[index].state = BufferState::Stuck;
             self.failed(stats);
             return Err(StoreError::Full);

@@ -19,6 +19,7 @@ fn full_disk_keeps_pages_and_ends() {
     let stats = bed.store.stats();
     assert!(stored > 0 && stats.errors.load(Relaxed) > 0);
     assert_eq!(stats.write_errors.load(Relaxed), stats.errors.load(Relaxed), "nothing was read");
+    assert_eq!(stats.file_errno.load(Relaxed), Errno::ENOSPC.0 as u64);
     for slot in 0..stored {
         assert!(read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 3)), "slot {slot} lost");
     }
@@ -26,6 +27,7 @@ fn full_disk_keeps_pages_and_ends() {
     bed.faults.write_error.store(0, SeqCst);
     std::thread::sleep(std::time::Duration::from_millis(150));
     assert_eq!(bed.store.put(SlotId(5000), &page(3), worker), Ok(()));
+    assert_eq!(bed.store.stats().file_errno.load(Relaxed), 0, "what could not be written is");
     for slot in 0..stored {
         assert!(read(&bed, worker, slot) == Ok(page(slot as u64 * 4 + 3)), "slot {slot} lost");
     }
