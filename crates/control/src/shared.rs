@@ -68,6 +68,12 @@ pub enum Once {
     TooLong,
     /// A shared object is the kernel's now.
     SharedIsWhole,
+    /// Private memory is the kernel's now, for a userfaultfd of the program's.
+    Given,
+    /// Strict mode of seccomp is refused.
+    Strict,
+    /// A process that would share descriptors, but not memory, is refused.
+    SharedFiles,
 }
 impl Once {
     fn text(self) -> &'static [u8] {
@@ -82,6 +88,15 @@ impl Once {
             }
             Once::SharedIsWhole => {
                 b"warning: shared anonymous memory was made whole for a fork, or for a call that needs it so: from then on it is not managed, and does not count in the limit"
+            }
+            Once::Given => {
+                b"warning: memory that the program registered with a userfaultfd of its own is not managed from then on: it counts in the limit, and is never evicted"
+            }
+            Once::SharedFiles => {
+                b"warning: clone with CLONE_FILES and without CLONE_VM is refused with EINVAL: a process with memory of its own has descriptors of its own here"
+            }
+            Once::Strict => {
+                b"warning: strict mode of seccomp is refused with EINVAL: it would kill the program at the next page that is brought in (run the program without Outswap)"
             }
         }
     }

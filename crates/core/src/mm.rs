@@ -24,6 +24,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn is_free(&self, first: PageNo, count: u32) -> bool {
         self.map.lock(self.pause()).is_free(first, count)
     }
+    /// Whether the map certainly has room for so many more mappings.
+    pub fn has_room(&self, extra: usize) -> bool {
+        self.map.lock(self.pause()).has_room(extra)
+    }
     /// Has new mappings placed from `bottom` on, where there is room. To be called before anything is mapped.
     pub fn set_bottom(&self, bottom: PageNo) {
         self.map.lock(self.pause()).set_bottom(bottom);

@@ -245,7 +245,7 @@ impl Map {
     }
 
     /// Whether `extra` more mappings certainly fit.
-    fn has_room(&self, extra: usize) -> bool {
+    pub fn has_room(&self, extra: usize) -> bool {
         self.len + extra <= self.entries.len()
     }
 

@@ -299,6 +299,19 @@ fn a_process_that_cannot_have_a_swap_file_says_so() {
 }
 
 #[test]
+fn what_is_refused_says_so_once() {
+    if plain_mode() {
+        return;
+    }
+    let end = run(&[], &["--ram", "32M", "--", &program("refused")]).run().exited(0);
+    let refused = "strict -1 22\nstrict -1 22\nfiles -1 22\n";
+    assert_eq!(end.text(), format!("{refused}{refused}ok\n"), "{}", end.describe());
+    for line in ["strict mode of seccomp is refused", "clone with CLONE_FILES and without CLONE_VM is refused"] {
+        assert_eq!(end.errors().matches(line).count(), 1, "{line}: {}", end.describe());
+    }
+}
+
+#[test]
 fn no_address_is_known_before() {
     if plain_mode() {
         return;

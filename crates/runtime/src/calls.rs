@@ -376,6 +376,17 @@ pub fn changes_rights(nr: usize, first: usize) -> bool {
     RIGHTS.contains(&nr) && (nr != nr::PRCTL || RIGHTS_OPTIONS.contains(&first))
 }
 
+/// Whether a call asks for strict mode of seccomp.
+pub fn is_strict_mode(nr: usize, first: usize, second: usize) -> bool {
+    const SECCOMP_MODE_STRICT: usize = 1;
+    const SECCOMP_SET_MODE_STRICT: usize = 0;
+    match nr {
+        nr::PRCTL => first as u32 as usize == PR_SET_SECCOMP && second == SECCOMP_MODE_STRICT,
+        nr::SECCOMP => first as u32 as usize == SECCOMP_SET_MODE_STRICT,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,6 +430,13 @@ mod tests {
         for call in CALLS.iter().filter(|c| c.args.iter().any(|arg| matches!(arg, Iov(_) | Msg | Mmsg(_)))) {
             assert!(call.nested, "{}", nr::name(call.nr));
         }
+    }
+
+    #[test]
+    fn strict_mode_is_told_apart_from_filters() {
+        assert!(is_strict_mode(nr::PRCTL, PR_SET_SECCOMP, 1) && is_strict_mode(nr::SECCOMP, 0, 0));
+        assert!(!is_strict_mode(nr::PRCTL, PR_SET_SECCOMP, 2) && !is_strict_mode(nr::SECCOMP, 1, 1));
+        assert!(!is_strict_mode(nr::PRCTL, PR_SET_SECCOMP - 1, 1) && !is_strict_mode(nr::READ, 0, 1));
     }
 
     #[test]

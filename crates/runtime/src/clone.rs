@@ -10,6 +10,8 @@ use outswap_sys::{Errno, nr, os};
 
 /// The memory is shared.
 pub const CLONE_VM: usize = 0x100;
+/// The child has the same descriptors.
+pub const CLONE_FILES: usize = 0x400;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SETTLS: usize = 0x8_0000;

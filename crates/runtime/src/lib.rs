@@ -61,6 +61,7 @@ pub mod rlimits;
 
 // Calls.
 mod whole;
+mod given;
 mod kind;
 mod memory;
 mod stub_call;

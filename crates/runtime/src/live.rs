@@ -55,6 +55,8 @@ pub struct Live {
     pub objects: Objects,
     /// What a forked child does not get.
     pub wipes: Wipes,
+    /// Mappings that grow downwards.
+    pub grows: Wipes,
     /// Whether calls are made without a trap where they can be ([`crate::direct`]).
     pub direct: AtomicBool,
     heap: SpinLock<Heap>,
@@ -106,6 +108,7 @@ impl Live {
             mlocks: Mlocks::default(),
             objects,
             wipes: Wipes::default(),
+            grows: Wipes::default(),
             direct: AtomicBool::new(direct),
             heap: SpinLock::new(Heap::default()),
         }
@@ -177,6 +180,7 @@ impl Live {
             if gone {
                 self.pager.unmap(PageNo(first), count);
                 self.wipes.forget(PageNo(first), count);
+                self.grows.forget(PageNo(first), count);
             } else {
                 self.pager.discard(PageNo(first), count);
             }

@@ -47,6 +47,11 @@ impl Mlocks {
         self.future.store(on, Relaxed);
     }
 
+    /// Whether the kernel's own rules would let the program lock anything.
+    pub fn can_mlock(&self) -> bool {
+        process::mlock_limit_bytes() > 0 || process::has_capability(process::CAP_IPC_LOCK)
+    }
+
     /// Whether the kernel's own rules would let the program lock `count` more pages.
     pub fn may_mlock(&self, count: u32) -> bool {
         let limit = process::mlock_limit_bytes();

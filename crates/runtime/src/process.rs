@@ -26,9 +26,20 @@ pub fn fd_limit() -> usize {
 
 /// `RLIMIT_MEMLOCK`, in bytes.
 pub fn mlock_limit_bytes() -> u64 {
+    const RLIMIT_MEMLOCK: usize = 8;
+    limit(RLIMIT_MEMLOCK)
+}
+
+/// How large a mapping that grows downwards may be.
+pub fn stack_limit_bytes() -> u64 {
+    const RLIMIT_STACK: usize = 3;
+    limit(RLIMIT_STACK)
+}
+
+fn limit(resource: usize) -> u64 {
     let mut limit = [u64::MAX; 2];
-    // SAFETY: `limit` has the layout of `struct rlimit64`; 8 is RLIMIT_MEMLOCK.
-    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, 8, 0, limit.as_mut_ptr() as usize) };
+    // SAFETY: `limit` has the layout of `struct rlimit64`.
+    unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, resource, 0, limit.as_mut_ptr() as usize) };
     limit[0]
 }
 

@@ -6,7 +6,7 @@ use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::layout::in_arena;
 use crate::live::{Live, try_live};
-use crate::{clock, deliver, full, gate, reclaim, threads, trap, unseen};
+use crate::{clock, deliver, full, gate, memory, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
@@ -104,6 +104,9 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     } else if may_be_ours && is_whole_since(live, ucontext) {
         return;
     } else if signal == SIGSEGV && code == SEGV_ACCERR && in_arena(addr) && is_hole(live, addr) {
+        if live.with(move |cx| memory::grow(live, cx, page_of(addr))) {
+            return;
+        }
         // The reserved range is mapped without access where the program has nothing mapped.
         siginfo.code = SEGV_MAPERR;
     }

@@ -77,8 +77,8 @@ impl Thread {
     /// The alternate stack as the program knows it.
     pub fn stack(&self) -> Stack {
         let size = self.size.load(Relaxed);
-        let flags = if size == 0 { SS_DISABLE } else { self.flags.load(Relaxed) };
-        Stack { sp: self.sp.load(Relaxed), flags, size }
+        let off = if size == 0 { SS_DISABLE } else { 0 };
+        Stack { sp: self.sp.load(Relaxed), flags: self.flags.load(Relaxed) | off, size }
     }
     /// Sets [`Thread::stack`].
     pub fn set_stack(&self, stack: &Stack) {
@@ -237,7 +237,7 @@ pub fn change_stack(thread: &Thread, new: Option<&Stack>, sp: usize) -> core::re
             return Err(Errno::EPERM);
         }
         match new.flags & !SS_AUTODISARM {
-            SS_DISABLE => thread.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 }),
+            SS_DISABLE => thread.set_stack(new),
             0 | SS_ONSTACK if new.size < MINSIGSTKSZ => return Err(Errno::ENOMEM),
             0 | SS_ONSTACK => thread.set_stack(new),
             _ => return Err(Errno::EINVAL),
@@ -278,6 +278,9 @@ mod tests {
         let off = Stack { flags: SS_DISABLE, ..LARGE };
         assert_eq!(change(Some(&off), outside), Ok((0x10_0000, 0, 0x4000)), "what failed changed nothing");
         assert_eq!(change(None, outside), Ok((0, SS_DISABLE, 0)));
+        let off = Stack { flags: SS_DISABLE | SS_AUTODISARM, ..LARGE };
+        assert_eq!(change(Some(&off), outside), Ok((0, SS_DISABLE, 0)));
+        assert_eq!(change(None, outside), Ok((0, SS_DISABLE | SS_AUTODISARM, 0)));
     }
 
     #[test]

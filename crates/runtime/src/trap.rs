@@ -1,6 +1,6 @@
 //! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
 use crate::assisted::assisted;
-use crate::clone::{self, CLONE_VM};
+use crate::clone::{self, CLONE_FILES, CLONE_VM};
 use crate::errno::{EAGAIN, EBADF, EFAULT, EINVAL, ENOMEM, EPERM};
 use crate::gate::{self, Part};
 use crate::layout::overlaps_arena;
@@ -10,10 +10,10 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigprocmask};
 use crate::usermem::word;
 use crate::{
-    calls, charge, descriptors, direct, exec, fork, full, memory, parts, privileges, rlimits, stub_call, threads,
-    traced, transfer, unseen, whole,
+    calls, charge, descriptors, direct, exec, fork, full, given, memory, parts, privileges, rlimits, stub_call,
+    threads, traced, transfer, unseen, whole,
 };
-use outswap_control::Stat;
+use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
 use outswap_sys::{nr, os};
 
@@ -45,6 +45,11 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     }
     let value = match nr {
         nr::FORK => return fork(live, nr, args, uc),
+        // Of two processes with memory of their own, each would close and replace what the other's runtime needs.
+        nr::CLONE if args[0] & (CLONE_VM | CLONE_FILES) == CLONE_FILES => {
+            live.control.post_once(Once::SharedFiles);
+            EINVAL
+        }
         nr::CLONE if args[0] & CLONE_VM == 0 => return fork(live, nr, args, uc),
         nr::VFORK | nr::CLONE => return clone::clone(live, nr, args, uc),
         nr::EXECVE | nr::EXECVEAT => return exec::exec(live, nr, args, uc),
@@ -59,6 +64,15 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             0
         }
         nr::SIGALTSTACK => sigaltstack(live, args, uc),
+        nr::IOCTL => match given::before_ioctl(live, args) {
+            Some(value) => value,
+            None => return assisted(live, nr, args, live.window_bytes(), uc),
+        },
+        // The kernel refuses that to a thread with a filter, and it would kill the runtime's own calls.
+        _ if calls::is_strict_mode(nr, args[0], args[1]) => {
+            live.control.post_once(Once::Strict);
+            EINVAL
+        }
         nr::RT_SIGACTION => sigaction(live, args),
         nr::RT_SIGPROCMASK => sigprocmask(live, args, uc),
         // Our descriptors are where a program that counts upwards never comes; one that names them finds none.

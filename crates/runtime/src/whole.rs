@@ -37,7 +37,7 @@ fn pass(nr: usize, args: [usize; 6]) -> isize {
 }
 
 /// The managed pages of a range of addresses.
-fn managed(live: &Live, addr: usize, len: usize) -> Option<(PageNo, u32)> {
+pub fn managed(live: &Live, addr: usize, len: usize) -> Option<(PageNo, u32)> {
     let (start, end) = (addr.max(ARENA), addr.saturating_add(len).min(live.arena_end()));
     (start < end).then(|| (page_of(start), page_of(end - 1).0 - page_of(start).0 + 1))
 }
@@ -169,7 +169,7 @@ fn is_read_only(live: &'static Live, addr: usize) -> bool {
 }
 
 /// Waits until no other thread has a call in the kernel that uses pages of a range. New ones cannot begin.
-fn wait_for_calls(live: &Live, first: PageNo, count: u32) -> bool {
+pub fn wait_for_calls(live: &Live, first: PageNo, count: u32) -> bool {
     let me = os::gettid() as u32;
     let (began_ns, mut spins) = (os::monotonic_ns(), 0);
     while live.pager.pins.users(first, count, me).is_some() {
@@ -252,7 +252,7 @@ fn drop_holes(live: &Live, object: ObjectNo, place: &impl Fn(PageNo) -> usize) {
 
 /// Puts the kernel's memory in the place of a mapping whose content it has by now, in one step: at no time is nothing mapped
 /// there. False where the kernel refuses.
-fn give(live: &Live, vma: &Vma, from: usize) -> bool {
+pub fn give(live: &Live, vma: &Vma, from: usize) -> bool {
     const MREMAP_MAYMOVE: usize = 1;
     const MREMAP_FIXED: usize = 2;
     let (to, bytes) = (address(vma.first), vma.count as usize * PAGE_BYTES);
@@ -282,7 +282,7 @@ fn give(live: &Live, vma: &Vma, from: usize) -> bool {
 }
 
 /// Puts the content of a mapping back that could not become the kernel's.
-fn take_back(live: &Live, vma: &Vma, from: usize) {
+pub fn take_back(live: &Live, vma: &Vma, from: usize) {
     for i in 0..vma.count as usize {
         let (page, at) = (vma.first.plus(i), from + i * PAGE_BYTES);
         let mut flag = [0u8; 1];

@@ -1,4 +1,5 @@
-//! Ranges that a forked child is not to have as they are: empty (`MADV_WIPEONFORK`), or not at all (`MADV_DONTFORK`).
+//! Ranges of which something is remembered as long as they are mapped: that a forked child is not to have them as they are, but empty
+//! (`MADV_WIPEONFORK`) or not at all (`MADV_DONTFORK`), or that they grow downwards (`MAP_GROWSDOWN`).
 use crate::limits::WIPES;
 use outswap_core::lock::SpinLock;
 use outswap_core::units::PageNo;
@@ -35,6 +36,18 @@ impl Wipes {
             }
             None => false,
         }
+    }
+
+    /// Has a range begin so many pages earlier. False where none begins there.
+    pub fn grow(&self, first: PageNo, by: u32) -> bool {
+        let mut wipes = self.0.lock(os::wait_a_little);
+        let found = wipes.iter_mut().find(|w| w.count > 0 && w.first == first.0 && w.first >= by);
+        found.map(|w| (w.first, w.count) = (w.first - by, w.count + by)).is_some()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock(os::wait_a_little).iter().all(|w| w.count == 0)
     }
 
     /// Pages of the ranges that children find empty.
@@ -105,8 +118,19 @@ mod tests {
         assert_eq!(wipes.pages(), 30, "what a child does not have at all is not held");
         wipes.forget(PageNo(106), 13);
         assert_eq!(list(&wipes), [(105, 1, false), (119, 1, false), (130, 15, false), (201, 9, true)]);
+        assert!(!wipes.is_empty());
         wipes.forget(PageNo(0), 1000);
         assert_eq!(list(&wipes), []);
+        assert!(wipes.is_empty());
+    }
+
+    #[test]
+    fn a_range_grows_downwards() {
+        let wipes = Wipes::default();
+        assert!(wipes.add(PageNo(100), 5, false) && wipes.add(PageNo(10), 5, true));
+        assert!(wipes.grow(PageNo(100), 7) && !wipes.grow(PageNo(100), 1) && !wipes.grow(PageNo(10), 11));
+        assert!(wipes.grow(PageNo(10), 10));
+        assert_eq!(list(&wipes), [(0, 15, true), (93, 12, false)]);
     }
 
     #[test]

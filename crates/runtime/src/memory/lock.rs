@@ -2,10 +2,10 @@
 //! of a call, pages that the kernel uses by itself) is not counted here.
 use super::common::*;
 use crate::arena::{address, page_of};
+use crate::budget;
 use crate::contexts::Cx;
-use crate::errno::{EINVAL, ENOMEM, EPERM};
+use crate::errno::{EAGAIN, EINVAL, ENOMEM, EPERM};
 use crate::live::Live;
-use crate::{budget, process};
 use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;
 use outswap_core::protection::Access;
@@ -16,6 +16,18 @@ use outswap_sys::nr;
 /// Whether the budget has room for so many pages that stay, beside those that are mlocked.
 pub fn may_hold(live: &Live, pages: u64) -> bool {
     budget::may_hold(live.pager.limit_pages(), live.mlocks.present_pages() + pages)
+}
+
+/// Whether the kernel's rules let the program have a new mapping of so many pages, which is locked if it asks for that or has all
+/// locked that comes. Else the error.
+pub fn may_map_locked(live: &Live, asked: bool, count: u32) -> Result<(), isize> {
+    if asked && !live.mlocks.can_mlock() {
+        return Err(EPERM);
+    }
+    if (asked || live.mlocks.future()) && !live.mlocks.may_mlock(count) {
+        return Err(EAGAIN);
+    }
+    Ok(())
 }
 
 /// Locks a range as the one is locked that it takes the place of, as far as there is room: the move is not undone for that.
@@ -61,6 +73,16 @@ pub fn munlock_vma(live: &Live, vma: &Vma) -> bool {
     done
 }
 
+/// How many pages of a range are mlocked.
+fn locked_in(live: &Live, first: PageNo, count: u32) -> u32 {
+    let mut locked = 0;
+    let _ = each(live, first, count, |vma| {
+        locked += if vma.locked { vma.count } else { 0 };
+        0
+    });
+    locked
+}
+
 /// `mlock`, `mlock2`, `munlock`.
 pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags: usize) -> isize {
     const MLOCK_ONFAULT: usize = 1;
@@ -68,6 +90,9 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
     let Some(end) = start.checked_add(whole_pages(len.wrapping_add(addr - start))) else { return EINVAL };
     if nr == nr::MLOCK2 && flags & !MLOCK_ONFAULT != 0 {
         return EINVAL;
+    }
+    if nr != nr::MUNLOCK && !live.mlocks.can_mlock() {
+        return EPERM;
     }
     if start == end {
         return 0;
@@ -86,10 +111,11 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
         }
         let first = page_of(addr);
         let count = (len / PAGE_BYTES) as u32;
-        if nr != nr::MUNLOCK && !live.mlocks.may_mlock(count) {
-            return if process::mlock_limit_bytes() == 0 { EPERM } else { ENOMEM };
+        if nr != nr::MUNLOCK && !live.mlocks.may_mlock(count - locked_in(live, first, count)) {
+            return ENOMEM;
         }
         let mut next = first;
+        let mut all_there = true;
         let outcome = each(live, first, count, |vma| {
             // Nothing behind a hole is locked.
             if vma.first != next {
@@ -108,8 +134,11 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
                     return ENOMEM;
                 }
             } else if vma.prot == Prot::NONE {
-                // Nothing can be brought in for a program that may not read it.
-                return ENOMEM;
+                // Nothing can be brought in for a program that may not read it. As in the kernel, the range is locked all the same.
+                if !vma.locked && !mlock_on_fault(live, vma.first, vma.count) {
+                    return ENOMEM;
+                }
+                all_there = false;
             } else if !vma.locked || vma.on_fault {
                 if !mlock_range(live, cx, vma.first, vma.count) {
                     return ENOMEM;
@@ -121,8 +150,8 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
             0
         });
         match outcome {
-            Ok(true) => {}
-            Ok(false) => return ENOMEM,
+            Ok(true) if all_there => {}
+            Ok(_) => return ENOMEM,
             Err(error) => return error,
         }
     }
@@ -150,24 +179,32 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     if flags == 0 || flags & !(CURRENT | FUTURE | ONFAULT) != 0 || flags == ONFAULT {
         return EINVAL;
     }
-    if !live.mlocks.may_mlock(0) {
+    if !live.mlocks.can_mlock() {
         return EPERM;
     }
     if flags & CURRENT != 0 {
+        // Where not all of it may be locked, nothing is.
+        let (mut locks, mut stays) = (0, 0);
+        let _ = each(live, PageNo(0), all as u32, |vma| {
+            if !vma.foreign && !vma.locked {
+                locks += vma.count;
+                stays += if vma.prot == Prot::NONE { 0 } else { vma.count as u64 };
+            }
+            0
+        });
+        if !live.mlocks.may_mlock(locks) || flags & ONFAULT == 0 && !may_hold(live, live.wipes.pages() + stays) {
+            return ENOMEM;
+        }
         let outcome = each(live, PageNo(0), all as u32, |vma| {
             if vma.foreign || vma.locked {
                 return 0;
             }
-            if flags & ONFAULT != 0 {
-                if !live.mlocks.may_mlock(vma.count) || !mlock_on_fault(live, vma.first, vma.count) {
-                    return ENOMEM;
-                }
-            } else if vma.prot != Prot::NONE {
-                if !live.mlocks.may_mlock(vma.count) || !mlock_range(live, cx, vma.first, vma.count) {
-                    return ENOMEM;
-                }
-            }
-            0
+            let locked = if flags & ONFAULT != 0 || vma.prot == Prot::NONE {
+                mlock_on_fault(live, vma.first, vma.count)
+            } else {
+                mlock_range(live, cx, vma.first, vma.count)
+            };
+            if locked { 0 } else { ENOMEM }
         });
         if let Err(error) = outcome {
             return error;

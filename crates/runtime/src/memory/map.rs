@@ -1,14 +1,14 @@
 //! mmap and munmap.
 use super::common::*;
 use super::insist;
-use super::lock::{mlock_on_fault, mlock_range};
+use super::lock::{may_map_locked, mlock_like, mlock_on_fault, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
 use crate::layout::overlaps_arena;
 use crate::live::Live;
-use crate::rlimits;
+use crate::{process, rlimits};
 use outswap_control::Stat;
 use outswap_core::machine::Prot;
 use outswap_core::protection::Access;
@@ -123,6 +123,9 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.
     let elsewhere = [0, len, prot, flags, fd, offset];
     let Some(count) = pages(len) else { return leave(live, elsewhere) };
+    if let Err(error) = may_map_locked(live, flags & MAP_LOCKED != 0, count) {
+        return error;
+    }
     let insistence = insist::of_this_process();
     let wishes = addr != 0 && kind == Kind::Private && prot == 0 && !overlaps_arena(addr, len);
     if wishes && insistence.is_serious() {
@@ -140,7 +143,12 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     let first = if hinted && live.pager.is_free(page_of(addr), count) {
         page_of(addr)
     } else {
-        match live.pager.gap(count, alignment(count)) {
+        let found = match live.grows.is_empty() {
+            true => live.pager.gap(count, alignment(count)),
+            // What grows downwards keeps some room below it.
+            false => count.checked_add(GUARD_PAGES).and_then(|count| live.pager.gap(count, alignment(count))),
+        };
+        match found {
             Some(first) => first,
             None => return leave(live, elsewhere),
         }
@@ -221,9 +229,17 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     if flags & MAP_FIXED_NOREPLACE != 0 && !live.pager.is_free(first, count) {
         return EEXIST;
     }
-    let kind = kind(live, prot, flags);
+    // The kernel's could not grow where the managed range is reserved below.
+    let grows = flags & MAP_GROWSDOWN != 0 && flags & MAP_TYPE == MAP_PRIVATE;
+    let kind = kind(live, prot, if grows { flags & !(MAP_GROWSDOWN | MAP_STACK) } else { flags });
     if kind != Kind::Kernels {
+        if let Err(error) = may_map_locked(live, flags & MAP_LOCKED != 0, count) {
+            return error;
+        }
         if !unmap(live, first, count) {
+            return ENOMEM;
+        }
+        if grows && !live.grows.add(first, count, false) {
             return ENOMEM;
         }
         let object = if kind == Kind::Shared { live.objects.add(first, count) } else { None };
@@ -274,6 +290,7 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
         page = vma.end();
     }
     live.wipes.forget(first, count);
+    live.grows.forget(first, count);
     let unmapped = live.pager.unmap(first, count);
     if unmapped {
         if DUMPS.hides() {
@@ -286,6 +303,46 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
         }
     }
     unmapped
+}
+
+/// Free pages that stay below a mapping that grows, and above another one with access, as the kernel keeps them by default.
+const GUARD_PAGES: u32 = 256;
+
+/// Whether a mapping that grows downwards (`MAP_GROWSDOWN`) now has a page that was touched below it.
+pub fn grow(live: &Live, cx: &mut Cx, page: PageNo) -> bool {
+    if live.grows.is_empty() {
+        return false;
+    }
+    let _call = live.pager.begin_call();
+    let all = ((live.arena_end() - crate::layout::ARENA) / PAGE_BYTES) as u32;
+    let Some(above) = live.pager.next_in(page.0, all).filter(|vma| !vma.foreign) else { return false };
+    if above.first.0 == page.0 {
+        // Another thread's touch was first.
+        return true;
+    }
+    let Some((first, pages, _)) = live.grows.next(above.first.0, all) else { return false };
+    let count = above.first.0 - page.0;
+    let size = (first.0 + pages).min(above.end()) - page.0;
+    let near = page.0.saturating_sub(GUARD_PAGES);
+    let mut may_be = first == above.first
+        && size as u64 * PAGE_BYTES as u64 <= process::stack_limit_bytes()
+        && rlimits::allow(live, count as u64, count as u64)
+        && may_map_locked(live, above.locked, count).is_ok();
+    let _ = each(live, PageNo(near), page.0 - near, |vma| {
+        may_be &= vma.prot == Prot::NONE || live.grows.next(vma.end() - 1, vma.end()).is_some();
+        0
+    });
+    if !may_be || !live.grows.grow(above.first, count) {
+        return false;
+    }
+    if finish_mmap(live, cx, page, count, None, above.prot.0 as usize, 0) < 0 {
+        live.grows.forget(page, count);
+        return false;
+    }
+    if !live.mlocks.future() {
+        mlock_like(live, cx, &above, page, count);
+    }
+    true
 }
 
 /// Frees the numbers of shared objects of which nothing is left in a range, and nowhere else.

@@ -15,7 +15,7 @@ mod shm;
 mod query;
 
 pub use advise::madvise;
-pub use map::{mmap, munmap};
+pub use map::{grow, mmap, munmap};
 
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
