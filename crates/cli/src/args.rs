@@ -73,6 +73,8 @@ pub struct RunOptions {
     pub mechanisms: Mechanisms,
     /// The largest window that is read ahead has 2 to this power pages.
     pub page_cluster: u32,
+    /// Orders of folios, a bit each; 0 where the mechanism says them.
+    pub folio_orders: u64,
     /// The fault source asked for; the first that works where none was.
     pub fault_source: Option<Source>,
     /// The program keeps its own allocator.
@@ -285,9 +287,11 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         let known = text.parse().ok().filter(|n| *n <= PAGE_CLUSTER_MAX);
         known.ok_or_else(|| format!("'{text}' is not a number from 0 to {PAGE_CLUSTER_MAX}"))
     })?;
+    let folio_orders = given.read("folio-orders", |text| mechanism::folio_orders(mechanisms, text))?;
     Ok(RunOptions {
         ram_bytes,
         ram_source,
+        folio_orders: folio_orders.unwrap_or(0),
         resident_bytes: resident.unwrap_or(0),
         tiers,
         swap_dir: given.swap_dir(),
@@ -326,6 +330,7 @@ fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String>
         swap_dir: PathBuf::new(),
         mechanisms: mechanism::parse(record::MECHANISMS)?,
         page_cluster: 0,
+        folio_orders: 0,
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,

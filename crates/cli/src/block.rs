@@ -59,6 +59,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.policies = options.mechanisms.0;
     config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
     config.page_cluster = options.page_cluster;
+    config.folio_orders = options.folio_orders;
     config.record = options.record.is_some().into();
     config.no_follow = options.no_follow.into();
     config.keep_malloc = options.keep_malloc.into();

@@ -139,6 +139,11 @@ pub fn documented() -> Command {
             "N",
             format!("Windows read ahead from slow stores have at most 2^N pages, 0 to {PAGE_CLUSTER_MAX}; 0: none [default: 3]"),
         ))
+        .arg(value(
+            "folio-orders",
+            "N,...",
+            "Orders of folios, each switched on by itself, 0 to 6 (4 KiB to 256 KiB); single pages always are [default: 0,4]",
+        ))
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())
         .arg(no_follow())

@@ -1,5 +1,6 @@
 //! `--mechanism`: which policies a run uses.
 use outswap_control::source;
+use outswap_core::units::Order;
 use outswap_core::{orders, protection, readahead, reclaim};
 
 /// A kind of policy, as a user sees it.
@@ -98,6 +99,28 @@ pub fn with_readahead(mut asked: Mechanisms, how: &str) -> Result<Mechanisms, St
     Ok(asked)
 }
 
+/// Reads the orders of `--folio-orders`, a bit each.
+///
+/// # Errors
+/// What is wrong, for the user: there is no such order, or `--mechanism` names a policy of orders.
+pub fn folio_orders(asked: Mechanisms, text: &str) -> Result<u64, String> {
+    let Mechanisms([_, _, folios, ..]) = asked;
+    if folios != source::AUTO {
+        return Err("--mechanism says the orders of folios, too".into());
+    }
+    let highest = Order::BLOCK.get();
+    let bits = text.split(',').try_fold(0u64, |bits, part| {
+        let order: Option<usize> = part.trim().parse().ok().filter(|order| *order <= Order::MAX.get());
+        let order = order.ok_or_else(|| format!("'{part}' is not an order: they are numbers from 0 to {highest}"))?;
+        if order > highest {
+            return Err(format!("order {order} is not to be had: pages are managed in blocks of 2^{highest}"));
+        }
+        Ok(bits | 1 << order)
+    })?;
+    // Single pages are always among them.
+    Ok(bits | 1)
+}
+
 /// What the help says of them.
 pub fn help() -> String {
     let line = |kind: &Kind| {
@@ -136,6 +159,19 @@ mod tests {
         assert!(
             with_readahead(Mechanisms::default(), "magic").expect_err("unknown").contains("'magic' is no readahead")
         );
+    }
+
+    #[test]
+    fn orders_are_listed_by_their_numbers() {
+        let orders = |text| folio_orders(Mechanisms::default(), text);
+        assert_eq!([orders("0,2,4"), orders("0"), orders("6, 1")], [Ok(0b10101), Ok(1), Ok(0b100_0011)]);
+        for (text, wanted) in
+            [("", "'' is not an order"), ("-1", "'-1'"), ("10", "'10'"), ("0,9", "order 9"), ("a", "'a'")]
+        {
+            assert!(orders(text).expect_err("wrong").contains(wanted), "{text}");
+        }
+        let named = parse("folios=small").expect("it is known");
+        assert!(folio_orders(named, "0").expect_err("both").contains("--mechanism"));
     }
 
     #[test]

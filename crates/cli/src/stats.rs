@@ -507,6 +507,7 @@ mod tests {
             swap_dir: "/var/tmp".into(),
             mechanisms: crate::mechanism::Mechanisms::default(),
             page_cluster: 3,
+            folio_orders: 0,
             fault_source: None,
             keep_malloc: false,
             summary: true,

@@ -94,6 +94,8 @@ pub struct Config {
     pub record: u32,
     /// The largest window that is read ahead has 2 to this power pages.
     pub page_cluster: u32,
+    /// Orders of folios, a bit each, where they are named one by one; 0 where the policy says them.
+    pub folio_orders: u64,
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -137,6 +139,7 @@ impl Config {
         policies: [source::AUTO; 6],
         record: 0,
         page_cluster: 0,
+        folio_orders: 0,
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -156,7 +159,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 112 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 120 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -178,6 +181,7 @@ pub const VERSION: u32 = {
             policies,
             record,
             page_cluster,
+            folio_orders,
             shared_file,
             gate,
             ram_bytes,

@@ -98,6 +98,8 @@ stats! {
     PagesAheadHit = "pages_ahead_hit",
     /// Those of them that were dropped before anybody wanted them.
     PagesAheadDropped = "pages_ahead_dropped",
+    /// Pages of streams that were brought in while the program was at the block before.
+    PagesStreamedAhead = "pages_streamed_ahead",
     /// Pages found to be all zero and not stored.
     PagesZero = "pages_zero",
     /// Pages taken out of the program's reach.

@@ -82,6 +82,8 @@ pub enum Event {
     PagesPutBack,
     PagesReadAhead,
     PagesAheadHit,
+    /// Pages of a stream that were brought in while the program was at the block before.
+    PagesStreamedAhead,
     PagesAheadDropped,
     PagesZero,
     PagesTaken,

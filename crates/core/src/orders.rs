@@ -22,30 +22,34 @@ macro_rules! policies {
     ($($name:literal $variant:ident = $policy:expr, $about:literal)+) => {
         /// The policies there are.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Any { $(#[doc = $about] $variant),+ }
+        pub enum Any {
+            $(#[doc = $about] $variant,)+
+            /// Orders that a user names one by one.
+            Listed(Listed),
+        }
 
         impl Any {
-            /// All, with the names that a user gives.
+            /// All that have a name that a user gives.
             pub const ALL: &[(&str, Any)] = &[$(($name, Any::$variant)),+];
 
             /// What it does, in words.
             pub const fn about(self) -> &'static str {
-                match self { $(Any::$variant => $about),+ }
+                match self { $(Any::$variant => $about,)+ Any::Listed(_) => "the orders that were named" }
             }
         }
 
         impl Orders for Any {
             fn pages_max(&self) -> usize {
-                match self { $(Any::$variant => $policy.pages_max()),+ }
+                match self { $(Any::$variant => $policy.pages_max(),)+ Any::Listed(listed) => listed.pages_max() }
             }
             fn came(&self, first: PageNo, count: usize) -> Order {
-                match self { $(Any::$variant => $policy.came(first, count)),+ }
+                match self { $(Any::$variant => $policy.came(first, count),)+ Any::Listed(listed) => listed.came(first, count) }
             }
             fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
-                match self { $(Any::$variant => $policy.goes(at, leaving)),+ }
+                match self { $(Any::$variant => $policy.goes(at, leaving),)+ Any::Listed(listed) => listed.goes(at, leaving) }
             }
             fn lower(&self, order: Order) -> Order {
-                match self { $(Any::$variant => $policy.lower(order)),+ }
+                match self { $(Any::$variant => $policy.lower(order),)+ Any::Listed(listed) => listed.lower(order) }
             }
         }
     };
@@ -103,6 +107,40 @@ impl Orders for Whole {
     }
     fn lower(&self, _: Order) -> Order {
         Order::PAGE
+    }
+}
+
+/// Several orders, each switched on by itself, as in the kernel's `transparent_hugepage/hugepages-*kB`: what came in as a folio of one
+/// goes out as one, or as one of the next lower of them. What came in as [`Order::PART`], the most that comes at once, may go out in
+/// higher ones. Single pages are always among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed(u32);
+
+impl Listed {
+    /// The orders of which `bits` has the bit, and that of a page. `None` with one above [`Order::BLOCK`]: a folio lies in one block.
+    pub const fn new(bits: u64) -> Option<Listed> {
+        if bits >> (Order::BLOCK.get() + 1) == 0 { Some(Listed(bits as u32 | 1)) } else { None }
+    }
+    fn downwards(self) -> impl Iterator<Item = Order> {
+        Order::ALL.into_iter().rev().filter(move |order| self.0 >> order.get() & 1 != 0)
+    }
+    fn highest(self, wanted: impl FnMut(&Order) -> bool) -> Order {
+        self.downwards().find(wanted).unwrap_or(Order::PAGE)
+    }
+}
+
+impl Orders for Listed {
+    fn pages_max(&self) -> usize {
+        self.highest(|order| *order <= Order::PART).pages()
+    }
+    fn came(&self, first: PageNo, count: usize) -> Order {
+        self.highest(|order| order.pages() == count && order.fits_at(first.0 as usize))
+    }
+    fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order {
+        self.highest(|order| is_whole(at, *order, leaving, |came| came >= (*order).min(Order::PART)))
+    }
+    fn lower(&self, order: Order) -> Order {
+        self.highest(|lower| *lower < order)
     }
 }
 
@@ -168,5 +206,25 @@ mod tests {
         assert_eq!(goes(&Largest, &leaving), [0, 1, 2, 3, 4, 5]);
         assert_eq!(Largest.lower(Order::BLOCK), Order::new(5));
         assert_eq!((Largest.came(PageNo(8), 8), Largest.came(PageNo(4), 8)), (Order::new(3), Order::PAGE));
+    }
+
+    #[test]
+    fn of_listed_orders_each_is_switched_on_by_itself() {
+        let listed = |orders: &[usize]| Listed::new(orders.iter().fold(0, |bits, order| bits | 1 << order));
+        assert_eq!((listed(&[0, 7]), listed(&[9])), (None, None), "a folio lies in one block");
+        let policy = listed(&[2, 5]).expect("all are there");
+        assert_eq!(policy.pages_max(), 4);
+        let [came, one, eight] = [(8, 4), (8, 1), (8, 8)].map(|(first, count)| policy.came(PageNo(first), count));
+        assert_eq!((came, one, eight), (Order::new(2), Order::PAGE, Order::PAGE));
+        assert_eq!(goes(&policy, &[Some(came); BLOCK_PAGES]), [2; 16], "what came as that goes as that");
+        assert_eq!(goes(&policy, &[Some(Order::PAGE); BLOCK_PAGES]), [0; BLOCK_PAGES]);
+        assert_eq!([5, 2].map(|order| policy.lower(Order::new(order)).get()), [2, 0]);
+        let policy = listed(&[4, 6]).expect("all are there");
+        assert_eq!((policy.pages_max(), policy.came(PageNo(16), 16)), (16, Order::PART));
+        assert_eq!(goes(&policy, &[Some(Order::PART); BLOCK_PAGES]), [6]);
+        let mut leaving = [Some(Order::PART); BLOCK_PAGES];
+        leaving[60] = Some(Order::PAGE);
+        assert_eq!(goes(&policy, &leaving).len(), 3 + 16);
+        assert_eq!(listed(&[]).expect("pages are").pages_max(), 1);
     }
 }

@@ -4,7 +4,7 @@
 //! The program has to notice that it is at a new block, or nobody knows when to ask for the next: so the block's first pages come by
 //! its own fault, whoever is faster.
 use crate::fault::Faulting;
-use crate::machine::Machine;
+use crate::machine::{Event, Machine};
 use crate::page::State;
 use crate::pager::{Context, Pager, Policies};
 use crate::store::Store;
@@ -24,7 +24,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let has_room = self.used_pages() + PART_PAGES as u64 <= self.limit_pages();
         let part = if has_room { parts.find(|&part| self.waits(part)) } else { None };
         if let Some(part) = part {
+            let waiting = || (0..PART_PAGES).filter(|&i| self.waits(part.plus(i))).count();
+            let before = waiting();
             self.answer(Faulting::unasked(part), cx);
+            self.machine.count(Event::PagesStreamedAhead, before.saturating_sub(waiting()) as u64);
         }
         if part.is_none_or(|part| self.waits(part)) {
             self.upcoming.done(block);

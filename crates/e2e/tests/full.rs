@@ -129,7 +129,7 @@ fn a_program_that_waits_goes_on_when_another_gives_memory_back() {
     fs::write(dir.join("hold.stop"), "").expect("the directory is ours");
     let end = running.wait().exited(0);
     assert_eq!(end.text(), "ok\nok\n", "{}", end.describe());
-    let stats = stats::read(&dir.join("stats.json"));
+    let stats = stats::read(dir.join("stats.json"));
     let waited = ["/counters/full_waits", "/counters/full_wait_ns"].map(|path| number(&stats, path));
     assert!(waited[0] > 0 && waited[1] > 0, "{stats:#}");
     assert_eq!(number(&stats, "/counters/over_budget"), 0, "nobody has given up: {stats:#}");

@@ -116,6 +116,16 @@ fn what_was_only_read_is_not_written_to_the_file_again() {
     }
 }
 
+/// Folios have the orders that are switched on, and their content is right.
+#[test]
+fn orders_of_folios_are_switched_on_one_by_one() {
+    for (orders, is_whole) in [("0", false), ("2", true), ("0,1,3", true), ("4,6", true)] {
+        let Some(stats) = run(&[("--folio-orders", orders)], SCRIPT) else { return };
+        assert_eq!(number(&stats, "/folios/out") > 100, is_whole, "{orders}: {stats:#}");
+        assert!(is_whole || number(&stats, "/folios/in") == 0, "{orders}: {stats:#}");
+    }
+}
+
 #[test]
 fn it_can_be_turned_off_in_several_ways() {
     let file = ("--swap", "file");

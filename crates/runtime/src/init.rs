@@ -12,7 +12,6 @@ use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
     arena, charge, clock, code, deliver, exec, full, gate, kept, process, reclaim, rlimits, sharers, signals, stacks,
     threads, unseen,
-    threads, unseen,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -371,7 +370,10 @@ fn make_pager(
         readahead: named(readahead::Kind::ALL, asked_readahead).unwrap_or(readahead::Kind::DEFAULT),
         page_cluster: control.config.page_cluster.min(readahead::PAGE_CLUSTER_MAX),
         reclaim: named(reclaim_policy::Kind::ALL, asked_reclaim).unwrap_or(reclaim_policy::Kind::DEFAULT),
-        orders: named(orders::Any::ALL, asked_orders).unwrap_or(orders::Any::DEFAULT),
+        orders: match orders::Listed::new(control.config.folio_orders) {
+            Some(listed) if control.config.folio_orders != 0 => orders::Any::Listed(listed),
+            _ => named(orders::Any::ALL, asked_orders).unwrap_or(orders::Any::DEFAULT),
+        },
         reuse: named(protection::Kind::ALL, asked_reuse).unwrap_or(protection::Kind::DEFAULT),
     };
     let store = make_store(control, slots, min_fd)?;

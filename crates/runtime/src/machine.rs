@@ -336,6 +336,7 @@ impl Machine for LiveMachine {
                 Event::PagesReused => Stat::PagesReused,
                 Event::PagesPutBack => Stat::PagesPutBack,
                 Event::PagesReadAhead => Stat::PagesReadAhead,
+                Event::PagesStreamedAhead => Stat::PagesStreamedAhead,
                 Event::PagesAheadHit => Stat::PagesAheadHit,
                 Event::PagesAheadDropped => Stat::PagesAheadDropped,
                 Event::PagesZero => Stat::PagesZero,

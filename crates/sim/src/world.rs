@@ -8,7 +8,7 @@ use outswap_core::orders;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::store::Page;
 use outswap_core::table::Reserve;
-use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, Order, PAGE_BYTES, PageNo};
 use outswap_core::{protection, readahead, reclaim};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Mutex;
@@ -140,6 +140,15 @@ impl Outcome {
     }
 }
 
+/// A policy by its name, or one of orders of which each is switched on by itself.
+fn draw_orders(rng: &mut Rng) -> orders::Any {
+    if rng.once_in(4) {
+        let bits = rng.below(2 << Order::BLOCK.get()) as u64;
+        return orders::Any::Listed(orders::Listed::new(bits).expect("all of them are there"));
+    }
+    orders::Any::ALL[rng.below(orders::Any::ALL.len())].1
+}
+
 impl World {
     pub(crate) fn new(rng: &mut Rng, options: Options) -> World {
         let blocks = rng.range(3, 14);
@@ -191,7 +200,7 @@ impl World {
             pins: rng.pick(&[1, 2, 8]),
             mappings: rng.pick(&[24, 200]),
             seed: rng.draw(),
-            orders: orders::Any::ALL[rng.below(orders::Any::ALL.len())].1,
+            orders: draw_orders(rng),
             readahead: readahead::Kind::ALL[rng.below(readahead::Kind::ALL.len())].1,
             page_cluster: rng.range(0, readahead::PAGE_CLUSTER_MAX as usize) as u32,
             reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,

@@ -202,6 +202,8 @@ fn streams_are_met_half_way() {
     }
     let faults = program.count(Event::FaultBypass) as u32 - faults;
     assert!((BLOCKS..BLOCKS + 10).contains(&faults), "{faults} faults");
+    let streamed = program.count(Event::PagesStreamedAhead);
+    assert!(streamed >= u64::from(PAGES / 2) && streamed <= u64::from(2 * PAGES), "{streamed} pages counted");
     assert!(program.count(Event::FoliosIn) - folios >= u64::from(BLOCKS) * 3);
     // Where it does not fit, it does not come.
     program.evict_all();
