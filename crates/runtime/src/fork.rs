@@ -50,7 +50,6 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         live.forked.store(true, Relaxed);
-        kept::SMAPS_ROLLUP.open(live.fds.0 + 2);
         charge::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.

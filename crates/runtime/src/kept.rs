@@ -34,8 +34,8 @@ impl KeptFile {
         KeptFile { path, thread_path, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
     }
 
-    /// Opens it, at `min_fd` or above, unless it is open. The caller is in the runtime alone.
-    pub fn open(&self, min_fd: i32) {
+    /// Opens it, at `min_fd` or above, unless it is open.
+    fn open(&self, min_fd: i32) {
         if self.fd.load(Relaxed) != NONE {
             return;
         }
@@ -67,10 +67,10 @@ impl KeptFile {
     }
 }
 
-/// Opens what a process needs that has not forked, at `min_fd` or above. The caller is the only thread of its process.
+/// Opens all, at `min_fd` or above: a process that forks may have used up its numbers by then. The caller is the only thread of its
+/// process.
 pub fn open(min_fd: i32) {
-    STATM.open(min_fd);
-    TASK.open(min_fd);
+    ALL.iter().for_each(|file| file.open(min_fd));
 }
 
 /// In a forked child, which may share pages: what is open is about the parent. The caller is the only thread of its process.
