@@ -39,6 +39,8 @@ breakages! {
     NoStreams = "no-streams",
     /// No stream that goes downwards is ever seen.
     StreamsRise = "streams-rise",
+    /// Of short runs of touches all are taken to go on.
+    ShortRunsGoOn = "short-runs-go-on",
     /// No stream that goes by steps is ever seen, where the store is memory.
     StreamsKeepStep = "streams-keep-step",
     /// No stream of a stride is ever seen.
