@@ -117,6 +117,12 @@ pub fn folio_orders(asked: Mechanisms, text: &str) -> Result<u64, String> {
         }
         Ok(bits | 1 << order)
     })?;
+    if bits >> (Order::PART.get() + 1) != 0 && bits >> Order::PART.get() & 1 == 0 {
+        return Err(format!(
+            "orders above {0} are made of what came in as order {0}: list that, too",
+            Order::PART.get()
+        ));
+    }
     // Single pages are always among them.
     Ok(bits | 1)
 }
@@ -164,10 +170,15 @@ mod tests {
     #[test]
     fn orders_are_listed_by_their_numbers() {
         let orders = |text| folio_orders(Mechanisms::default(), text);
-        assert_eq!([orders("0,2,4"), orders("0"), orders("6, 1")], [Ok(0b10101), Ok(1), Ok(0b100_0011)]);
-        for (text, wanted) in
-            [("", "'' is not an order"), ("-1", "'-1'"), ("10", "'10'"), ("0,9", "order 9"), ("a", "'a'")]
-        {
+        assert_eq!([orders("0,2,4"), orders("0"), orders("6, 4,1")], [Ok(0b10101), Ok(1), Ok(0b101_0011)]);
+        for (text, wanted) in [
+            ("", "'' is not an order"),
+            ("-1", "'-1'"),
+            ("10", "'10'"),
+            ("0,9", "order 9"),
+            ("a", "'a'"),
+            ("0,5", "list that"),
+        ] {
             assert!(orders(text).expect_err("wrong").contains(wanted), "{text}");
         }
         let named = parse("folios=small").expect("it is known");

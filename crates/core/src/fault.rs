@@ -169,7 +169,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     Made::Wait(spins) => return Progress::Wait(WaitFor::Room, spins),
                     Made::Done(made) => {
                         fault.stage = Stage::Take;
-                        if !made && self.is_held_back(fault) {
+                        if made {
+                            self.full.let_in();
+                        } else if self.is_held_back(fault) {
                             if fault.target.range.1 == 1 {
                                 return Progress::Done(Fault::Full);
                             }

@@ -33,9 +33,16 @@ pub struct Full {
     insists: AtomicBool,
     /// It is exceeded all the same, until something is stored.
     gave_up: AtomicBool,
-    /// Whether it was to be tried at once: [`NOT_ASKED`], [`ASKED`] or [`REFUSED`].
+    /// Whether it was to be tried at once: [`NOT_ASKED`], [`ASKED`] or [`REFUSED`]; and when that was so.
     last_try: AtomicU32,
+    tried_ns: AtomicU64,
+    /// Since when threads are held back and none gets its page, plus 1, and when one was last.
+    held_since_ns: AtomicU64,
+    held_last_ns: AtomicU64,
 }
+
+/// What a thread that was held back has learned for so long holds: threads that wait look more often, and a refusal is old then.
+const HOLDS_NS: u64 = 1_000_000_000;
 
 const NOT_ASKED: u32 = 0;
 const ASKED: u32 = 1;
@@ -53,6 +60,9 @@ impl Default for Full {
             insists: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
             last_try: AtomicU32::new(NOT_ASKED),
+            tried_ns: AtomicU64::new(0),
+            held_since_ns: AtomicU64::new(0),
+            held_last_ns: AtomicU64::new(0),
         }
     }
 }
@@ -63,12 +73,32 @@ impl Full {
         self.since_ns.load(Relaxed) != 0
     }
 
-    /// For how long that has been so, nanoseconds.
-    pub fn for_ns(&self, now_ns: u64) -> u64 {
-        match self.since_ns.load(Relaxed) {
-            0 => 0,
-            since_ns => now_ns.saturating_sub(since_ns - 1),
+    /// A thread is held back: for how long threads have been, without one that got its page, nanoseconds.
+    pub fn held_ns(&self, now_ns: u64) -> u64 {
+        let last_ns = self.held_last_ns.swap(now_ns, Relaxed);
+        let since_ns = self.held_since_ns.load(Relaxed);
+        if since_ns == 0 || now_ns.saturating_sub(last_ns) > HOLDS_NS {
+            self.held_since_ns.store(now_ns + 1, Relaxed);
+            return 0;
         }
+        now_ns.saturating_sub(since_ns - 1)
+    }
+
+    /// A page came in that might have been held back.
+    pub(crate) fn let_in(&self) {
+        if self.held_since_ns.load(Relaxed) != 0 {
+            self.held_since_ns.store(0, Relaxed);
+        }
+    }
+
+    /// In a forked child, whose store is another: nothing is known of it.
+    pub fn forget(&self) {
+        for word in [&self.since_ns, &self.until_ns, &self.held_since_ns] {
+            word.store(0, Relaxed);
+        }
+        self.level.store(0, Relaxed);
+        self.gave_up.store(false, Relaxed);
+        self.last_try.store(NOT_ASKED, Relaxed);
     }
 
     /// Whether a batch is to be passed by: the store is not asked.
@@ -99,6 +129,7 @@ impl Full {
         self.freed.store(0, Relaxed);
         self.passed.store(0, Relaxed);
         if self.last_try.load(Relaxed) == ASKED {
+            self.tried_ns.store(now_ns, Relaxed);
             self.last_try.store(REFUSED, Relaxed);
         }
         self.until_ns.store(now_ns + (REST_NS << level).min(REST_MAX_NS), Relaxed);
@@ -138,15 +169,15 @@ impl Full {
         self.gave_up.load(Relaxed)
     }
 
-    /// Has the store tried at once, whatever it rests for. False where it was, and has refused, and stored nothing since.
-    pub fn try_at_once(&self) -> bool {
+    /// Has the store tried at once, whatever it rests for. False where it was just now, and has refused, and stored nothing since.
+    pub fn try_at_once(&self, now_ns: u64) -> bool {
         match self.last_try.load(Relaxed) {
-            NOT_ASKED => {
+            REFUSED if now_ns.saturating_sub(self.tried_ns.load(Relaxed)) < HOLDS_NS => false,
+            _ => {
                 self.last_try.store(ASKED, Relaxed);
                 self.until_ns.store(0, Relaxed);
                 true
             }
-            asked => asked == ASKED,
         }
     }
 
@@ -175,7 +206,26 @@ mod tests {
         assert_eq!(rests[11], (PASSED_BATCHES << LEVEL_MAX) as usize);
         full.refused(5);
         assert!(full.passes(|| 5 + REST_MAX_NS - 1) && !full.passes(|| 5 + REST_MAX_NS), "the time is bounded");
-        assert_eq!(full.for_ns(100), 100, "since the first");
+    }
+
+    #[test]
+    fn how_long_threads_are_held_back_ends_with_a_page_that_comes_in_or_a_pause() {
+        let full = Full::default();
+        let ms = |ms: u64| ms * 1_000_000;
+        full.refused(0);
+        assert_eq!([7000, 7100, 8000].map(|at| full.held_ns(ms(at))), [0, ms(100), ms(1000)], "since one was");
+        full.took();
+        assert_eq!(full.held_ns(ms(8500)), ms(1500), "what others have stored helps nobody who waits");
+        full.let_in();
+        assert_eq!([8600, 8700].map(|at| full.held_ns(ms(at))), [0, ms(100)]);
+        assert_eq!([9800, 9900].map(|at| full.held_ns(ms(at))), [0, ms(100)], "nobody waited for a second");
+        full.give_up();
+        full.refused(ms(9900));
+        full.set_insists(true);
+        full.forget();
+        assert!(!full.is_full() && !full.has_given_up());
+        full.refused(ms(9900));
+        assert!(full.holds_back(), "that is not forgotten");
     }
 
     #[test]
@@ -190,7 +240,7 @@ mod tests {
         full.refused(0);
         let level = full.level.load(Relaxed);
         full.took();
-        assert!(!full.is_full() && !full.passes(|| 0) && full.for_ns(7) == 0);
+        assert!(!full.is_full() && !full.passes(|| 0));
         assert_eq!(full.level.load(Relaxed), level - 1);
         full.freed();
         full.refused(0);
@@ -207,13 +257,15 @@ mod tests {
     fn it_is_tried_at_once_before_anybody_ends_for_it() {
         let full = Full::default();
         full.refused(0);
-        assert!(full.passes(|| 0) && full.try_at_once() && !full.passes(|| 0));
-        assert!(full.try_at_once(), "what came of it is not known yet");
+        assert!(full.passes(|| 0) && full.try_at_once(0) && !full.passes(|| 0));
+        assert!(full.try_at_once(0), "what came of it is not known yet");
         full.refused(0);
-        assert!(!full.try_at_once() && full.passes(|| 0));
+        assert!(!full.try_at_once(HOLDS_NS - 1) && full.passes(|| 0));
+        assert!(full.try_at_once(HOLDS_NS), "that was long ago");
+        full.refused(0);
         full.took();
         full.refused(0);
-        assert!(full.try_at_once(), "it had room meanwhile");
+        assert!(full.try_at_once(0), "it had room meanwhile");
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     }
     direct::only(live, parent);
     live.pager.forked();
+    live.pager.full.forget();
     let machine = &live.pager.machine;
     // Until the child has measured, it stands for the half that the parent gave up.
     let half = live.record().charge();

@@ -7,17 +7,22 @@
 use crate::live::Live;
 use crate::store::ProcessStore;
 use crate::{arena, charge};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_control::{EXIT_FULL, MESSAGE_BYTES, Stat, Text, WhenFull, until_nul};
 use outswap_core::machine::Machine;
 use outswap_core::page::State;
 use outswap_core::units::PageNo;
 use outswap_sys::{Errno, nr, os};
 
-/// How long a store may have refused everything before the limit is exceeded by who waits.
+/// How long threads may be held back, and none gets its page, before the limit is exceeded by who waits.
 const WAIT_MAX_NS: u64 = 60_000_000_000;
 /// How long a thread sleeps before it looks for room again.
 const WAIT_STEP_NS: u64 = 10_000_000;
+
+/// Before a process is ended for want of room: more than a file rests after a write that failed.
+const LAST_TRY_NS: u64 = 120_000_000;
+/// It was said that this process is ended.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Has the pager do as the configuration says.
 pub fn begin(live: &Live) {
@@ -40,16 +45,27 @@ pub fn over(live: &Live) {
 pub fn held_back(live: &'static Live) {
     let full = &live.pager.full;
     if live.control.config.when_full() == WhenFull::Fail {
-        if full.try_at_once() {
+        if full.try_at_once(live.pager.machine.now_ns()) {
+            // Others may have ended, or given memory back; and a file rests after a write that failed.
+            os::sleep_ns(LAST_TRY_NS);
+            if live.is_own_process() {
+                live.contexts.with(|cx| {
+                    charge::measure(live);
+                    charge::refresh(live);
+                    live.pager.make_room(1, cx)
+                });
+            }
             return;
         }
-        tell(live, b"error: ", b": a process that needs memory was ended (--when-full fail)");
+        if !ENDED.swap(true, Relaxed) {
+            tell(live, b"error: ", b": a process that needs memory was ended (--when-full fail)");
+        }
         if live.is_own_process() {
             live.contexts.with(|_| charge::leave(live));
         }
         os::exit_group(EXIT_FULL);
     }
-    if full.for_ns(live.pager.machine.now_ns()) > WAIT_MAX_NS {
+    if full.held_ns(live.pager.machine.now_ns()) > WAIT_MAX_NS {
         full.give_up();
         return;
     }
@@ -66,6 +82,7 @@ pub fn held_back(live: &'static Live) {
             charge::measure_if_due(live, true);
             charge::refresh(live);
         });
+        live.contexts.with(|cx| live.pager.make_room(1, cx));
     }
 }
 

@@ -139,7 +139,7 @@ fn setup_or_tell(environment: *const *const c_char) {
         if error != SetupError::NotAsked {
             control.post(error.text());
         }
-        if error != SetupError::NotAsked && control.config.strict != 0 {
+        if error != SetupError::NotAsked && control.levels().any(|level| level.config.strict != 0) {
             control.post(b"error: a process that cannot be managed was ended (--strict)");
             os::exit_group(125);
         }

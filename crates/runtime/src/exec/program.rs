@@ -49,7 +49,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
     if live.control.config.no_follow != 0 {
         return Ok(Target::Unmanaged);
     }
-    let is_strict = live.control.config.strict != 0;
+    let is_strict = live.control.levels().any(|level| level.config.strict != 0);
     // SAFETY: `copy` wrote a NUL-terminated string there.
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
     let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
@@ -76,7 +76,11 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
             return Ok(Target::Fails);
         }
         // What may be executed but not read may be managed or not.
-        if !(is_strict && may_execute(&name)) {
+        let may_not_read = match name[0] {
+            0 => !may(dir, path.as_ptr() as usize, flags, R_OK),
+            _ => !may(AT_FDCWD, name.as_ptr() as usize, 0, R_OK),
+        };
+        if !(is_strict && may_not_read && may_execute(&name)) {
             return Ok(Target::Unmanaged);
         }
         let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
@@ -88,8 +92,9 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
         // A script still, beyond what the kernel follows.
         return Ok(Target::Fails);
     }
-    let Some(why) = why_unmanaged(live, head, &looked) else {
-        let is_program = looked.is_dynamic == Some(true);
+    let own_name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
+    let Some(why) = why_unmanaged(live, head, &looked, own_name) else {
+        let is_program = looked.is_dynamic == Some(true) || is_dynamic_linker(own_name);
         // What is no program has the error that the kernel gives, unless that runs it by other means.
         return if is_program {
             Ok(Target::Managed)
@@ -107,8 +112,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
     if !starts {
         return Ok(Target::Unmanaged);
     }
-    let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
-    tell(live, name, why, is_strict);
+    tell(live, own_name, why, is_strict);
     if is_strict {
         return Err(Errno::EACCES);
     }
@@ -117,7 +121,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
 }
 
 /// Why a program cannot be managed, if so.
-fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked) -> Option<&'static [u8]> {
+fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Option<&'static [u8]> {
     const CLASS_32: u8 = 1;
     const EM_X86_64: [u8; 2] = [62, 0];
     if !head.starts_with(b"\x7fELF") || head.len() < ELF_HEADER_BYTES {
@@ -126,7 +130,8 @@ fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked) -> Option<&'static [
     Some(match looked.is_dynamic {
         _ if head[4] == CLASS_32 => b"is a 32-bit program",
         _ if head[18..20] != EM_X86_64 => b"is built for another processor",
-        Some(false) => b"is statically linked",
+        // The dynamic linker has none itself, and loads our libraries all the same.
+        Some(false) if !is_dynamic_linker(name) => b"is statically linked",
         _ if is_of_musl(head) => b"is linked with musl",
         // With other rights than its user's the dynamic linker leaves our libraries out.
         _ if changes_ids(looked) => b"is set-uid or set-gid",
@@ -135,6 +140,12 @@ fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked) -> Option<&'static [
         _ if !can_preload(live) => b"cannot load Outswap's libraries, which are not where it looks for them",
         _ => return None,
     })
+}
+
+/// Whether a path is that of the C library's dynamic linker.
+fn is_dynamic_linker(path: &[u8]) -> bool {
+    let name = path.rsplit(|c| *c == b'/').next().unwrap_or_default();
+    name.starts_with(b"ld-linux-") || name.starts_with(b"ld-2.")
 }
 
 /// Whether a file's rights count for who executes it: nothing gives any where a sandbox, or our own filter, forbade that.
@@ -154,7 +165,8 @@ fn changes_ids(looked: &Looked) -> bool {
 
 /// Whether a file gives who executes it capabilities that he has not.
 fn gives_capabilities(looked: &Looked) -> bool {
-    looked.has_capabilities && os::geteuid() != 0 && gives_rights()
+    // The dynamic linker is told to be careful also where they are not given (`no_new_privs`).
+    looked.has_capabilities && os::geteuid() != 0
 }
 
 /// Says what becomes of a program that cannot be managed, and why it cannot.
@@ -251,13 +263,20 @@ fn is_dynamic(head: &[u8], read: impl Fn(u64, &mut [u8]) -> bool) -> Option<bool
 
 /// Whether this process may execute a file (NUL-terminated path, relative to `dir`), as far as its rights go.
 fn has_right(dir: usize, path: usize, flags: usize) -> bool {
-    const X_OK: usize = 1;
+    may(dir, path, flags, X_OK)
+}
+
+const X_OK: usize = 1;
+const R_OK: usize = 4;
+
+/// The same of any right; where the kernel does not say, it is taken to be there.
+fn may(dir: usize, path: usize, flags: usize, right: usize) -> bool {
     const AT_EACCESS: usize = 0x200;
     const AT_SYMLINK_NOFOLLOW: usize = 0x100;
     const AT_EMPTY_PATH: usize = 0x1000;
     let flags = flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
     // SAFETY: the path is NUL-terminated, as the caller says.
-    let found = ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, X_OK, flags | AT_EACCESS) });
+    let found = ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, right, flags | AT_EACCESS) });
     matches!(found, Ok(_) | Err(Errno::ENOSYS | Errno::EPERM))
 }
 
