@@ -39,6 +39,10 @@ breakages! {
     NoStreams = "no-streams",
     /// No stream that goes downwards is ever seen.
     StreamsRise = "streams-rise",
+    /// Pages that are to be held after a fork are not.
+    CopiesUnseen = "copies-unseen",
+    /// Pages that a call uses are held, too.
+    PinnedHeld = "pinned-held",
     /// Of short runs of touches all are taken to go on.
     ShortRunsGoOn = "short-runs-go-on",
     /// No stream that goes by steps is ever seen, where the store is memory.

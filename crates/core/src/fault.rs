@@ -184,6 +184,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Stage::Take => match fault.target.seen.state() {
                     State::Untouched | State::Zero => self.first_touch(&fault.target, cx),
                     State::Isolated => self.hit(&fault.target, cx),
+                    State::Resident => {
+                        fault.stage = Stage::AllowWrites;
+                        continue;
+                    }
                     _ => self.swap_in(&mut fault.target, cx),
                 },
                 Stage::Read(ticket) => self.finish_swap_in(&mut fault.target, ticket, cx),
@@ -227,7 +231,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             State::Resident if fault.target.access == Access::Read => return Some(Progress::Done(Fault::Done)),
             // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
             State::Resident => {
-                fault.stage = Stage::AllowWrites;
+                // The kernel may be about to copy it.
+                let copies = fault.cause == Cause::Touch && word.protected() != 0 && self.copies.is_held();
+                (fault.target.range, fault.room) = ((fault.target.page, 1), Room::new(1));
+                fault.stage = if copies { Stage::MakeRoom } else { Stage::AllowWrites };
                 return None;
             }
             State::Busy => {

@@ -27,6 +27,7 @@ pub mod slots;
 pub mod swapcache;
 pub mod owners;
 pub mod protection;
+pub mod copies;
 pub mod clean;
 
 // What the pager stands on.
@@ -52,6 +53,7 @@ pub mod pager;
 pub mod mm;
 pub mod aging;
 pub mod isolate;
+pub mod hold;
 pub mod pageout;
 pub mod dropahead;
 pub mod room;

@@ -154,6 +154,13 @@ pub trait Machine: Sync {
     /// Whether it can write-protect pages, so that the first write to each is a fault.
     fn write_protects(&self) -> bool;
 
+    /// Has the first write to each of these mapped pages noticed. False where that failed, perhaps half way. Asked only where
+    /// [`Machine::write_protects`].
+    fn forbid_writes(&self, first: PageNo, count: usize) -> bool {
+        let _ = (first, count);
+        false
+    }
+
     /// Lets the program write to mapped pages, as far as it asked for that. Returns false where that failed.
     fn allow_writes(&self, first: PageNo, count: usize) -> bool;
 

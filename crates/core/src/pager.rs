@@ -5,6 +5,7 @@
 //! and its calls, [`crate::mm`] and its neighbours are the memory calls.
 use crate::ahead::Ahead;
 use crate::broken::{self, Broken};
+use crate::copies::Copies;
 use crate::frames::Frames;
 use crate::full::Full;
 use crate::lock::{Guard, SpinLock};
@@ -146,6 +147,8 @@ pub struct Pager<M, S, P = Standard> {
     /// When pages were evicted, and which came back soon.
     pub workingset: Workingset,
     pub(crate) protection: Protection,
+    /// What the kernel copies after a fork.
+    pub copies: Copies,
 }
 
 impl<M: Machine, S: Store> Pager<M, S> {
@@ -197,6 +200,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             looks: Looks::default(),
             workingset: Workingset::default(),
             protection,
+            copies: Copies::default(),
         })
     }
 

@@ -6,7 +6,7 @@
 //! page in do_wp_page", 2022.
 use crate::broken::{self, Broken};
 use crate::machine::{Event, Machine};
-use crate::page::{DIRTIED_MAX, State, Word};
+use crate::page::{DIRTIED_MAX, EPOCH_UNSURE, State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::protection::Access;
 use crate::store::Store;
@@ -36,13 +36,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let resident = |word: Word| word.state() == State::Resident;
         let Some((first, count)) = self.claim_run(page, seen, (page, most), &mut cx.saved, resident) else { return 0 };
         let allowed = self.machine.allow_writes(first, count);
-        let mut written = 0;
+        let (mut written, mut held) = (0, 0);
         for (i, &word) in cx.saved[..count].iter().enumerate() {
             if !allowed || word.protected() == 0 {
                 // It may have come half way.
                 self.pages.release(first.plus(i), word.with_doubt());
             } else {
-                written += 1;
+                held += 1;
+                // Held pages without a slot were not protected to be reused.
+                written += u32::from(word.slot().is_some() || word.protected() != EPOCH_UNSURE);
                 let writable = Word::resident(None, word.order())
                     .with_referenced(word.referenced())
                     .with_locked(word.locked())
@@ -56,6 +58,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if !allowed {
             return 0;
         }
+        self.copies.allowed(held);
         self.protection.written(written);
         self.machine.count(Event::PagesReused, u64::from(written));
         count

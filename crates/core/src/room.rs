@@ -110,7 +110,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// Reclaims for an attempt to make room, up to where it has to wait.
     pub(crate) fn room_step(&self, room: &mut Room, cx: &mut Context<S::Worker>) -> Made {
-        let fits = || self.used_pages() + room.pages as u64 <= self.limit_pages() || broken::is(Broken::NoLimit);
+        let used = || self.used_pages() + self.copies.unmeasured_pages();
+        let fits = || used() + room.pages as u64 <= self.limit_pages() || broken::is(Broken::NoLimit);
         if !room.started && !fits() {
             // Where nothing could be evicted just now, the next faults need not find that out again: a full store is slow.
             let rest = self.rest.load(Relaxed);

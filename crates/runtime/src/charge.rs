@@ -74,7 +74,8 @@ fn measure_anyway(live: &Live) -> bool {
         return false;
     }
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
-    let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::monotonic_ns());
+    live.pager.copies.begin_measurement();
+    let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::thread_cpu_ns());
     if let Some(bytes) = procfs::anonymous_bytes(live.forked.load(Relaxed)) {
         let explained = before.min(used());
         let other = bytes as i64 - explained - pool;
@@ -82,9 +83,9 @@ fn measure_anyway(live: &Live) -> bool {
         let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
         let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
-        let now_ns = os::monotonic_ns();
-        budget.measure_cost_ns.store(now_ns.saturating_sub(start_ns), Relaxed);
-        budget.measured_at_ns.store(now_ns, Release);
+        // Of its own: a thread that others keep from running would measure ever less often.
+        budget.measure_cost_ns.store(os::thread_cpu_ns().saturating_sub(start_ns), Relaxed);
+        budget.measured_at_ns.store(os::monotonic_ns(), Release);
     }
     budget.measuring.store(false, Release);
     true
@@ -336,7 +337,7 @@ pub fn refresh(live: &Live) {
     measure_after_ends(live);
     let pager = &live.pager;
     let page = PAGE_BYTES as u64;
-    let used = pager.used_pages() * page;
+    let used = (pager.used_pages() + pager.copies.unmeasured_pages()) * page;
     let pool = pager.store.memory_bytes();
     // Before what was measured then, so that it is not older.
     let measured_at_ns = live.budget.measured_at_ns.load(Acquire);

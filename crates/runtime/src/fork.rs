@@ -89,6 +89,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         }
     }
     if result >= 0 {
+        live.pager.copies.forked();
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
         live.contexts.with(|_| {

@@ -277,6 +277,10 @@ impl Machine for LiveMachine {
         self.source().write_protects()
     }
 
+    fn forbid_writes(&self, first: PageNo, count: usize) -> bool {
+        self.source().forbid_writes(self, first, count)
+    }
+
     fn allow_writes(&self, first: PageNo, count: usize) -> bool {
         self.source().allow_writes(self, first, count)
     }

@@ -35,7 +35,7 @@ const START_SHARE: u64 = 16;
 const SWEEP_LOOKS: u32 = 16;
 
 fn free_pages(live: &Live) -> u64 {
-    live.pager.limit_pages().saturating_sub(live.pager.used_pages())
+    live.pager.limit_pages().saturating_sub(live.pager.used_pages() + live.pager.copies.unmeasured_pages())
 }
 
 /// Looks at the budget: called every few pages from the fault path.
@@ -229,6 +229,9 @@ extern "C" fn main() -> ! {
         }
         read_ahead(live);
         follow_streams(live);
+        if live.forked.load(Relaxed) && free_pages(live) == 0 && !live.pager.copies.is_held() {
+            live.contexts.with(|cx| live.pager.hold_copies(cx));
+        }
         let (low, high) = watermarks(live.pager.limit_pages());
         if free_pages(live) >= low || idle > 3 {
             idle = 0;

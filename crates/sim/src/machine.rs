@@ -471,6 +471,25 @@ impl Machine for SimMachine {
         self.write_protects
     }
 
+    fn forbid_writes(&self, first: PageNo, count: usize) -> bool {
+        step();
+        let mut m = self.lock();
+        let chaos = m.chaos;
+        let refused = m.rng.once_in(chaos.put_again_in);
+        drop(m);
+        for i in 0..count {
+            let page = first.plus(i);
+            self.assert_owned(page, "forbid writes");
+            let mut m = self.lock();
+            let at = page.0 as usize;
+            assert!(m.pages[at].is_some(), "forbid writes: page {at} is not mapped");
+            // It may have come half way before it was refused.
+            m.protected[at] |= !refused || i < count / 2;
+        }
+        step();
+        !refused
+    }
+
     fn allow_writes(&self, first: PageNo, count: usize) -> bool {
         step();
         let mut m = self.lock();

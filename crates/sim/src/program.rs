@@ -539,6 +539,14 @@ impl<'a> Program<'a> {
         if self.rng.once_in(3) {
             self.pager.set_swapcache_max(self.rng.pick(&[0, 5, 50, u64::MAX]));
         }
+        // As if there had been a fork, whose other side has ended by now.
+        if self.rng.once_in(4) {
+            self.pager.copies.forked();
+            self.pager.hold_copies(&mut self.cx);
+        }
+        if self.rng.once_in(2) {
+            self.pager.copies.begin_measurement();
+        }
     }
 
     /// Brings a published range in; gives how many pages from its start are there.

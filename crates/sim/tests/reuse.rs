@@ -196,6 +196,35 @@ fn what_is_known_of_a_parents_pages_says_nothing_of_a_childs() {
 }
 
 #[test]
+fn what_the_kernel_will_copy_makes_room_first_once_it_is_held() {
+    const LIMIT: u64 = 24;
+    let mut program = Program::new(protection::Kind::Hash);
+    program.pager.set_limit_pages(LIMIT);
+    for page in 0..20 {
+        program.access(page, Access::Write, page as u8 + 1);
+    }
+    program.pager.forked();
+    program.pager.copies.forked();
+    program.pager.machine.forked(1, true);
+    assert_eq!(program.access(19, Access::Write, 20), 0, "nobody notices");
+    assert!(program.pager.hold_copies(&mut program.cx) && !program.pager.hold_copies(&mut program.cx));
+    for page in 0..20 {
+        let faults = program.access(page, Access::Write, 100 + page as u8);
+        assert!(page > 3 || faults == 1, "a write to page {page} is noticed");
+        let (used, copied) = (program.pager.used_pages(), program.pager.copies.unmeasured_pages());
+        assert!(used + copied <= LIMIT, "{used} pages, and {copied} that the kernel has copied");
+    }
+    // A measurement knows of them, and what came in since is the child's own.
+    program.pager.copies.begin_measurement();
+    program.page_out();
+    for page in 0..20 {
+        assert_eq!(program.access(page, Access::Write, 100 + page as u8), 1);
+    }
+    assert_eq!(program.pager.copies.unmeasured_pages(), 0);
+    program.pager.check();
+}
+
+#[test]
 fn calls_that_write_meet_no_protection() {
     let mut program = Program::filled(protection::Kind::Protect, 20);
     let pin = program.pager.pins.acquire(1).expect("none is in use");

@@ -42,8 +42,12 @@ impl FaultSource for Copying {
         userfault::fill(host, frame, content)
     }
 
+    fn forbid_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
+        userfault::set_writes(host, first, count, false)
+    }
+
     fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
-        userfault::allow_writes(host, first, count)
+        userfault::set_writes(host, first, count, true)
     }
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {

@@ -151,6 +151,10 @@ pub trait FaultSource {
     fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
     /// See [`outswap_core::machine::Machine::put`].
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>);
+    /// See [`outswap_core::machine::Machine::forbid_writes`].
+    fn forbid_writes(_host: &impl Host, _first: PageNo, _count: usize) -> bool {
+        false
+    }
     /// See [`outswap_core::machine::Machine::allow_writes`].
     fn allow_writes(_host: &impl Host, _first: PageNo, _count: usize) -> bool {
         true

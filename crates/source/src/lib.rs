@@ -136,6 +136,10 @@ macro_rules! sources {
             pub fn takes_better_alone(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::TAKES_BETTER_ALONE),+ }
             }
+            /// See [`outswap_core::machine::Machine::forbid_writes`].
+            pub fn forbid_writes(self, host: &impl Host, first: PageNo, count: usize) -> bool {
+                match self { $(Source::$type => <$module::$type>::forbid_writes(host, first, count)),+ }
+            }
             /// See [`outswap_core::machine::Machine::allow_writes`].
             pub fn allow_writes(self, host: &impl Host, first: PageNo, count: usize) -> bool {
                 match self { $(Source::$type => <$module::$type>::allow_writes(host, first, count)),+ }

@@ -144,17 +144,17 @@ pub fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask) ->
     back
 }
 
-/// See [`outswap_core::machine::Machine::allow_writes`].
-pub fn allow_writes(host: &impl Host, first: PageNo, count: usize) -> bool {
+/// See [`outswap_core::machine::Machine::allow_writes`], and [`outswap_core::machine::Machine::forbid_writes`].
+pub fn set_writes(host: &impl Host, first: PageNo, count: usize, allowed: bool) -> bool {
     (0..RETRIES).any(|tries| {
-        match host.uffd().write_protect(host.address(first), count * PAGE_BYTES, false) {
+        match host.uffd().write_protect(host.address(first), count * PAGE_BYTES, !allowed) {
             Ok(()) => true,
             Err(Errno::EAGAIN) => {
                 host.wait(tries);
                 false
             }
             // Something that is not managed lies between, or nothing is mapped any more: page by page, as far as it goes.
-            Err(_) if count > 1 => (0..count).filter(|&i| allow_writes(host, first.plus(i), 1)).count() == count,
+            Err(_) if count > 1 => (0..count).filter(|&i| set_writes(host, first.plus(i), 1, allowed)).count() == count,
             Err(_) => false,
         }
     })

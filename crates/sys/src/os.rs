@@ -398,6 +398,14 @@ pub fn monotonic_ns() -> u64 {
     ts[0] as u64 * 1_000_000_000 + ts[1] as u64
 }
 
+/// Nanoseconds of processor time that this thread has used.
+pub fn thread_cpu_ns() -> u64 {
+    let mut ts = [0i64; 2];
+    // SAFETY: `ts` has the layout of `struct timespec`.
+    unsafe { syscall2(nr::CLOCK_GETTIME, 3, ts.as_mut_ptr() as usize) };
+    ts[0] as u64 * 1_000_000_000 + ts[1] as u64
+}
+
 /// Waits while `*word == expected`, at most `timeout_ns`. Works across processes when the word lies in a
 /// shared mapping and `shared` is set.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: u64, shared: bool) -> Result<()> {
