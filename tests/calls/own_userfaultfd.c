@@ -128,6 +128,33 @@ static void amid_others(void) {
     CHECK(again == p + 32 * PAGE), check_zero(again, 32 * PAGE), fill(again, 32 * PAGE, 9);
     evict(p, 96 * PAGE), check(again, 32 * PAGE, 9), check(p, 32 * PAGE, 7), OK(close(own)), OK(munmap(p, 96 * PAGE));
 }
+/* What children are not to have they do not have because it is registered. */
+static void secrets(void) {
+    char *p = fresh(48);
+    fill(p, 48 * PAGE, 4), OK(madvise(p + 16 * PAGE, 16 * PAGE, MADV_WIPEONFORK)), evict(p, 48 * PAGE);
+    int own = opened(O_NONBLOCK);
+    api(own, 0), OK(reg(own, p, 48 * PAGE, UFFDIO_REGISTER_MODE_MISSING));
+    expect_exit(CHILD({ check(p, 16 * PAGE, 4), check_zero(p + 16 * PAGE, 16 * PAGE); }), 0);
+    check(p, 48 * PAGE, 4), OK(close(own)), OK(munmap(p, 48 * PAGE));
+}
+/* Registered while another thread uses it. */
+static volatile int stop;
+static void *reader(void *arg) {
+    while (!stop) check(arg, 256 * PAGE, 2);
+    return NULL;
+}
+static void in_use(void) {
+    for (int round = 0; round < 8; round++) {
+        char *p = fresh(256);
+        fill(p, 256 * PAGE, 2), evict(p, 256 * PAGE);
+        pthread_t thread;
+        stop = 0;
+        OK(pthread_create(&thread, NULL, reader, p));
+        int own = opened(O_NONBLOCK);
+        api(own, 0), usleep(100 * round), OK(reg(own, p, 256 * PAGE, UFFDIO_REGISTER_MODE_MISSING));
+        stop = 1, OK(pthread_join(thread, NULL)), check(p, 256 * PAGE, 2), OK(close(own)), OK(munmap(p, 256 * PAGE));
+    }
+}
 int main(void) {
     tmpdir();
     area = fresh(1), source = fresh(PAGES), served = fresh(PAGES);
@@ -153,7 +180,7 @@ int main(void) {
     pthread_t last;
     OK(pthread_create(&last, NULL, toucher, area)), OK(pthread_join(t, NULL));
     OK(unreg(fd, area, PAGE)), OK(pthread_join(last, NULL)), OK(close(fd));
-    errors(), partly_there(), amid_others();
+    errors(), partly_there(), amid_others(), secrets(), in_use();
     puts("ok");
     return 0;
 }

@@ -3,11 +3,11 @@
 //! program's to say from then on.
 use crate::contexts::Cx;
 use crate::errno::{EAGAIN, ENOMEM};
-use crate::gate;
 use crate::live::Live;
 use crate::pins::read;
 use crate::usermem::word;
 use crate::whole;
+use crate::{arena, gate};
 use outswap_control::Once;
 use outswap_core::page::State;
 use outswap_core::units::PAGE_BYTES;
@@ -84,6 +84,14 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
     if taken.is_err() || !whole::give(live, vma, at) {
         whole::take_back(live, vma, at);
         return false;
+    }
+    live.objects.gave();
+    let (mut first, end) = (vma.first.0, vma.end());
+    while let Some((from, count, gone)) = live.wipes.next(first, end) {
+        // From now on it is the kernel that keeps this from children.
+        let advice = if gone { os::MADV_DONTFORK } else { os::MADV_WIPEONFORK };
+        pass(nr::MADVISE, [arena::address(from), count as usize * PAGE_BYTES, advice, 0, 0, 0]);
+        first = from.0 + count;
     }
     live.wipes.forget(vma.first, vma.count);
     live.grows.forget(vma.first, vma.count);

@@ -81,8 +81,14 @@ pub fn renew(min_fd: i32) {
         }
         file.fd.store(NONE, Relaxed);
     }
-    SMAPS_ROLLUP.open(min_fd);
-    TASK.open(min_fd);
+    open(min_fd);
+}
+
+/// Closes what is a directory: it would lead out of the root directory. Without it a process counts as one with other threads.
+pub fn leave_directory() {
+    if TASK.status().is_some() {
+        let _ = os::close(TASK.fd.swap(NONE, AcqRel));
+    }
 }
 
 /// Whether a descriptor is one of these.

@@ -77,14 +77,18 @@ impl Objects {
         })
     }
 
-    /// How many objects were given to the kernel. Who touched one meanwhile tries again where this has changed.
+    /// How often something was given to the kernel. Who touched it meanwhile tries again where this has changed.
     pub fn made_whole(&self) -> u32 {
         self.whole.load(Acquire)
+    }
+    /// The kernel has memory now that is no object.
+    pub fn gave(&self) {
+        self.whole.fetch_add(1, Release);
     }
     /// The kernel has an object now.
     pub fn give(&self, object: ObjectNo) {
         self.free(object);
-        self.whole.fetch_add(1, Release);
+        self.gave();
     }
 }
 

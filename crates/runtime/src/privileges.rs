@@ -5,7 +5,7 @@ use crate::calls;
 use crate::live::Live;
 use crate::pins::CallPins;
 use crate::store::ProcessStore;
-use crate::{gate, reclaim};
+use crate::{gate, kept, reclaim};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
@@ -43,7 +43,10 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         match nr {
             nr::CHROOT | nr::PIVOT_ROOT => CONFINED.store(true, Relaxed),
             // It would lead out of the root directory for somebody who could not leave that by other means any more.
-            _ if CONFINED.load(Relaxed) => live.pager.store.leave_directory(),
+            _ if CONFINED.load(Relaxed) => {
+                live.pager.store.leave_directory();
+                kept::leave_directory();
+            }
             _ => {}
         }
     }

@@ -51,6 +51,8 @@ pub const MADV_NOHUGEPAGE: usize = 15;
 pub const MADV_DONTFORK: usize = 10;
 /// `MADV_DOFORK`.
 pub const MADV_DOFORK: usize = 11;
+/// `MADV_WIPEONFORK`.
+pub const MADV_WIPEONFORK: usize = 18;
 /// `MADV_DODUMP`.
 pub const MADV_DODUMP: usize = 17;
 /// `MADV_DONTDUMP`.
