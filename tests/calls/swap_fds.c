@@ -127,6 +127,15 @@ static void other_root(void) {
     work(1);
     expect_exit(CHILD({ work(2); }), 0);
     work(3);
+    /* Without rights it is confined there: nothing that is open leads out. */
+    OK(setuid(65534));
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 3; i < 1 << 20; i++) CHECK(openat(i, "..", O_PATH) < 0);
+        if (turn == 0) expect_exit(CHILD({
+            for (int i = 3; i < 1 << 20; i++) CHECK(openat(i, "..", O_PATH) < 0);
+        }), 0);
+        work(4);
+    }
 }
 /* The first to need more than there is, is a child that borrows this memory. */
 static void borrowed(void) {
