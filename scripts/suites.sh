@@ -3,7 +3,9 @@
 # in target/suites.md. Installs what it needs on a Debian-like machine. What differs is run a second time, both ways.
 #
 # Usage: scripts/suites.sh [OUTSWAP]
-#   SUITES="stress-ng cpython"   which suites
+#   SUITES="stress-ng cpython"   which suites; also ltp, which is built first
+#   SUITES_LTP="syscalls mm"     which of its lists (its directory runtest)
+#   LTP_SOURCE=DIRECTORY         its source, where it is not to be fetched
 #   SUITES_S=2                   how long a stressor runs
 #   SUITES_RESIDENT=8M           managed pages that may be resident
 set -euo pipefail
@@ -37,6 +39,10 @@ if [[ $wanted == *" cpython "* ]]; then
     version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     /usr/bin/python3 -c 'import test.test_dict' 2>/dev/null || need+=("libpython$version-testsuite")
 fi
+ltp_lists=(${SUITES_LTP:-mm syscalls sched syscalls-ipc})
+ltp_version=20260529
+ltp=$PWD/target/ltp
+if [[ $wanted == *" ltp "* && ! -e $ltp/built ]]; then need+=(git gcc make autoconf automake pkgconf libc6-dev); fi
 if ((${#need[@]})); then
     sudo=()
     if [[ $(id -u) != 0 ]]; then sudo=(sudo); fi
@@ -101,6 +107,37 @@ if [[ $wanted == *" cpython "* ]]; then
         if [[ -e /usr/lib/python$version/test/$name.py || -d /usr/lib/python$version/test/$name ]]; then
             part cpython "$name" 120 /usr/bin/python3 -m test -q "$name"
         fi
+    done
+fi
+# Builds what the lists need. Tests that want a library that is not here are left out by the suite itself.
+build_ltp() {
+    local source=${LTP_SOURCE:-$PWD/target/ltp-source} directory
+    if [[ ! -d $source ]]; then
+        git clone -q --depth 1 --branch "$ltp_version" https://github.com/linux-test-project/ltp "$source"
+    fi
+    (
+        cd "$source"
+        [[ -e configure ]] || make -s autotools
+        [[ -e include/config.h ]] || ./configure --prefix="$ltp"
+        make -s -j2 -C lib
+        make -s -j2 -C libs
+        for directory in testcases/lib testcases/kernel/{mem,syscalls,sched,ipc} runtest; do
+            make -s -k -j2 -C "$directory" || true
+            make -s -k -C "$directory" prefix="$ltp" install || true
+        done
+    ) >"$logs/ltp-build.log" 2>&1
+    chmod -R a+rX "$ltp"
+    touch "$ltp/built"
+}
+if [[ $wanted == *" ltp "* ]]; then
+    [[ -e $ltp/built ]] || build_ltp
+    for list in "${ltp_lists[@]}"; do
+        while read -r name command; do
+            if [[ -z $command || $name == "#"* ]]; then continue; fi
+            # A list may have shell in it.
+            part ltp "$name" 40 env LTPROOT="$ltp" PATH="$ltp/testcases/bin:$PATH" KCONFIG_SKIP_CHECK=1 \
+                LTP_COLORIZE_OUTPUT=n sh -c "$command"
+        done <"$ltp/runtest/$list"
     done
 fi
 {

@@ -119,7 +119,8 @@ static void calls_left_for_good(void) {
     /* What is on its way is from the call that was left. */
     while (recv(ends[1], to, PAGE, MSG_DONTWAIT) > 0) {
     }
-    if (handled == 300) return;
+    /* One that came as the jump let it come is counted, too. */
+    if (handled >= 300) return;
     ring(200 + n % 50);
     if (n++ % 2) {
         /* In a call that waits. */
