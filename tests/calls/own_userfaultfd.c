@@ -62,6 +62,21 @@ static int is_there(char *p) {
     OK(mincore(p, PAGE, &in));
     return in & 1;
 }
+/* Features that have calls wait for the program are refused, as by a kernel that has not got them. */
+static void events(void) {
+    for (int bit = 0; bit < 7; bit++) {
+        if (!(0x4e >> bit & 1)) continue;
+        struct uffdio_api a = {.api = UFFD_API, .features = 1UL << bit}, *p = arg(&a, sizeof a);
+        int own = opened(O_NONBLOCK);
+        int refused = ioctl(own, UFFDIO_API, p);
+        if (getenv("OUTSWAP_E2E_MANAGED")) {
+            EQ(refused, -1), EQ(errno, EINVAL), EQ(p->api, 0), EQ(p->features, 0);
+            /* It can be asked again, for less. */
+            api(own, 0);
+        }
+        OK(close(own));
+    }
+}
 /* Of memory that holds something, what is there stays, and the rest is missing. */
 static void partly_there(void) {
     char *p = fresh(64);
@@ -180,7 +195,7 @@ int main(void) {
     pthread_t last;
     OK(pthread_create(&last, NULL, toucher, area)), OK(pthread_join(t, NULL));
     OK(unreg(fd, area, PAGE)), OK(pthread_join(last, NULL)), OK(close(fd));
-    errors(), partly_there(), amid_others(), secrets(), in_use();
+    events(), errors(), partly_there(), amid_others(), secrets(), in_use();
     puts("ok");
     return 0;
 }

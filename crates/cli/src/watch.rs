@@ -328,7 +328,7 @@ fn own_bytes(record: &Process) -> u64 {
 /// Measures a managed process that has not done so itself for a while, and tells the others. `None` where the kernel does not say.
 fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
     let charge = record.charge_bytes.load(Acquire);
-    let bytes = if record.forked.load(Acquire) == 0 { anonymous_bytes(pid) } else { shared_anonymous_bytes(pid) }?;
+    let bytes = if record.family.load(Acquire) == 0 { anonymous_bytes(pid) } else { shared_anonymous_bytes(pid) }?;
     let managed = record.counters.get(Stat::ResidentBytes).saturating_add(own_bytes(record));
     let counters = &record.counters;
     if control.config.ram_bytes == 0 {

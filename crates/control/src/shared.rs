@@ -9,6 +9,8 @@ use outswap_sys::{Errno, os};
 
 /// Processes of one tree that are counted at the same time; later ones obey the limit, but do not count in it.
 pub const MAX_PROCESSES: usize = 512;
+/// Places in which ends are counted for all families.
+const FAMILIES: usize = 64;
 /// Messages that wait for the supervisor; further ones are counted and dropped.
 pub const MAX_MESSAGES: usize = 64;
 /// Bytes of one message.
@@ -34,8 +36,9 @@ pub struct Process {
     /// How often the process has measured its anonymous memory, [`u32::MAX`] while it executes a program. Where it does not measure,
     /// the supervisor does.
     pub measured: AtomicU32,
-    /// 1: it forked or was forked, so it may share pages.
-    pub forked: AtomicU32,
+    /// The number of the processes that came from each other by forks, and may share pages, of which this is one: that of the first
+    /// of them. 0: it neither forked nor was forked.
+    pub family: AtomicU32,
     /// 1: it ends. What it is charged with counts until it is gone, because the kernel takes its memory back only then.
     pub ending: AtomicU32,
     /// Counters.
@@ -121,8 +124,9 @@ pub struct Shared {
     pub records_used: AtomicU32,
     /// What of [`Once`] was said, a bit each.
     pub told: AtomicU32,
-    /// Processes that ended, or executed a program, while they shared pages with others, which have more from then on.
-    pub sharers_ended: AtomicU32,
+    /// Processes that ended, or executed a program, while they may have shared pages with others of their family, which have more
+    /// from then on: see [`Shared::sharers_ended`].
+    pub sharers_ended: [AtomicU32; FAMILIES],
     /// Sums over processes that ended.
     pub ended: Counters,
     /// Messages.
@@ -137,7 +141,7 @@ pub struct Shared {
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, forked, ending, counters });
+    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, counters });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
@@ -216,12 +220,22 @@ impl Shared {
         }
         process.charge_bytes.store(0, Relaxed);
         self.ended.fold(&process.counters);
-        if process.forked.swap(0, Relaxed) != 0 {
-            self.sharers_ended.fetch_add(1, Release);
-        }
+        self.tell_sharers(process.family.swap(0, Relaxed));
         // Unless somebody took us for dead, and goes on with it.
         let _ = process.pid.compare_exchange(-os::getpid(), 0, Release, Relaxed);
         true
+    }
+
+    /// Says that a process of a family (0: of none) has its pages no longer.
+    pub fn tell_sharers(&self, family: u32) {
+        if family != 0 {
+            self.sharers_ended[family as usize % FAMILIES].fetch_add(1, Release);
+        }
+    }
+
+    /// How many processes of a family, or of another one with the same place, have ended, modulo 2^32.
+    pub fn sharers_ended(&self, family: u32) -> u32 {
+        self.sharers_ended[family as usize % FAMILIES].load(Acquire)
     }
 
     /// Folds a record if its process is dead, or its folder. `is_dead` is asked about numbers above 0 only.
@@ -246,7 +260,7 @@ impl Shared {
                     // Whoever wrongly takes a process for dead may have left something.
                     record.charge_bytes.store(0, Relaxed);
                     record.measured.store(0, Relaxed);
-                    record.forked.store(0, Relaxed);
+                    record.family.store(0, Relaxed);
                     record.ending.store(0, Relaxed);
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);
@@ -344,15 +358,18 @@ mod tests {
     fn the_end_of_a_process_that_forked_is_told_to_those_it_may_share_with() {
         let shared = shared();
         let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
-        records[1].forked.store(1, Relaxed);
+        let ended = || [7, 8].map(|family| shared.sharers_ended(family));
+        records[1].family.store(7, Relaxed);
         records[1].ending.store(1, Relaxed);
         assert!(shared.fold(records[0], 1));
-        assert_eq!(shared.sharers_ended.load(Relaxed), 0);
+        assert_eq!(ended(), [0, 0], "it never forked");
         assert!(shared.fold(records[1], 2));
-        assert_eq!(shared.sharers_ended.load(Relaxed), 1);
+        assert_eq!(ended(), [1, 0]);
+        shared.tell_sharers(8);
+        assert_eq!(ended(), [1, 1]);
         for pid in [3, 4] {
             let next = shared.take(pid).expect("room");
-            assert_eq!([next.forked.load(Relaxed), next.ending.load(Relaxed)], [0, 0], "another process");
+            assert_eq!([next.family.load(Relaxed), next.ending.load(Relaxed)], [0, 0], "another process");
         }
     }
 

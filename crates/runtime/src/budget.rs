@@ -8,6 +8,8 @@ use outswap_core::units::PAGE_BYTES;
 
 /// Measuring takes at most one part in so many of a processor.
 const MEASURE_SHARE: u64 = 20;
+/// The same where processes that shared pages end on end.
+const ENDS_SHARE: u64 = 4;
 /// The longest time between two measurements of a process that shares pages, and does nothing.
 const QUIET_MAX_NS: u64 = 1_000_000_000;
 
@@ -42,7 +44,7 @@ pub struct State {
     pub joined_at_ns: AtomicU64,
     /// When records of dead processes were last looked for because there was no room.
     pub folded_at_ns: AtomicU64,
-    /// [`outswap_control::Shared::sharers_ended`] of all runs, before the last measurement.
+    /// [`outswap_control::Shared::sharers_ended`] of all runs for the family, before the last measurement.
     pub sharers_ended: AtomicU32,
     /// The next record to be looked at more closely.
     pub closer_look: AtomicUsize,
@@ -51,6 +53,12 @@ pub struct State {
 /// How far apart measurements are at least that are wanted each `ns`: each takes a share of [`MEASURE_SHARE`] of a processor at most.
 pub fn measure_pause_ns(ns: u64, cost_ns: u64) -> u64 {
     ns.max(cost_ns.saturating_mul(MEASURE_SHARE))
+}
+
+/// How far apart measurements are at least that come because processes ended which shared pages: what those were charged with is
+/// taken for room until then, so that they may take more of a processor than others.
+pub fn ends_pause_ns(cost_ns: u64) -> u64 {
+    cost_ns.saturating_mul(ENDS_SHARE)
 }
 
 /// The same where nobody faults: the longer nothing changes, the further apart, unless the budget is nearly used up.
@@ -220,6 +228,7 @@ mod tests {
         assert_eq!(quiet_pause_ns(10 * MS, MS / 10, 30, true), 10 * MS, "the budget is nearly used up");
         // Whatever else: at most a twentieth of a processor.
         assert_eq!([false, true].map(|near| quiet_pause_ns(10 * MS, 3 * MS, 0, near)), [60 * MS; 2]);
+        assert_eq!([ends_pause_ns(3 * MS), ends_pause_ns(0)], [12 * MS, 0]);
         assert_eq!((measure_pause_ns(5 * MS, MS / 10), measure_pause_ns(5 * MS, 2 * MS)), (5 * MS, 40 * MS));
     }
 

@@ -24,7 +24,7 @@ pub static UNCOUNTED: Process = Process {
     fault_source: AtomicU32::new(0),
     charge_bytes: AtomicU64::new(0),
     measured: AtomicU32::new(0),
-    forked: AtomicU32::new(0),
+    family: AtomicU32::new(0),
     ending: AtomicU32::new(0),
     counters: Counters::zero(),
 };
@@ -76,11 +76,11 @@ fn measure_anyway(live: &Live) -> bool {
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     live.pager.copies.begin_measurement();
     let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::thread_cpu_ns());
-    if let Some(bytes) = procfs::anonymous_bytes(live.forked.load(Relaxed)) {
+    if let Some(bytes) = procfs::anonymous_bytes(live.may_share()) {
         let explained = before.min(used());
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
-        let other = if live.forked.load(Relaxed) { other } else { other.max(0) };
+        let other = if live.may_share() { other } else { other.max(0) };
         let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
         // Of its own: a thread that others keep from running would measure ever less often.
@@ -110,7 +110,7 @@ pub fn before_fork(live: &Live) {
     live.budget.quiet.store(0, Relaxed);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
-            record.forked.store(1, Release);
+            record.family.store(live.family.load(Relaxed), Release);
             if level.config.ram_bytes == 0 {
                 continue;
             }
@@ -128,7 +128,7 @@ pub fn measure_if_due(live: &Live, near: bool) {
 /// As [`measure_if_due`], by the background thread while nothing is asked of it. Where pages are shared with other processes, whose
 /// writes and ends nobody tells of, a measurement is dear, so that it comes less often the longer nothing changes.
 pub fn measure_in_quiet(live: &Live) {
-    if !live.forked.load(Relaxed) {
+    if !live.may_share() {
         return measure_if_due(live, true);
     }
     let (cost_ns, quiet) = (live.budget.measure_cost_ns.load(Relaxed), live.budget.quiet.load(Relaxed));
@@ -140,13 +140,21 @@ pub fn measure_in_quiet(live: &Live) {
 }
 
 /// Measures where a process ended that may have shared pages with this one, which has them alone now: what the other was charged
-/// with is no room.
+/// with is no room. Of many that end in a row, not each at once.
 fn measure_after_ends(live: &Live) {
-    let ended = live.control.levels().fold(0u32, |sum, level| sum.wrapping_add(level.sharers_ended.load(Acquire)));
-    let seen = &live.budget.sharers_ended;
-    if seen.load(Relaxed) != ended && (!live.forked.load(Relaxed) || !live.control.has_budget() || measure_anyway(live))
-    {
-        seen.store(ended, Relaxed);
+    let family = live.family.load(Relaxed);
+    if family == 0 || !live.control.has_budget() {
+        return;
+    }
+    let ended = live.control.levels().fold(0u32, |sum, level| sum.wrapping_add(level.sharers_ended(family)));
+    let budget = &live.budget;
+    if budget.sharers_ended.load(Relaxed) == ended {
+        return;
+    }
+    let pause_ns = budget::ends_pause_ns(budget.measure_cost_ns.load(Relaxed));
+    let since_ns = os::monotonic_ns().saturating_sub(budget.measured_at_ns.load(Relaxed));
+    if since_ns >= pause_ns && measure_anyway(live) {
+        budget.sharers_ended.store(ended, Relaxed);
     }
 }
 
@@ -221,7 +229,7 @@ pub fn leave(live: &Live) {
 /// dear to measure, and not done again at once.
 fn measure_last(live: &Live) {
     let since_ns = os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed));
-    if !live.forked.load(Relaxed) || live.control.has_budget() && since_ns > MEASURE_FAR_NS {
+    if !live.may_share() || live.control.has_budget() && since_ns > MEASURE_FAR_NS {
         measure_anyway(live);
     }
     // With what was counted since the last time.
@@ -245,9 +253,7 @@ pub fn begin_exec(live: &Live) {
         record.charge_bytes.store(0, Release);
         record.measured.store(u32::MAX, Release);
     }
-    if live.forked.load(Relaxed) {
-        live.control.levels().for_each(|level| _ = level.sharers_ended.fetch_add(1, Release));
-    }
+    live.control.levels().for_each(|level| level.tell_sharers(live.family.load(Relaxed)));
     // If the exec fails, all is to be told again.
     live.budget.published_at_ns.store(0, Relaxed);
 }
@@ -427,7 +433,7 @@ fn publish_measured(live: &Live, at_ns: u64, other: i64) {
     set_gauges(live, [(Stat::UnmanagedBytes, (other.max(0) as u64).saturating_sub(tables))]);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
-            record.forked.store(u32::from(live.forked.load(Relaxed)), Relaxed);
+            record.family.store(live.family.load(Relaxed), Relaxed);
             record.measured.fetch_add(1, Release);
         }
         level.note_peaks();

@@ -49,7 +49,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let parent = (os::gettid(), direct::whoever_calls());
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
-        live.forked.store(true, Relaxed);
+        live.join_family();
         charge::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
@@ -139,7 +139,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     let half = live.record().charge();
     let record = charge::take_record(live.control, pid);
     record.charge_bytes.store(half, Release);
-    record.forked.store(1, Release);
+    record.family.store(live.family.load(Relaxed), Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const Process as *mut Process, Release);
     machine.record_begin(pid, machine.recorded_pid.load(Relaxed));

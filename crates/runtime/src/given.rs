@@ -1,10 +1,13 @@
 //! Private memory that the program registers with a userfaultfd of its own: it becomes the kernel's first, at the same addresses and
 //! with the same pages, and is not managed from then on. A page has one userfaultfd at most, and which pages are missing is the
 //! program's to say from then on.
+use crate::charge;
 use crate::contexts::Cx;
-use crate::errno::{EAGAIN, ENOMEM};
+use crate::dumps::DUMPS;
+use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
 use crate::live::Live;
-use crate::pins::read;
+use crate::memory::may_hold;
+use crate::pins::{read, write};
 use crate::usermem::word;
 use crate::whole;
 use crate::{arena, gate};
@@ -14,6 +17,10 @@ use outswap_core::units::PAGE_BYTES;
 use outswap_core::vma::Vma;
 use outswap_sys::{nr, os};
 
+const UFFDIO_API: usize = 0xc018_aa3f;
+/// Features by which a call on registered memory (fork, `mremap`, `madvise`, `munmap`) waits until the program has read of it. Such calls
+/// are made where others of the runtime wait for their end.
+const EVENTS: usize = 0x4e;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
 
@@ -21,6 +28,11 @@ const UFFDIO_MOVE: usize = 0xc028_aa05;
 pub fn before_ioctl(live: &'static Live, [_, code, at, ..]: [usize; 6]) -> Option<isize> {
     // Of a registration its range, of a move where it takes from.
     let field = match code as u32 as usize {
+        UFFDIO_API => {
+            let bytes = read::<24>(live, at)?;
+            // As a kernel answers that has not got them.
+            return (word(&bytes, 8) & EVENTS != 0).then(|| if write(live, at, [0; 24]) { EINVAL } else { EFAULT });
+        }
         UFFDIO_REGISTER => 0,
         UFFDIO_MOVE => 8,
         _ => return None,
@@ -38,16 +50,29 @@ pub fn before_ioctl(live: &'static Live, [_, code, at, ..]: [usize; 6]) -> Optio
     if whole::range(live, start, len).is_err() {
         return Some(ENOMEM);
     }
-    live.contexts.alone(|cx| {
+    let mut gave = false;
+    let refused = live.contexts.alone(|cx| {
         let mut page = first.0;
         while let Some(vma) = live.pager.next_in(page, first.0 + count) {
             page = vma.end();
-            if !vma.foreign && !give(live, cx, &vma) {
+            if vma.foreign {
+                continue;
+            }
+            if !give(live, cx, &vma) {
                 return Some(ENOMEM);
             }
+            gave = true;
         }
         None
-    })
+    });
+    if gave {
+        // Everything else has less room from now on.
+        live.contexts.with(|_| {
+            charge::measure(live);
+            charge::refresh(live);
+        });
+    }
+    refused
 }
 
 fn pass(nr: usize, args: [usize; 6]) -> isize {
@@ -58,7 +83,14 @@ fn pass(nr: usize, args: [usize; 6]) -> isize {
 /// Gives a mapping, or a part of one, to the kernel. False where that cannot be, and nothing has changed. Everybody else must be kept
 /// out of the runtime.
 fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
-    if !live.pager.has_room(2) || !whole::wait_for_calls(live, vma.first, vma.count) {
+    let mut there = 0u64;
+    live.pager.touched(vma.first, vma.count, |first, n| {
+        let pages = (0..n as usize).map(|i| live.pager.state(first.plus(i)));
+        there += pages.filter(|state| *state != State::Untouched).count() as u64;
+    });
+    // What is the kernel's stays in memory.
+    let fits = may_hold(live, live.wipes.pages() + there);
+    if !fits || !live.pager.has_room(2) || !whole::wait_for_calls(live, vma.first, vma.count) {
         return false;
     }
     let bytes = vma.count as usize * PAGE_BYTES;
@@ -92,6 +124,10 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         let advice = if gone { os::MADV_DONTFORK } else { os::MADV_WIPEONFORK };
         pass(nr::MADVISE, [arena::address(from), count as usize * PAGE_BYTES, advice, 0, 0, 0]);
         first = from.0 + count;
+    }
+    if DUMPS.hides() {
+        // What of it the program has hidden is not known here, and its secrets may be there.
+        pass(nr::MADVISE, [arena::address(vma.first), bytes, os::MADV_DONTDUMP, 0, 0, 0]);
     }
     live.wipes.forget(vma.first, vma.count);
     live.grows.forget(vma.first, vma.count);

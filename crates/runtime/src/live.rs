@@ -9,7 +9,7 @@ use crate::objects::Objects;
 use crate::stacks::Thread;
 use crate::wipes::{Wipe, Wipes};
 use crate::{budget, desk, gate, sharers};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_control::{Control, Place, Process, Stat};
 use outswap_core::lock::{Guard, SpinLock};
 use outswap_core::units::{PAGE_BYTES, PageNo};
@@ -45,8 +45,8 @@ pub struct Live {
     pub stage_bytes: usize,
     /// The range in which the runtime's descriptors are. Not all in it are the runtime's.
     pub fds: (i32, i32),
-    /// Forked, or child of a fork: pages may be shared with another process.
-    pub forked: AtomicBool,
+    /// See [`Process::family`](outswap_control::Process::family).
+    pub family: AtomicU32,
     /// Whether the memory may have other users than the calling thread: a thread was made, or a process that shares it.
     pub threaded: AtomicBool,
     /// What the program mlocked.
@@ -103,7 +103,7 @@ impl Live {
             budget: budget::State::default(),
             stage_bytes,
             fds,
-            forked: AtomicBool::new(false),
+            family: AtomicU32::new(0),
             threaded: AtomicBool::new(false),
             mlocks: Mlocks::default(),
             objects,
@@ -144,6 +144,17 @@ impl Live {
     /// Bytes of a transfer that are resident at once.
     pub fn window_bytes(&self) -> usize {
         budget::window_bytes(self.pager.limit_pages())
+    }
+
+    /// Forked, or child of a fork: pages may be shared with another process.
+    pub fn may_share(&self) -> bool {
+        self.family.load(Relaxed) != 0
+    }
+
+    /// Before a fork: the child will be of this process's family, of which it is the first where it has none yet.
+    pub fn join_family(&self) {
+        let pid = self.pid.load(Relaxed) as u32;
+        let _ = self.family.compare_exchange(0, pid, Relaxed, Relaxed);
     }
 
     /// Whether this is the process whose runtime this is, not a vforked child that borrows its memory.

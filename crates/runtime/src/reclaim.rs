@@ -229,7 +229,7 @@ extern "C" fn main() -> ! {
         }
         read_ahead(live);
         follow_streams(live);
-        if live.forked.load(Relaxed) && free_pages(live) == 0 && !live.pager.copies.is_held() {
+        if live.may_share() && free_pages(live) == 0 && !live.pager.copies.is_held() {
             live.contexts.with(|cx| live.pager.hold_copies(cx));
         }
         let (low, high) = watermarks(live.pager.limit_pages());
@@ -242,7 +242,7 @@ extern "C" fn main() -> ! {
                 ASLEEP.store(0, SeqCst);
                 continue;
             }
-            let look_ns = if live.forked.load(Relaxed) { charge::LOOK_SHARED_NS } else { LOOK_NS };
+            let look_ns = if live.may_share() { charge::LOOK_SHARED_NS } else { LOOK_NS };
             let _ = os::futex_wait(&WAKE, seen, look_ns, false);
             ASLEEP.store(0, SeqCst);
             // Not each time that it is woken: to look at the threads takes a descriptor, which the program could meet.

@@ -159,7 +159,8 @@ pub struct Ucontext {
     pub gregs: Gregs,
     /// Pointer to the floating-point state.
     pub fpstate: usize,
-    reserved: [u64; 8],
+    /// What the kernel neither writes nor reads (`reserved1` of its `sigcontext`).
+    pub reserved: [u64; 8],
     /// The mask that returning from the handler restores.
     pub sigmask: u64,
 }

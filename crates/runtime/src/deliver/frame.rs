@@ -4,13 +4,22 @@ use crate::limits::{FP_MAX_BYTES, HANDLER_BYTES, OVERLAP_BYTES};
 use crate::live::try_live;
 use crate::stacks::{self, Thread};
 use core::arch::global_asm;
+use core::mem::offset_of;
 use outswap_sys::signal::*;
+use outswap_sys::{nr, os};
 
 /// Below the stack pointer, code may keep data.
 const RED_ZONE_BYTES: usize = 128;
 const SIGINFO_BYTES: usize = 128;
 /// Bits of eflags that a handler starts without: direction, resume, trap.
 const EFLAGS_CLEARED: u64 = 0x400 | 0x1_0000 | 0x100;
+
+/// Where in what the kernel leaves free of a frame: which thread it was made for, and the upper end of the stack on which that
+/// one returns, 0 where it has none.
+const TID: usize = 0;
+const PLACE: usize = 1;
+/// The mask while a handler is returned from.
+static DURING_RETURN: u64 = !OURS;
 
 /// What stands where the program's handler starts. The start is what the kernel makes too.
 #[repr(C)]
@@ -34,7 +43,8 @@ global_asm!(
     "xor eax, eax",
     "ret",
     // A handler returns here, with the stack pointer at its ucontext. Unwinders go on from there by what is said below; the
-    // padding is for those that look for the instruction before.
+    // padding is for those that look for the instruction before. Nothing is written to the stack of the handler, which the
+    // program may have made read-only meanwhile: the kernel would only read the frame.
     ".hidden outswap_return, outswap_restorer",
     ".globl outswap_return, outswap_restorer",
     ".cfi_startproc simple",
@@ -61,7 +71,19 @@ global_asm!(
     "outswap_return:",
     "mov rbx, rsp",
     "and rsp, -16",
-    "call {return_stack}",
+    "mov eax, {rt_sigprocmask}", // from here on only our own signals come
+    "mov edi, 2",
+    "lea rsi, [rip + {during_return}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "mov eax, {gettid}",
+    "syscall",
+    "cmp rax, [rbx + {tid}]",
+    "mov rax, [rbx + {place}]",
+    "je 2f",
+    "call {return_stack}", // a forked child, or one that borrowed the memory
+    "2:",
     "test rax, rax",
     "cmovz rax, rsp", // a thread without stacks of ours returns from where it is
     "mov rsp, rax",
@@ -72,6 +94,11 @@ global_asm!(
     "mov rax, 15", // rt_sigreturn; the bytes that some unwinders look for
     "syscall",
     ".cfi_endproc",
+    rt_sigprocmask = const nr::RT_SIGPROCMASK,
+    gettid = const nr::GETTID,
+    during_return = sym DURING_RETURN,
+    tid = const offset_of!(Ucontext, reserved) + TID * 8,
+    place = const offset_of!(Ucontext, reserved) + PLACE * 8,
     return_stack = sym return_stack,
     on_return = sym on_return,
 );
@@ -148,6 +175,8 @@ pub fn enter_handler(
     frame.uc.stack = stack;
     frame.uc.sigmask |= pretended;
     frame.uc.fpstate = if bytes > 0 { fp } else { 0 };
+    frame.uc.reserved[TID] = os::gettid() as u64;
+    frame.uc.reserved[PLACE] = if stacks::holds(here) { place_of_return(stacks::by_stack(here)) } else { 0 };
     // SAFETY: the kernel's siginfo has that many bytes.
     frame.info = unsafe { *(info as *const Siginfo).cast() };
     // A missing page of the program's raises our signals in the copy.
@@ -185,19 +214,22 @@ pub fn enter_handler(
     g.rip = action.handler as u64;
     g.rsp = at as u64;
     g.rdi = signal as u64;
-    g.rsi = (at + core::mem::offset_of!(Frame, info)) as u64;
-    g.rdx = (at + core::mem::offset_of!(Frame, uc)) as u64;
+    g.rsi = (at + offset_of!(Frame, info)) as u64;
+    g.rdx = (at + offset_of!(Frame, uc)) as u64;
     g.rax = 0;
     g.eflags &= !EFLAGS_CLEARED;
     true
 }
 
+/// The upper end of the stack for returns, which lies below the other.
+fn place_of_return(thread: Option<&Thread>) -> u64 {
+    thread.map_or(0, |thread| thread.kernel_stack().sp as u64)
+}
+
 /// Where a handler of the program's is returned from: the kernel reads the whole frame, of which pages may be missing where it
-/// lies. 0 for a thread without stacks of ours. From here on only our own signals come.
-unsafe extern "C" fn return_stack() -> usize {
-    set_mask(!OURS);
-    // The upper end of the stack for returns, which lies below the other.
-    stacks::own_stacks().map_or(0, |thread| thread.kernel_stack().sp)
+/// lies. 0 for a thread without stacks of ours.
+unsafe extern "C" fn return_stack() -> u64 {
+    place_of_return(stacks::own_stacks())
 }
 
 /// A handler of the program's returns: the frame goes to our own stack, and what the kernel will restore is made what the kernel

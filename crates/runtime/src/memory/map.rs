@@ -145,8 +145,12 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     } else {
         let found = match live.grows.is_empty() {
             true => live.pager.gap(count, alignment(count)),
-            // What grows downwards keeps some room below it.
-            false => count.checked_add(GUARD_PAGES).and_then(|count| live.pager.gap(count, alignment(count))),
+            // What grows downwards keeps room below it: much where there is, for the allocator may map more than the program
+            // would without it.
+            false => [GROWTH_PAGES, GUARD_PAGES]
+                .into_iter()
+                .filter_map(|room| live.pager.gap(count.checked_add(room)?, alignment(count)))
+                .next(),
         };
         match found {
             Some(first) => first,
@@ -244,7 +248,11 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
         }
         let object = if kind == Kind::Shared { live.objects.add(first, count) } else { None };
         if kind == Kind::Private || object.is_some() {
-            return finish_mmap(live, cx, first, count, object, prot, flags);
+            let at = finish_mmap(live, cx, first, count, object, prot, flags);
+            if grows && at < 0 {
+                live.grows.forget(first, count);
+            }
+            return at;
         }
     }
     // Something that the kernel manages goes over managed memory: try it out elsewhere first, so that an error changes
@@ -307,6 +315,8 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
 
 /// Free pages that stay below a mapping that grows, and above another one with access, as the kernel keeps them by default.
 const GUARD_PAGES: u32 = 256;
+/// Pages that nothing is put into without need below a mapping that grows: what stacks may have by default, and the guard.
+const GROWTH_PAGES: u32 = 2048 + GUARD_PAGES;
 
 /// Whether a mapping that grows downwards (`MAP_GROWSDOWN`) now has a page that was touched below it.
 pub fn grow(live: &Live, cx: &mut Cx, page: PageNo) -> bool {

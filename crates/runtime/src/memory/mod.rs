@@ -15,6 +15,7 @@ mod shm;
 mod query;
 
 pub use advise::madvise;
+pub use lock::may_hold;
 pub use map::{grow, mmap, munmap};
 
 use crate::arena::{address, page_of};
