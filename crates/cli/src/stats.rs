@@ -3,7 +3,7 @@ use crate::args::RunOptions;
 use crate::device;
 use crate::size::show;
 use crate::supervise::End;
-use crate::watch::Watch;
+use crate::watch::{Watch, is_zombie};
 use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, TREE_PEAKS};
 use outswap_source::Source;
 use outswap_sys::PAGE_BYTES;
@@ -65,7 +65,9 @@ impl Collector {
                     *sum = sum.saturating_add(process.counters.get(stat));
                 }
             }
-            self.control.fold_if(process, |pid| !control::exists(pid));
+            // Who has said that it ends may be waited for late, or never.
+            let ends = process.ending.load(Acquire) != 0;
+            self.control.fold_if(process, |pid| !control::exists(pid) || ends && is_zombie(pid));
         }
         if any {
             self.gauges = sample;

@@ -6,12 +6,13 @@
 use crate::broken::{self, Broken};
 use crate::limits::{MAX_KEYS, SCANNED_KEYS};
 use crate::lock::SpinLock;
-use aes_gcm::aead::{AeadInPlace, KeyInit};
-use aes_gcm::{Aes128Gcm, Key, Nonce, Tag};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 /// Bytes of the tag behind a sealed payload.
 pub(crate) const TAG_BYTES: usize = 16;
+/// Bytes of a key.
+const KEY_BYTES: usize = 16;
 /// The last nonce. Far more units than will ever be sealed, and what a record has room for.
 pub(crate) const MAX_NONCE: u64 = (1 << 56) - 1;
 /// Words of a key with its salt.
@@ -32,13 +33,13 @@ struct Entry {
 
 /// What is written under.
 struct Current {
-    cipher: Option<(Aes128Gcm, [u8; 4])>,
+    cipher: Option<(LessSafeKey, [u8; 4])>,
     index: u32,
 }
 
 /// A key with its number.
 pub(crate) struct Sealer {
-    cipher: Aes128Gcm,
+    cipher: LessSafeKey,
     salt: [u8; 4],
     /// The number of the key.
     pub key: u16,
@@ -56,17 +57,18 @@ pub(crate) struct Keys {
     nonce: AtomicU64,
 }
 
-fn nonce(salt: [u8; 4], counter: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+fn nonce(salt: [u8; 4], counter: u64) -> Nonce {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&salt);
     bytes[4..].copy_from_slice(&counter.to_le_bytes());
-    bytes.into()
+    Nonce::assume_unique_for_key(bytes)
 }
 
-fn cipher(secret: &[u8; 4 * WORDS]) -> (Aes128Gcm, [u8; 4]) {
+fn cipher(secret: &[u8; 4 * WORDS]) -> (LessSafeKey, [u8; 4]) {
     let mut salt = [0; 4];
-    salt.copy_from_slice(&secret[16..]);
-    (Aes128Gcm::new(Key::<Aes128Gcm>::from_slice(&secret[..16])), salt)
+    salt.copy_from_slice(&secret[KEY_BYTES..]);
+    let key = UnboundKey::new(&AES_128_GCM, &secret[..KEY_BYTES]).expect("a key of the algorithm's length");
+    (LessSafeKey::new(key), salt)
 }
 
 /// Overwrites secret bytes in a way that is not optimised away.
@@ -208,13 +210,13 @@ impl Keys {
 
 impl Sealer {
     /// Seals `body` in place. Returns its tag.
-    pub fn seal(&self, counter: u64, header: &[u8], body: &mut [u8]) -> Option<Tag> {
-        self.cipher.encrypt_in_place_detached(&nonce(self.salt, counter), header, body).ok()
+    pub fn seal(&self, counter: u64, header: &[u8], body: &mut [u8]) -> Option<[u8; TAG_BYTES]> {
+        let sealed = self.cipher.seal_in_place_separate_tag(nonce(self.salt, counter), Aad::from(header), body).ok()?;
+        sealed.as_ref().try_into().ok()
     }
 
-    /// Opens `body` in place. False where anything was changed; then `body` is worthless.
-    pub fn open(&self, counter: u64, header: &[u8], body: &mut [u8], tag: &[u8]) -> bool {
-        let tag = Tag::clone_from_slice(tag);
-        self.cipher.decrypt_in_place_detached(&nonce(self.salt, counter), header, body, &tag).is_ok()
+    /// Opens what stands in `sealed` in place, its tag behind it. False where anything was changed; then it is worthless.
+    pub fn open(&self, counter: u64, header: &[u8], sealed: &mut [u8]) -> bool {
+        self.cipher.open_in_place(nonce(self.salt, counter), Aad::from(header), sealed).is_ok()
     }
 }
