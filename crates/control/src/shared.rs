@@ -127,6 +127,10 @@ pub struct Shared {
     /// Processes that ended, or executed a program, while they may have shared pages with others of their family, which have more
     /// from then on: see [`Shared::sharers_ended`].
     pub sharers_ended: [AtomicU32; FAMILIES],
+    /// When somebody last looked for dead processes because it had no room: for those that said that they end, and for all.
+    pub looked_at_ns: [AtomicU64; 2],
+    /// The next record to be looked at more closely.
+    pub closer_look: AtomicU32,
     /// Sums over processes that ended.
     pub ended: Counters,
     /// Messages.
@@ -155,6 +159,8 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             records_used,
             told,
             sharers_ended,
+            looked_at_ns,
+            closer_look,
             ended,
             messages,
             processes,
@@ -183,6 +189,20 @@ impl Shared {
     /// The records that were ever in use.
     pub fn used_records(&self) -> &[Process] {
         &self.processes[..(self.records_used.load(Relaxed) as usize).min(MAX_PROCESSES)]
+    }
+
+    /// How many processes have a record.
+    pub fn live_processes(&self) -> usize {
+        self.used_records().iter().filter(|process| process.pid.load(Relaxed) > 0).count()
+    }
+
+    /// Whether who wants to look for dead processes may: with many that have no room, not each of them all the time. `all`: for any, not
+    /// for those alone that said that they end.
+    pub fn may_look(&self, all: bool, now_ns: u64, pause_ns: u64) -> bool {
+        let looked_at_ns = &self.looked_at_ns[usize::from(all)];
+        let last_ns = looked_at_ns.load(Relaxed);
+        // Clocks differ between time namespaces.
+        now_ns.abs_diff(last_ns) > pause_ns && looked_at_ns.compare_exchange(last_ns, now_ns, AcqRel, Relaxed).is_ok()
     }
 
     /// What the processes that run unmanaged have, in bytes; never more than [`CHARGE_MAX_BYTES`].
@@ -371,6 +391,23 @@ mod tests {
             let next = shared.take(pid).expect("room");
             assert_eq!([next.family.load(Relaxed), next.ending.load(Relaxed)], [0, 0], "another process");
         }
+    }
+
+    #[test]
+    fn of_many_that_look_for_dead_processes_one_does() {
+        let shared = shared();
+        let look = |all, now_ns| shared.may_look(all, now_ns, 100);
+        assert_eq!(
+            [look(false, 1000), look(false, 1000), look(false, 1100), look(false, 1101)],
+            [true, false, false, true]
+        );
+        assert!(look(true, 1101), "those who look closer have a clock of their own");
+        assert!(look(false, 5) && !look(false, 5), "another time namespace's clock");
+        assert_eq!(shared.live_processes(), 0);
+        let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
+        assert_eq!(shared.live_processes(), 2);
+        assert!(shared.fold(records[0], 1));
+        assert_eq!(shared.live_processes(), 1);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use outswap_core::units::PAGE_BYTES;
 const MEASURE_SHARE: u64 = 20;
 /// The same where processes that shared pages end on end.
 const ENDS_SHARE: u64 = 4;
+/// Processes that may measure as often as if each were alone: with more, each has the less, and what it has changes by the less.
+const MEASURERS: usize = 8;
 /// The longest time between two measurements of a process that shares pages, and does nothing.
 const QUIET_MAX_NS: u64 = 1_000_000_000;
 
@@ -42,29 +44,29 @@ pub struct State {
     pub joining: AtomicBool,
     /// See `joining`.
     pub joined_at_ns: AtomicU64,
-    /// When records of dead processes were last looked for because there was no room.
-    pub folded_at_ns: AtomicU64,
     /// [`outswap_control::Shared::sharers_ended`] of all runs for the family, before the last measurement.
     pub sharers_ended: AtomicU32,
-    /// The next record to be looked at more closely.
-    pub closer_look: AtomicUsize,
+    /// Processes of the tree, at the last measurement.
+    pub processes: AtomicUsize,
 }
 
-/// How far apart measurements are at least that are wanted each `ns`: each takes a share of [`MEASURE_SHARE`] of a processor at most.
-pub fn measure_pause_ns(ns: u64, cost_ns: u64) -> u64 {
-    ns.max(cost_ns.saturating_mul(MEASURE_SHARE))
+/// How far apart measurements are at least that are wanted each `ns`: each takes a share of [`MEASURE_SHARE`] of a processor at most, and
+/// those of all of many processes no more than those of [`MEASURERS`].
+pub fn measure_pause_ns(ns: u64, cost_ns: u64, processes: usize) -> u64 {
+    let pause_ns = ns.max(cost_ns.saturating_mul(MEASURE_SHARE));
+    pause_ns.saturating_mul(processes.max(MEASURERS) as u64) / MEASURERS as u64
 }
 
 /// How far apart measurements are at least that come because processes ended which shared pages: what those were charged with is
 /// taken for room until then, so that they may take more of a processor than others.
-pub fn ends_pause_ns(cost_ns: u64) -> u64 {
-    cost_ns.saturating_mul(ENDS_SHARE)
+pub fn ends_pause_ns(cost_ns: u64, processes: usize) -> u64 {
+    cost_ns.saturating_mul(ENDS_SHARE).saturating_mul(processes.max(MEASURERS) as u64) / MEASURERS as u64
 }
 
 /// The same where nobody faults: the longer nothing changes, the further apart, unless the budget is nearly used up.
-pub fn quiet_pause_ns(ns: u64, cost_ns: u64, quiet: u32, is_near: bool) -> u64 {
+pub fn quiet_pause_ns(ns: u64, cost_ns: u64, processes: usize, quiet: u32, is_near: bool) -> u64 {
     let most = if is_near { ns } else { QUIET_MAX_NS };
-    measure_pause_ns((ns << quiet.min(16)).min(most), cost_ns)
+    measure_pause_ns((ns << quiet.min(16)).min(most), cost_ns, processes)
 }
 
 /// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, at most, and at least, which is
@@ -223,13 +225,19 @@ mod tests {
     #[test]
     fn a_process_that_does_nothing_is_measured_ever_less_often() {
         const MS: u64 = 1_000_000;
-        let pauses = [0, 1, 3, 30, u32::MAX].map(|quiet| quiet_pause_ns(10 * MS, MS / 10, quiet, false) / MS);
+        let pauses = [0, 1, 3, 30, u32::MAX].map(|quiet| quiet_pause_ns(10 * MS, MS / 10, 1, quiet, false) / MS);
         assert_eq!(pauses, [10, 20, 80, 1000, 1000]);
-        assert_eq!(quiet_pause_ns(10 * MS, MS / 10, 30, true), 10 * MS, "the budget is nearly used up");
+        assert_eq!(quiet_pause_ns(10 * MS, MS / 10, 1, 30, true), 10 * MS, "the budget is nearly used up");
         // Whatever else: at most a twentieth of a processor.
-        assert_eq!([false, true].map(|near| quiet_pause_ns(10 * MS, 3 * MS, 0, near)), [60 * MS; 2]);
-        assert_eq!([ends_pause_ns(3 * MS), ends_pause_ns(0)], [12 * MS, 0]);
-        assert_eq!((measure_pause_ns(5 * MS, MS / 10), measure_pause_ns(5 * MS, 2 * MS)), (5 * MS, 40 * MS));
+        assert_eq!([false, true].map(|near| quiet_pause_ns(10 * MS, 3 * MS, 1, 0, near)), [60 * MS; 2]);
+        assert_eq!([ends_pause_ns(3 * MS, 1), ends_pause_ns(0, 1)], [12 * MS, 0]);
+        assert_eq!([MS / 10, 2 * MS].map(|cost| measure_pause_ns(5 * MS, cost, 1)), [5 * MS, 40 * MS]);
+        // All together not more than a few alone.
+        assert_eq!(
+            [2, 8, 80, 800].map(|n| measure_pause_ns(5 * MS, 2 * MS, n)),
+            [40 * MS, 40 * MS, 400 * MS, 4000 * MS]
+        );
+        assert_eq!([8, 80].map(|n| ends_pause_ns(3 * MS, n)), [12 * MS, 120 * MS]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ const LEFT_BYTES: u64 = 1 << 20;
 const QUIET_BYTES: u64 = 256 << 10;
 /// How often a process without a record tries to get one.
 const JOIN_NS: u64 = 100_000_000;
-/// How often a process without room looks for dead ones that hold it.
+/// How often processes without room look for dead ones that hold it.
 const FOLD_NS: u64 = 2_000_000;
 /// Records that are looked at more closely each time: whether a process that exists is a zombie costs reading a file.
 const CLOSER_LOOKS: usize = 8;
@@ -85,6 +85,8 @@ fn measure_anyway(live: &Live) -> bool {
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
         // Of its own: a thread that others keep from running would measure ever less often.
         budget.measure_cost_ns.store(os::thread_cpu_ns().saturating_sub(start_ns), Relaxed);
+        let processes = live.control.levels().map(|level| level.live_processes()).max();
+        budget.processes.store(processes.unwrap_or(0), Relaxed);
         budget.measured_at_ns.store(os::monotonic_ns(), Release);
     }
     budget.measuring.store(false, Release);
@@ -122,7 +124,9 @@ pub fn before_fork(live: &Live) {
 /// Measures if the last time is long ago; longer where the limit is not near.
 pub fn measure_if_due(live: &Live, near: bool) {
     let ns = if near { MEASURE_NS } else { MEASURE_FAR_NS };
-    measure_after(live, measure_pause_ns(ns, live.budget.measure_cost_ns.load(Relaxed)));
+    let budget = &live.budget;
+    let (cost_ns, processes) = (budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
+    measure_after(live, measure_pause_ns(ns, cost_ns, processes));
 }
 
 /// As [`measure_if_due`], by the background thread while nothing is asked of it. Where pages are shared with other processes, whose
@@ -132,11 +136,12 @@ pub fn measure_in_quiet(live: &Live) {
         return measure_if_due(live, true);
     }
     let (cost_ns, quiet) = (live.budget.measure_cost_ns.load(Relaxed), live.budget.quiet.load(Relaxed));
+    let processes = live.budget.processes.load(Relaxed);
     let is_near = live.control.levels().any(|level| {
         let ram = level.config.ram_bytes;
         ram > 0 && level.charges_of_others(core::ptr::null()) > ram / 8 * 7
     });
-    measure_after(live, quiet_pause_ns(LOOK_SHARED_NS, cost_ns, quiet, is_near));
+    measure_after(live, quiet_pause_ns(LOOK_SHARED_NS, cost_ns, processes, quiet, is_near));
 }
 
 /// Measures where a process ended that may have shared pages with this one, which has them alone now: what the other was charged
@@ -151,7 +156,7 @@ fn measure_after_ends(live: &Live) {
     if budget.sharers_ended.load(Relaxed) == ended {
         return;
     }
-    let pause_ns = budget::ends_pause_ns(budget.measure_cost_ns.load(Relaxed));
+    let pause_ns = budget::ends_pause_ns(budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
     let since_ns = os::monotonic_ns().saturating_sub(budget.measured_at_ns.load(Relaxed));
     if since_ns >= pause_ns && measure_anyway(live) {
         budget.sharers_ended.store(ended, Relaxed);
@@ -454,15 +459,11 @@ pub fn fold_dead(live: &Live) {
 /// [`fold_dead`], not as thorough: only those that said that they end, or with `all` those that do not exist, and of those that nobody
 /// has waited for a few in turn. Returns whether anything was folded; does nothing if the last time was just now.
 fn fold_dead_if_due(live: &Live, all: bool) -> bool {
-    let (now, last) = (os::monotonic_ns(), live.budget.folded_at_ns.load(Relaxed));
-    let due = now.saturating_sub(last) > FOLD_NS;
-    if !due || live.budget.folded_at_ns.compare_exchange(last, now, AcqRel, Relaxed).is_err() {
-        return false;
-    }
-    let start = if all { live.budget.closer_look.fetch_add(CLOSER_LOOKS, Relaxed) } else { 0 };
+    let now_ns = os::monotonic_ns();
     let mut any = false;
-    for level in live.control.levels() {
+    for level in live.control.levels().filter(|level| level.may_look(all, now_ns, FOLD_NS)) {
         let records = level.used_records().len().max(1);
+        let start = if all { level.closer_look.fetch_add(CLOSER_LOOKS as u32, Relaxed) as usize } else { 0 };
         any |= fold_ended(level, |i, record| {
             record.ending.load(Acquire) != 0 || all && i.wrapping_sub(start) % records < CLOSER_LOOKS
         });
