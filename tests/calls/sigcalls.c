@@ -79,6 +79,31 @@ static void test(void) {
     OK(do_mask(SIG_SETMASK, before, NULL));
     close(fd);
 
+    /* Signals that the runtime needs for itself wait here when they are blocked, and are seen and taken as others are. */
+    static const int KEPT[] = {SIGBUS, SIGSEGV, SIGSYS};
+    for (int i = 0; i < 3; i++) {
+        OK(do_mask(SIG_BLOCK, set(KEPT[i], 0), NULL));
+        for (int own = 0; own < 2; own++) {
+            if (own)
+                OK(raise(KEPT[i]));
+            else
+                OK(kill(getpid(), KEPT[i]));
+            sigset_t *there = OUT(sigset_t);
+            OK(EITHER(sigpending(there), syscall(SYS_rt_sigpending, there, 8))), EQ(sigismember(there, KEPT[i]), 1);
+            EQ(sigismember(there, SIGUSR1), 0);
+            siginfo_t *of = OUT(siginfo_t);
+            EQ(EITHER(sigwaitinfo(set(KEPT[i], SIGUSR1), of),
+                      syscall(SYS_rt_sigtimedwait, set(KEPT[i], SIGUSR1), of, NULL, 8)), KEPT[i]);
+            /* The C library calls both codes SI_USER. */
+            CHECK(of->si_code == SI_USER || (own && of->si_code == SI_TKILL));
+            EQ(of->si_signo, KEPT[i]), EQ(of->si_pid, getpid());
+            there = OUT(sigset_t);
+            OK(EITHER(sigpending(there), syscall(SYS_rt_sigpending, there, 8))), EQ(sigismember(there, KEPT[i]), 0);
+            expect_errno(sigtimedwait(set(KEPT[i], 0), NULL, ARG(struct timespec, 0, 0)), EAGAIN);
+        }
+        OK(do_mask(SIG_UNBLOCK, set(KEPT[i], 0), NULL));
+    }
+
     char *stack = fresh(16);
     stack_t *to = ARG(stack_t, .ss_sp = stack, .ss_size = 16 * PAGE), *was = OUT(stack_t);
     OK(CALL(sigaltstack, to, was)), CHECK(was->ss_flags & SS_DISABLE);

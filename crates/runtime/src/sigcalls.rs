@@ -1,12 +1,13 @@
-//! The calls about signals: `sigaction`, `sigprocmask`, `sigaltstack`.
+//! The calls about signals: `sigaction`, `sigprocmask`, `sigpending`, `sigtimedwait`, `sigaltstack`.
 use crate::dispositions::OURS;
 use crate::errno::{EFAULT, EINVAL, ENOMEM};
 use crate::live::Live;
 use crate::pins::{read, write};
-use crate::stacks::{self, Thread};
+use crate::stacks::{self, SI_TKILL, Thread};
 use crate::usermem::word;
 use crate::{deliver, threads};
-use outswap_sys::signal::{KernelSigaction, Stack, Ucontext, bit};
+use outswap_sys::os;
+use outswap_sys::signal::{self, KernelSigaction, Stack, Ucontext, bit};
 
 /// `sigaction`: see [`deliver::change`].
 pub fn sigaction(live: &'static Live, [signal, new, old, size, ..]: [usize; 6]) -> isize {
@@ -60,6 +61,32 @@ pub fn sigprocmask(live: &'static Live, [how, new, old, size, ..]: [usize; 6], u
         return EFAULT;
     }
     0
+}
+
+/// `sigpending`: with those that wait here because the kernel does not know them to be blocked. `None` where none does.
+pub fn sigpending(live: &'static Live, [set, size, ..]: [usize; 6], uc: &mut Ucontext) -> Option<isize> {
+    let held = threads::current_or_new(live, uc)?.held();
+    if held == 0 || size != 8 {
+        return None;
+    }
+    let all = held | signal::pending();
+    Some(if write(live, set, all.to_le_bytes()) { 0 } else { EFAULT })
+}
+
+/// `sigtimedwait` for a signal that waits here. `None` where none does. What else was sent with it is not kept: it looks as if the
+/// program had sent it itself.
+pub fn sigtimedwait(live: &'static Live, [set, info, _, size, ..]: [usize; 6], uc: &mut Ucontext) -> Option<isize> {
+    const SI_USER: i32 = 0;
+    let thread = threads::current_or_new(live, uc)?;
+    if thread.held() == 0 || size != 8 {
+        return None;
+    }
+    let wanted = u64::from_le_bytes(read::<8>(live, set)?);
+    let (signal, own) = thread.take_held(wanted)?;
+    let mut bytes = [0u8; 128];
+    let words = [signal, 0, if own { SI_TKILL } else { SI_USER }, 0, os::getpid()];
+    bytes.chunks_exact_mut(4).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+    Some(if info == 0 || write(live, info, bytes) { signal as isize } else { EFAULT })
 }
 
 /// `sigaltstack`: the stack that the program believes in. The kernel's is always ours.

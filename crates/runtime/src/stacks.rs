@@ -14,6 +14,8 @@ use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 const STRIDE: usize = PAGE_BYTES + RETURN_STACK_BYTES + SIGNAL_STACK_BYTES;
 /// In place of a thread id: taken, but not running yet.
 const RESERVED: i32 = -1;
+/// The code of a signal that was sent to a thread.
+pub const SI_TKILL: i32 = -6;
 /// The smallest stack that the kernel accepts.
 const MINSIGSTKSZ: usize = 2048;
 
@@ -117,10 +119,23 @@ impl Thread {
             let _ = os::tgkill(os::getpid(), os::gettid(), signal);
         }
     }
+    /// Our signals that were sent, and wait for the thread to unblock them.
+    pub fn held(&self) -> u64 {
+        (self.waiting.load(Relaxed) | WAITING.load(Relaxed)) & self.pretended()
+    }
+    /// Takes one of the signals in `set` that wait, and whether it was sent to the thread, not to its process.
+    pub fn take_held(&self, set: u64) -> Option<(i32, bool)> {
+        let wanted = self.held() & set;
+        let signals = (1..=64).filter(|signal| wanted & bit(*signal) != 0);
+        let mut taken = signals.flat_map(|signal| [(signal, true), (signal, false)]);
+        taken.find(|(signal, own)| {
+            let waiting = if *own { &self.waiting } else { &WAITING };
+            waiting.fetch_and(!bit(*signal), Relaxed) & bit(*signal) != 0
+        })
+    }
     /// Keeps a signal that was sent while the thread believes to have it blocked. One that was sent to the whole process goes to a
     /// thread that does not, or waits for the first that unblocks it.
     pub fn hold(&self, signal: i32, info: &Siginfo) {
-        const SI_TKILL: i32 = -6;
         if info.code == SI_TKILL {
             self.waiting.fetch_or(bit(signal), Relaxed);
             return;

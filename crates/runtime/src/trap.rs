@@ -7,7 +7,7 @@ use crate::layout::overlaps_arena;
 use crate::limits::IOV_MAX;
 use crate::live::Live;
 use crate::pins::{self, read};
-use crate::sigcalls::{sigaction, sigaltstack, sigprocmask};
+use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
 use crate::usermem::word;
 use crate::{
     calls, charge, descriptors, direct, exec, fork, full, given, memory, parts, privileges, rlimits, stub_call,
@@ -75,6 +75,13 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         }
         nr::RT_SIGACTION => sigaction(live, args),
         nr::RT_SIGPROCMASK => sigprocmask(live, args, uc),
+        nr::RT_SIGPENDING | nr::RT_SIGTIMEDWAIT => {
+            let call = if nr == nr::RT_SIGPENDING { sigpending } else { sigtimedwait };
+            match call(live, args, uc) {
+                Some(value) => value,
+                None => return assisted(live, nr, args, live.window_bytes(), uc),
+            }
+        }
         // Our descriptors are where a program that counts upwards never comes; one that names them finds none.
         nr::CLOSE | nr::DUP2 | nr::DUP3
             if descriptors::is_ours(live, args[usize::from(nr != nr::CLOSE)] as u32 as i32) =>

@@ -67,13 +67,19 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
+/// The signals that the kernel holds back for the calling thread.
+pub fn pending() -> u64 {
+    let mut pending = 0u64;
+    // SAFETY: `pending` lives through the call.
+    unsafe { syscall2(nr::RT_SIGPENDING, &raw mut pending as usize, size_of::<u64>()) };
+    pending
+}
+
 /// Makes a write, and takes the signal back that it raises beyond `RLIMIT_FSIZE` (`SIGXFSZ`), which the calling thread has blocked:
 /// it would kill a program later for something that the program did not do.
 pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T) -> bool) -> T {
     const SIGXFSZ: i32 = 25;
-    let mut pending = 0u64;
-    // SAFETY: `pending` lives through the call.
-    unsafe { syscall2(nr::RT_SIGPENDING, &raw mut pending as usize, size_of::<u64>()) };
+    let pending = pending();
     let done = write();
     // One that was there before is the program's own, and ours has merged with it.
     if is_too_big(&done) && pending & bit(SIGXFSZ) == 0 {

@@ -24,6 +24,8 @@ const FROM_LIBRARY: &[usize] = &[
     nr::EXIT_GROUP,
     nr::RT_SIGACTION,
     nr::RT_SIGPROCMASK,
+    nr::RT_SIGPENDING,
+    nr::RT_SIGTIMEDWAIT,
     nr::SIGALTSTACK,
     nr::MLOCKALL,
     nr::MUNLOCKALL,
