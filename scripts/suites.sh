@@ -3,9 +3,11 @@
 # in target/suites.md. Installs what it needs on a Debian-like machine. What differs is run a second time, both ways.
 #
 # Usage: scripts/suites.sh [OUTSWAP]
-#   SUITES="stress-ng cpython"   which suites; also ltp, which is built first
-#   SUITES_LTP="syscalls mm"     which of its lists (its directory runtest)
-#   LTP_SOURCE=DIRECTORY         its source, where it is not to be fetched
+#   SUITES="stress-ng cpython"   which suites; also ltp and posix (Open POSIX), which are built first, and redis
+#   SUITES_PARTS='sig*'          which parts of them
+#   SUITES_LTP="syscalls mm"     which lists of ltp (its directory runtest)
+#   LTP_SOURCE=DIRECTORY         the source of ltp and posix, where it is not to be fetched
+#   REDIS_SOURCE=DIRECTORY       that of redis, of the version that is installed
 #   SUITES_S=2                   how long a stressor runs
 #   SUITES_RESIDENT=8M           managed pages that may be resident
 set -euo pipefail
@@ -43,6 +45,10 @@ ltp_lists=(${SUITES_LTP:-mm syscalls sched syscalls-ipc})
 ltp_version=20260529
 ltp=$PWD/target/ltp
 if [[ $wanted == *" ltp "* && ! -e $ltp/built ]]; then need+=(git gcc make autoconf automake pkgconf libc6-dev); fi
+if [[ $wanted == *" posix "* ]]; then type git gcc make >/dev/null 2>&1 || need+=(git gcc make libc6-dev); fi
+if [[ $wanted == *" redis "* ]]; then
+    type git redis-server redis-cli tclsh >/dev/null 2>&1 || need+=(git redis-server redis-tools tcl)
+fi
 if ((${#need[@]})); then
     sudo=()
     if [[ $(id -u) != 0 ]]; then sudo=(sudo); fi
@@ -72,6 +78,8 @@ rows=()
 part() { # suite, name, seconds, command...
     local suite=$1 name=$2 limit=$3 plain managed again note
     shift 3
+    # shellcheck disable=SC2053
+    if [[ $name != ${SUITES_PARTS:-*} ]]; then return; fi
     parts=$((parts + 1))
     once "$work/plain.log" "$limit" "$@"
     plain=$end
@@ -82,13 +90,13 @@ part() { # suite, name, seconds, command...
     once "$work/managed.log" $((limit * 4)) "$work/bin/outswap" run --resident "$resident" --quiet -- "$@"
     managed=$end
     [[ $plain == "$managed" ]] && return
-    cp "$work/managed.log" "$logs/$suite-$name.log"
+    cp "$work/managed.log" "$logs/$suite-${name//\//_}.log"
     once "$work/plain.log" "$limit" "$@"
     again=$end
     once "$work/managed.log" $((limit * 4)) "$work/bin/outswap" run --resident "$resident" --quiet -- "$@"
     note="plainly $plain and $again, under Outswap $managed and $end"
-    cp "$work/plain.log" "$logs/$suite-$name.plain.log"
-    cp "$work/managed.log" "$logs/$suite-$name.again.log"
+    cp "$work/plain.log" "$logs/$suite-${name//\//_}.plain.log"
+    cp "$work/managed.log" "$logs/$suite-${name//\//_}.again.log"
     differences=$((differences + 1))
     rows+=("| $suite | $name | $plain, $again | $managed, $end |")
     echo "$suite $name: $note"
@@ -109,14 +117,18 @@ if [[ $wanted == *" cpython "* ]]; then
         fi
     done
 fi
+ltp_source=${LTP_SOURCE:-$PWD/target/ltp-source}
+fetch_ltp() {
+    if [[ ! -d $ltp_source ]]; then
+        git clone -q --depth 1 --branch "$ltp_version" https://github.com/linux-test-project/ltp "$ltp_source"
+    fi
+}
 # Builds what the lists need. Tests that want a library that is not here are left out by the suite itself.
 build_ltp() {
-    local source=${LTP_SOURCE:-$PWD/target/ltp-source} directory
-    if [[ ! -d $source ]]; then
-        git clone -q --depth 1 --branch "$ltp_version" https://github.com/linux-test-project/ltp "$source"
-    fi
+    local directory
+    fetch_ltp
     (
-        cd "$source"
+        cd "$ltp_source"
         [[ -e configure ]] || make -s autotools
         [[ -e include/config.h ]] || ./configure --prefix="$ltp"
         make -s -j2 -C lib
@@ -138,6 +150,36 @@ if [[ $wanted == *" ltp "* ]]; then
             part ltp "$name" 40 env LTPROOT="$ltp" PATH="$ltp/testcases/bin:$PATH" KCONFIG_SKIP_CHECK=1 \
                 LTP_COLORIZE_OUTPUT=n sh -c "$command"
         done <"$ltp/runtest/$list"
+    done
+fi
+if [[ $wanted == *" posix "* ]]; then
+    fetch_ltp
+    posix=$ltp_source/testcases/open_posix_testsuite
+    if [[ ! -e $posix/built ]]; then
+        (cd "$posix" && { [[ -e config.log ]] || ./configure; } && make -s -k -j2 conformance-all || true) >"$logs/posix-build.log" 2>&1
+        touch "$posix/built"
+    fi
+    mkdir "$work/posix"
+    while read -r test; do
+        cp "$test" "$work/posix"
+        part posix "$(basename "$test" .run-test)" 40 "$work/posix/$(basename "$test")"
+    done < <(find "$posix/conformance" -name '*.run-test' | sort)
+fi
+if [[ $wanted == *" redis "* ]]; then
+    redis_version=$(redis-server --version | sed 's/.* v=\([0-9.]*\) .*/\1/')
+    redis_source=${REDIS_SOURCE:-$PWD/target/redis-source}
+    if [[ ! -d $redis_source ]]; then
+        git clone -q --depth 1 --branch "$redis_version" https://github.com/redis/redis "$redis_source"
+    fi
+    mkdir -p "$work/redis/src"
+    cp -r "$redis_source"/{runtest,tests,utils,redis.conf,sentinel.conf} "$work/redis"
+    for program in server cli benchmark check-aof check-rdb; do
+        ln -s "$(command -v "redis-$program")" "$work/redis/src/redis-$program"
+    done
+    chmod -R a+rX "$work/redis"
+    # The suite's own list. What starts the servers is managed with them, since it knows them by their process ids.
+    for unit in $(sed -n '/^set ::all_tests {/,/^}/p' "$redis_source/tests/test_helper.tcl" | grep '/\|^ '); do
+        part redis "$unit" 300 sh -c "cp -r '$work/redis/.' . && exec ./runtest --clients 1 --single '$unit'"
     done
 fi
 {
