@@ -179,7 +179,7 @@ if [[ $wanted == *" redis "* ]]; then
     chmod -R a+rX "$work/redis"
     # The suite's own list. What starts the servers is managed with them, since it knows them by their process ids.
     for unit in $(sed -n '/^set ::all_tests {/,/^}/p' "$redis_source/tests/test_helper.tcl" | grep '/\|^ '); do
-        part redis "$unit" 300 sh -c "cp -r '$work/redis/.' . && exec ./runtest --clients 1 --single '$unit'"
+        part redis "$unit" 600 sh -c "cp -r '$work/redis/.' . && exec ./runtest --clients 1 --single '$unit'"
     done
 fi
 {
