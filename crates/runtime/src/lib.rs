@@ -61,9 +61,9 @@ pub mod rlimits;
 
 // Calls.
 mod whole;
-mod given;
 mod kind;
 mod memory;
+mod given;
 mod stub_call;
 pub mod direct;
 mod assisted;
