@@ -71,7 +71,8 @@ fn a_program_that_has_no_room_fails_where_it_is_told_to() {
     let end = end.exited(122);
     assert!(end.stdout.is_empty(), "{}", end.describe());
     line(&end, "error: ");
-    assert!(number(&stats, "/memory/tree_peak_bytes") < 36 << 20, "{stats:#}");
+    // As far beyond as the limit allows for a process (docs/limits.md): it grows by gigabytes a second.
+    assert!(number(&stats, "/memory/tree_peak_bytes") < (33 << 20) + (8 << 20), "{stats:#}");
     // What fits runs, and one process of a tree may fail where others go on.
     assert_eq!(run(&fails, &[&program(), "40", "3"]).0.exited(0).text(), "ok\n");
     let both = format!("{0} {MIB} 0; echo $?; {0} 20 1", program());
