@@ -67,6 +67,8 @@ breakages! {
     CallsAreTouches = "calls-are-touches",
     /// A touch of an isolated page is not remembered.
     NoReferences = "no-references",
+    /// That a page came back soon is not remembered.
+    SoonForgotten = "soon-forgotten",
     /// Blocks that the machine refuses are asked again at once.
     NoRest = "no-rest",
     /// Calls that need no fault are made without looking whether they do.

@@ -71,7 +71,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let slot = self.frames.take_slot(word.frame()).expect("a page that was read ahead has its slot");
         self.take_from_swapcache(slot);
         self.frames.end_live(word.frame());
-        let gone = Word::swapped(slot, word.order()).with_locked(word.locked()).with_dirtied(word.dirtied());
+        let gone = Word::swapped(slot, word.order()).with_locked(word.locked()).with_past_of(word);
         self.pages.release(page, gone);
         true
     }

@@ -21,7 +21,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let slot = self.unless_locked(seen, self.frames.take_slot(frame));
         self.frames.end_live(frame);
         let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
-        self.pages.release(page, word.with_dirtied(seen.dirtied()));
+        self.pages.release(page, word.with_past_of(seen));
         self.add_block(page.block());
         self.machine.count(Event::FaultHit, 1);
         Ok(())

@@ -189,13 +189,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             if taken.dropped.contains(i) {
                 let slot = old.slot().expect("a page that is known to be clean has a slot");
                 self.take_from_swapcache(slot);
-                self.pages.release(page, Word::swapped(slot, old.order()).with_stamp(self.workingset.evict()));
+                let gone = Word::swapped(slot, old.order()).with_heat(old.heat());
+                self.pages.release(page, gone.with_stamp(self.workingset.evict()));
             } else if taken.framed.contains(i) {
                 let frame = batch.frame(i);
                 self.frames.set_slot(frame, old.slot());
                 let word = Word::isolated(frame, old.order()).with_referenced(old.referenced());
                 let unwritten = if clean.contains(i) { old.protected() } else { 0 };
-                self.pages.release(page, word.with_dirtied(old.dirtied()).with_protected(unwritten));
+                self.pages.release(page, word.with_past_of(old).with_protected(unwritten));
             } else {
                 // The machine may have lifted the protection of what it could not take.
                 let lifted = asked.contains(i) && !broken::is(Broken::ProtectionTrusted);

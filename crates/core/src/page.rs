@@ -1,10 +1,10 @@
 //! Page states: one atomic word a page, who may change it, and to what.
 //!
 //! ```text
-//!  63          32 31   30  18 17   16 15     12 11 8   7     6     5   4        3 2   0
-//! +--------------+-----+-----+-------+---------+-----+----+------+----+----------+-----+
-//! | slot or frame|AHEAD|STAMP|DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
-//! +--------------+-----+-----+-------+---------+-----+----+------+----+----------+-----+
+//!  63          32 31   30 29 28  18 17   16 15     12 11 8   7     6     5   4        3 2   0
+//! +--------------+-----+----+-----+-------+---------+-----+----+------+----+----------+-----+
+//! | slot or frame|AHEAD|HEAT|STAMP|DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
+//! +--------------+-----+----+-----+-------+---------+-----+----+------+----+----------+-----+
 //! ```
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
 //!
@@ -85,10 +85,14 @@ const DIRTIED_SHIFT: u32 = 16;
 const DIRTIED: u64 = 0b11 << DIRTIED_SHIFT;
 const STAMP_SHIFT: u32 = 18;
 /// Bits of [`Word::stamp`].
-pub const STAMP_BITS: u32 = 13;
+pub const STAMP_BITS: u32 = 11;
 const STAMP: u64 = ((1 << STAMP_BITS) - 1) << STAMP_SHIFT;
+const HEAT_SHIFT: u32 = STAMP_SHIFT + STAMP_BITS;
+const HEAT: u64 = 0b11 << HEAT_SHIFT;
+/// Highest value of [`Word::heat`].
+pub const HEAT_MAX: u64 = HEAT >> HEAT_SHIFT;
 const AHEAD: u64 = 1 << 31;
-const _: () = assert!(STAMP & (AHEAD | DIRTIED) == 0);
+const _: () = assert!(STAMP & DIRTIED == 0 && HEAT & (STAMP | AHEAD) == 0);
 
 /// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must
 /// see to it first.
@@ -190,6 +194,19 @@ impl Word {
     /// The word with another such count, at most [`DIRTIED_MAX`].
     pub fn with_dirtied(self, dirtied: u64) -> Word {
         Word(self.0 & !DIRTIED | dirtied.min(DIRTIED_MAX) << DIRTIED_SHIFT)
+    }
+    /// How often in a row the page came back from a store soon ([`crate::reclaim::Reclaim::refaulted`]).
+    pub fn heat(self) -> u64 {
+        (self.0 & HEAT) >> HEAT_SHIFT
+    }
+    /// The word with another such count, at most [`HEAT_MAX`].
+    pub fn with_heat(self, heat: u64) -> Word {
+        Word(self.0 & !HEAT | heat.min(HEAT_MAX) << HEAT_SHIFT)
+    }
+    /// The word with what another one has of the page's past: [`Word::dirtied`] and [`Word::heat`].
+    pub fn with_past_of(self, other: Word) -> Word {
+        const PAST: u64 = DIRTIED | HEAT;
+        Word(self.0 & !PAST | other.0 & PAST)
     }
     /// When a page in a store was evicted ([`crate::workingset`]).
     pub fn stamp(self) -> u64 {

@@ -259,7 +259,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.end_live(frame);
         // Not written this time, or written what it held.
         let dirtied = word.dirtied().saturating_sub(1);
-        let gone = Word::swapped(slot, word.order()).with_locked(word.locked()).with_dirtied(dirtied);
+        let gone =
+            Word::swapped(slot, word.order()).with_locked(word.locked()).with_past_of(word).with_dirtied(dirtied);
         self.pages.release(out.page(index), gone.with_stamp(self.workingset.evict()));
         true
     }
@@ -291,7 +292,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.leave_swapcache(stale);
         self.frames.end_live(frame);
         self.owners.set(slot, out.page(index));
-        let gone = Word::swapped(slot, order).with_locked(word.locked()).with_dirtied(dirtied);
+        let gone = Word::swapped(slot, order).with_locked(word.locked()).with_past_of(word).with_dirtied(dirtied);
         self.pages.release(out.page(index), gone.with_stamp(self.workingset.evict()));
     }
 

@@ -246,6 +246,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Sets the limit. Takes effect with the next fault or reclaim.
     pub fn set_limit_pages(&self, pages: u64) {
         self.limit.store(pages, Relaxed);
+        self.workingset.set_limit_pages(pages);
     }
     /// Sets how many pages in memory may keep the slot that they came from, where its room is scarce ([`Store::is_scarce`]).
     pub fn set_swapcache_max(&self, pages: u64) {

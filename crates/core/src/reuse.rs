@@ -48,6 +48,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let writable = Word::resident(None, word.order())
                     .with_referenced(word.referenced())
                     .with_locked(word.locked())
+                    .with_past_of(word)
                     .with_dirtied(DIRTIED_MAX);
                 self.pages.release(first.plus(i), writable);
                 self.leave_swapcache(word.slot());

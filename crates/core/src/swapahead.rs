@@ -197,7 +197,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return None;
         };
         self.frames.set_slot(frame, Some(slot));
-        let ahead = Word::isolated(frame, word.order()).with_locked(word.locked()).with_dirtied(word.dirtied());
+        let ahead = Word::isolated(frame, word.order()).with_locked(word.locked()).with_past_of(word);
         Some(ahead.with_ahead())
     }
 

@@ -11,7 +11,7 @@ use crate::mask::Mask;
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
-use crate::reclaim::Reclaim;
+use crate::reclaim::{Reclaim, Returned};
 use crate::store::{Read, Store, StoreError, Ticket};
 use crate::swapahead::runs_of;
 use crate::units::{Order, PAGE_BYTES, PageNo, SlotId};
@@ -79,7 +79,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let slot = self.unless_locked(old, self.frames.take_slot(batch.frame(i)));
                 let referenced = if page == touched { self.policy().touched(old) } else { old.referenced() };
                 let word = Word::resident(slot, old.order()).with_referenced(referenced).with_locked(old.locked());
-                self.pages.release(page, word.with_dirtied(old.dirtied()));
+                self.pages.release(page, word.with_past_of(old));
             } else if page != touched {
                 self.pages.release(page, old);
             }
@@ -172,9 +172,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             self.protection.protected(done as u32);
         }
         let order = self.orders().came(first, done);
+        let returned = match done {
+            0 => Returned::default(),
+            _ => {
+                let distance_pages = self.workingset.refault(target.seen.stamp());
+                self.policy().refaulted(target.seen, distance_pages, self.limit_pages())
+            }
+        };
         for (i, &old) in cx.saved[..count].iter().enumerate() {
             let page = first.plus(i);
             let slot = old.slot().expect("a swapped page has a slot");
+            let Returned { referenced, heat } =
+                if page == target.page { returned } else { Returned { referenced: 0, heat: old.heat() } };
             if i >= done {
                 self.pages.release(page, old);
             } else if old.locked() {
@@ -182,18 +191,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.wipe_slot(slot);
             } else if keeps_slots && self.enter_swapcache(slot) {
                 let word = Word::resident(Some(slot), order).with_dirtied(old.dirtied()).with_protected(epoch);
-                self.pages.release(page, word);
+                self.pages.release(page, word.with_referenced(referenced).with_heat(heat));
             } else {
                 // Others were faster: it came in protected all the same.
                 let word = Word::resident(None, order).with_dirtied(old.dirtied()).with_protected(epoch);
-                self.pages.release(page, word.with_doubt());
+                self.pages.release(page, word.with_doubt().with_referenced(referenced).with_heat(heat));
                 self.put_slot(slot);
             }
         }
         self.add_resident(done as i64);
         if done > 0 {
             self.add_block(first.block());
-            self.workingset.refault(target.seen.stamp());
         }
         if first.0 + (done as u32) <= page.0 {
             return self.put_failed(error);

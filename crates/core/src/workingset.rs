@@ -7,12 +7,13 @@
 use crate::page::STAMP_BITS;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
-/// Steps of the clock in the distance that counts as near.
-const STEPS: u64 = 32;
+/// Steps of the clock while as many pages as the limit allows are evicted. It goes round after sixteen times as many.
+const STEPS: u64 = 128;
 
 /// The clock, and how many pages came back soon.
 pub struct Workingset {
     evicted_pages: AtomicU64,
+    step_pages: AtomicU64,
     near_pages: AtomicU64,
     near_refaults: AtomicU64,
 }
@@ -20,12 +21,12 @@ pub struct Workingset {
 impl Default for Workingset {
     fn default() -> Workingset {
         let zero = || AtomicU64::new(0);
-        Workingset { evicted_pages: zero(), near_pages: zero(), near_refaults: zero() }
+        Workingset { evicted_pages: zero(), step_pages: AtomicU64::new(1), near_pages: zero(), near_refaults: zero() }
     }
 }
 
 impl Workingset {
-    /// Sets the distance up to which a refault is counted. What is out now may be mistaken for a while.
+    /// Sets the distance up to which a refault is counted.
     pub fn set_near_pages(&self, pages: u64) {
         self.near_pages.store(pages, Relaxed);
     }
@@ -40,23 +41,31 @@ impl Workingset {
         self.near_refaults.store(0, Relaxed);
     }
 
-    fn step_pages(&self) -> u64 {
-        (self.near_pages.load(Relaxed) / STEPS).max(1)
+    /// The limit has become another. What is out may be mistaken for a while where the clock must go at another pace; it keeps its
+    /// pace while that still does.
+    pub(crate) fn set_limit_pages(&self, pages: u64) {
+        let (step, wanted) = (self.step_pages.load(Relaxed), (pages / STEPS).max(1));
+        if wanted < step / 2 || wanted / 2 > step {
+            self.step_pages.store(wanted, Relaxed);
+        }
     }
 
     /// A page is evicted. Returns what is to be kept in its word.
     pub(crate) fn evict(&self) -> u64 {
         let evicted_pages = self.evicted_pages.fetch_add(1, Relaxed);
-        evicted_pages / self.step_pages() % (1 << STAMP_BITS)
+        evicted_pages / self.step_pages.load(Relaxed) % (1 << STAMP_BITS)
     }
 
-    /// A page is brought back because it was touched, with what was kept in its word.
-    pub(crate) fn refault(&self, stamp: u64) {
-        let now = self.evicted_pages.load(Relaxed) / self.step_pages();
-        let steps = now.wrapping_sub(stamp) % (1 << STAMP_BITS);
-        if steps < STEPS && self.near_pages.load(Relaxed) > 0 {
+    /// A page is brought back because it was touched, with what was kept in its word. Returns how many were evicted meanwhile,
+    /// about.
+    pub(crate) fn refault(&self, stamp: u64) -> u64 {
+        let step_pages = self.step_pages.load(Relaxed);
+        let now = self.evicted_pages.load(Relaxed) / step_pages;
+        let distance_pages = now.wrapping_sub(stamp) % (1 << STAMP_BITS) * step_pages;
+        if distance_pages < self.near_pages.load(Relaxed) {
             self.near_refaults.fetch_add(1, Relaxed);
         }
+        distance_pages
     }
 }
 
@@ -68,6 +77,7 @@ mod tests {
     fn what_comes_back_within_the_distance_is_counted() {
         for near_pages in [64, 1000, 100_000] {
             let workingset = Workingset::default();
+            workingset.set_limit_pages(near_pages * 16);
             workingset.set_near_pages(near_pages);
             for (away, counts) in [(0, 1), (near_pages / 2, 1), (near_pages * 5 / 4, 0), (near_pages * 100, 0)] {
                 let stamp = workingset.evict();
@@ -85,5 +95,34 @@ mod tests {
         let workingset = Workingset::default();
         workingset.refault(workingset.evict());
         assert_eq!(workingset.near_refaults(), 0);
+    }
+
+    #[test]
+    fn distances_are_known_to_a_step() {
+        for limit_pages in [100, 4096, 1_000_000] {
+            let workingset = Workingset::default();
+            workingset.set_limit_pages(limit_pages);
+            let step = (limit_pages / STEPS).max(1);
+            for away in [0, limit_pages / 8, limit_pages, limit_pages * 7] {
+                let stamp = workingset.evict();
+                (0..away).for_each(|_| _ = workingset.evict());
+                let known = workingset.refault(stamp);
+                assert!(known.abs_diff(away + 1) <= step, "{known} for {away} of {limit_pages}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_clock_keeps_its_pace_under_small_changes_of_the_limit() {
+        let workingset = Workingset::default();
+        workingset.set_limit_pages(100 * STEPS);
+        (0..5000).for_each(|_| _ = workingset.evict());
+        let stamp = workingset.evict();
+        for percent in [130, 60, 190, 51] {
+            workingset.set_limit_pages(percent * STEPS);
+            assert_eq!(workingset.refault(stamp), 0, "{percent} %");
+        }
+        workingset.set_limit_pages(300 * STEPS);
+        assert_eq!(workingset.step_pages.load(Relaxed), 300);
     }
 }

@@ -4,6 +4,7 @@ use outswap_core::machine::{Event, Prot};
 use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::protection::{self, Access};
+use outswap_core::room::Step;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
 use outswap_core::{orders, readahead, reclaim};
 use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
@@ -261,5 +262,32 @@ fn a_touch_of_an_isolated_page_brings_back_all_that_wait_with_it() {
     program.pager.check();
     for page in 0..40 {
         program.access(page, Access::Read, page as u8 + 1);
+    }
+}
+
+#[test]
+fn a_page_that_comes_back_soon_twice_stays_once() {
+    const LIMIT_PAGES: u64 = 4 * BLOCK_PAGES as u64;
+    for (evicted, stays) in [(LIMIT_PAGES as u32 / 8 - 4, true), (LIMIT_PAGES as u32 / 8 + 4, false)] {
+        let mut program = Program::new(protection::Kind::Protect);
+        program.pager.set_limit_pages(LIMIT_PAGES);
+        for _ in 0..2 {
+            program.access(40, Access::Write, 1);
+            program.pager.page_out(PageNo(40), 1, true, &mut program.cx);
+            assert_eq!(program.pager.state(PageNo(40)), State::Swapped);
+            (PAGES..PAGES + evicted).for_each(|page| _ = program.access(page, Access::Write, 1));
+            program.pager.page_out(PageNo(PAGES), evicted, true, &mut program.cx);
+        }
+        program.access(40, Access::Write, 1);
+        program.access(20, Access::Write, 1);
+        assert_eq!(program.pager.resident_pages(), 2);
+        assert_eq!(program.pager.reclaim(&mut program.cx), Step::Isolated);
+        assert_ne!(program.pager.state(PageNo(20)), State::Resident);
+        assert_eq!(program.pager.state(PageNo(40)) == State::Resident, stays, "after {evicted} others");
+        // Once.
+        while program.pager.resident_pages() > 0 {
+            assert_eq!(program.pager.reclaim(&mut program.cx), Step::Isolated);
+        }
+        program.pager.check();
     }
 }

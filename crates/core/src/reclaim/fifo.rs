@@ -1,16 +1,22 @@
 //! First in, first out, with references.
 //!
 //! Blocks go in the order in which their first pages came in. A page that is touched while it is isolated counts as referenced:
-//! as many passes as it has references take it by. A block that the machine has refused rests, longer each time.
+//! as many passes as it has references take it by. So does one that comes back from the store soon, again and again: it was taken too
+//! early each time, and where it is known to be unwritten it has no wait in which it could be touched. A block that the machine has
+//! refused rests, longer each time.
 use super::rest::Rest;
 use super::waiting::Waiting;
-use super::{Asked, Reclaim, Search};
+use super::{Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
 use crate::lock::SpinLock;
+use crate::page::{HEAT_MAX, Word};
 use crate::ring::Ring;
 use crate::sync::{AtomicU32, Ordering::*};
 use crate::table::{Reserve, Table};
 use crate::units::{BLOCK_PAGES, BlockNo};
+
+/// A page comes back soon if fewer pages than this share of the limit were evicted meanwhile.
+const SOON_SHARE: u64 = 8;
 
 /// The policy.
 pub struct Fifo {
@@ -65,6 +71,13 @@ impl Reclaim for Fifo {
         true
     }
 
+    fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {
+        if distance_pages >= limit_pages / SOON_SHARE || broken::is(Broken::SoonForgotten) {
+            return Returned::default();
+        }
+        Returned { referenced: word.heat(), heat: (word.heat() + 1).min(HEAT_MAX) }
+    }
+
     fn evicted(&self, pages: usize) {
         self.waiting.evicted(pages);
     }
@@ -82,7 +95,7 @@ impl Reclaim for Fifo {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::page::{REFERENCED_MAX, Word};
+    use crate::page::REFERENCED_MAX;
     use crate::reclaim::Verdict;
     use crate::reclaim::rest::REST_VISITS;
     use crate::table::tests::Leak;
@@ -138,5 +151,17 @@ mod tests {
         assert_eq!(fifo.judge(word), Verdict::Take);
         assert_eq!(fifo.touched(word), 1);
         assert_eq!(fifo.touched(word.with_referenced(REFERENCED_MAX)), REFERENCED_MAX);
+    }
+
+    #[test]
+    fn what_comes_back_soon_again_and_again_is_referenced() {
+        let fifo = fifo(1);
+        let mut word = Word::resident(None, Order::PAGE);
+        for times in 0..6 {
+            let returned = fifo.refaulted(word, 99, 800);
+            assert_eq!(returned, Returned { referenced: times.min(HEAT_MAX), heat: (times + 1).min(HEAT_MAX) });
+            word = word.with_heat(returned.heat);
+        }
+        assert_eq!(fifo.refaulted(word, 100, 800), Returned::default(), "it starts anew");
     }
 }

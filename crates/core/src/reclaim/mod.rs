@@ -34,6 +34,15 @@ pub enum Asked {
     Refused,
 }
 
+/// What is remembered of a page that comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Returned {
+    /// See [`Word::referenced`].
+    pub referenced: u64,
+    /// See [`Word::heat`].
+    pub heat: u64,
+}
+
 /// One search for a block to take pages from: what the policy needs to end it.
 #[derive(Debug, Default)]
 pub struct Search {
@@ -94,6 +103,13 @@ pub trait Reclaim: Sync {
     /// An isolated page was touched. Says whether all of its block that waits with it comes back, too.
     fn hit(&self) -> bool {
         true
+    }
+
+    /// A page comes back from a store because it was touched, after so many others were evicted, about. `word` is that of the page
+    /// while it was there.
+    fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {
+        let _ = (word, distance_pages, limit_pages);
+        Returned::default()
     }
 
     /// So many pages have left memory.
@@ -167,6 +183,9 @@ macro_rules! policies {
             }
             fn hit(&self) -> bool {
                 match self { $(Any::$type(policy) => policy.hit()),+ }
+            }
+            fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {
+                match self { $(Any::$type(policy) => policy.refaulted(word, distance_pages, limit_pages)),+ }
             }
             fn evicted(&self, pages: usize) {
                 match self { $(Any::$type(policy) => policy.evicted(pages)),+ }
