@@ -46,6 +46,13 @@ if [[ $stage == full ]]; then
     need ffmpeg ffmpeg
     need javac default-jdk-headless
     need chromium chromium
+    need luajit luajit
+    need sbcl sbcl
+    need ghc ghc
+    need ocamlc ocaml-nox
+    need erlc erlang-base
+    need Rscript r-base-core
+    need swipl swi-prolog-nox
     /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi
 if ((${#missing[@]})); then

@@ -42,9 +42,17 @@ int main(int argc, char **argv) {
         CHECK(bytes <= sizeof zeros);
         use(zeros, bytes);
     } else if (!strcmp(kind, "code")) {
-        char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(p != MAP_FAILED);
-        use(p, bytes);
+        /* In pieces near this program's own, as compilers do. */
+        char *pieces[256], *hint = (char *)((uintptr_t)main & -MIB);
+        CHECK(mib <= 256);
+        for (size_t i = 0; i < mib; i++) {
+            hint += 2 * MIB;
+            pieces[i] = mmap(hint, MIB, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(pieces[i] != MAP_FAILED);
+            put(pieces[i], MIB);
+        }
+        sleep_ms(stay_ms);
+        for (size_t i = 0; i < mib; i++) look(pieces[i], MIB);
     } else if (!strcmp(kind, "pages")) {
         int fd = mkstemp(path);
         CHECK(fd >= 0 && ftruncate(fd, bytes) == 0);

@@ -1,5 +1,5 @@
-/* Forks by an instruction that is made at run time, so that nobody sees it. The child does what the argument says; how it ended is
- * printed. */
+/* Forks by an instruction that is made at run time, so that nobody sees it. It lies in a file: an unseen child has no managed memory,
+ * nor code in it. The child does what the argument says; how it ended is printed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +15,10 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     /* mov eax, 57; syscall; ret */
     static const unsigned char code[] = {0xb8, 57, 0, 0, 0, 0x0f, 0x05, 0xc3};
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memcpy(page, code, sizeof code);
+    int file = memfd_create("code", 0);
+    if (file < 0 || write(file, code, sizeof code) != sizeof code) return 5;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+    if (page == MAP_FAILED) return 6;
     volatile char *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset((char *)p, 5, BYTES);
     madvise((char *)p, BYTES, 21 /* MADV_PAGEOUT */);

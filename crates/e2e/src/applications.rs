@@ -96,6 +96,38 @@ pub const PROGRAMS: &[Program] = &[
     },
     Program { needs: &["rustc"], sources: &["rustc.sh"], ..program("rustc", &["bash", "rustc.sh", "{scale}"]) },
     Program {
+        needs: &["luajit"],
+        sources: &["objects.lua"],
+        ..program("luajit", &["luajit", "objects.lua", "{scale}"])
+    },
+    Program {
+        needs: &["sbcl"],
+        sources: &["objects.lisp"],
+        // A third of what it uses is the image that it starts from, which is mapped at a fixed address.
+        percentages: &[50],
+        ..program("sbcl", &["sbcl", "--script", "objects.lisp", "{scale}"])
+    },
+    Program {
+        needs: &["ghc"],
+        sources: &["Objects.hs"],
+        prepare: &["ghc", "-v0", "-O1", "-o", "objects", "Objects.hs"],
+        ..program("haskell", &["./objects", "{scale}"])
+    },
+    Program {
+        needs: &["ocamlc"],
+        sources: &["objects.ml"],
+        prepare: &["ocamlc", "-o", "objects", "objects.ml"],
+        ..program("ocaml", &["ocamlrun", "./objects", "{scale}"])
+    },
+    Program {
+        needs: &["erl", "erlc"],
+        sources: &["objects.erl"],
+        prepare: &["erlc", "objects.erl"],
+        ..program("erlang", &["erl", "-noshell", "-run", "objects", "main", "{scale}"])
+    },
+    Program { needs: &["Rscript"], sources: &["frames.R"], ..program("r", &["Rscript", "frames.R", "{scale}"]) },
+    Program { needs: &["swipl"], sources: &["objects.plg"], ..program("prolog", &["swipl", "objects.plg", "{scale}"]) },
+    Program {
         needs: &["chromium"],
         sources: &["page.html"],
         unprivileged: true,

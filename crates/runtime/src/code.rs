@@ -69,6 +69,8 @@ pub struct Code {
     /// The program's and that of its libraries, without ours. Without code at fixed addresses, where unmanaged programs that
     /// this one executes have theirs.
     pub all: Ranges,
+    /// From the first to the last of what lies at fixed addresses: a program that was linked so, and what is put near it.
+    pub fixed: (usize, usize),
     /// Where the C library's file is mapped, from its start on.
     pub library_file: (usize, usize),
     /// Whether code is in that.
@@ -97,6 +99,9 @@ impl Code {
         }
         if rights.get(2) != Some(&b'x') || start >= end {
             return;
+        }
+        if start < FIXED_END && !name.is_empty() {
+            self.fixed = (if self.fixed.1 == 0 { start } else { self.fixed.0 }, end);
         }
         if name.is_empty() || name.starts_with(b"liboutswap_") || start < FIXED_END || end > USER_END {
             self.walled = true;
@@ -188,6 +193,7 @@ mod tests {
             (0x7f00_0040_0000, 0x7f00_0041_0000),
             (0x7f00_0044_0000, 0x7f00_0045_0000),
         ];
+        assert_eq!(code.fixed, (0x40_0000, 0x40_1000));
         assert_eq!(code.all.get(), all, "ours and what is of no file lie in no range");
     }
 

@@ -1,4 +1,5 @@
-//! Where in the C library its allocator's calls for memory are made: the `syscall` instructions of its `mmap` and `brk`.
+//! Where in the C library calls for memory are made: the `syscall` instructions of its `mmap`, its `brk`, and of `syscall`, by which
+//! SBCL maps its heap.
 //!
 //! The process filter must trap these, and it outlives the program. The next program's loader and C library map memory before
 //! they can answer a trap. By chance they lie where this program's did; but then hardly with the very instruction.
@@ -46,7 +47,7 @@ impl HeapCalls {
     fn of_image(image: &[u8], base: usize) -> Option<HeapCalls> {
         let image = Image { bytes: image, base: base as u64 };
         let mut found = HeapCalls::default();
-        for name in [b"mmap".as_slice(), b"brk"] {
+        for name in [b"mmap".as_slice(), b"brk", b"syscall"] {
             let (at, bytes) = image.function(name)?;
             let before = found.len;
             for (i, two) in image.range(at, bytes)?.windows(2).enumerate() {
@@ -147,13 +148,14 @@ mod tests {
     unsafe extern "C" {
         fn mmap();
         fn brk();
+        fn syscall();
     }
 
     #[test]
     fn calls_of_this_c_library_are_where_its_functions_are() {
         let found = HeapCalls::find(code::find().library_file).expect("the tests run with glibc");
-        let starts = [mmap as *const () as usize, brk as *const () as usize];
-        assert!((2..=HEAP_CALLS).contains(&found.get().len()));
+        let starts = [mmap as *const (), brk as *const (), syscall as *const ()].map(|function| function as usize);
+        assert!((3..=HEAP_CALLS).contains(&found.get().len()));
         for &(after, end) in found.get() {
             assert_eq!(end, after + 1);
             assert!(starts.iter().any(|start| (start + 2..start + 512).contains(&after)), "{after:x} {starts:x?}");

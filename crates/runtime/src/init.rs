@@ -10,8 +10,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, code, deliver, exec, full, gate, kept, process, reclaim, rlimits, sharers, signals, stacks,
-    threads, unseen,
+    arena, charge, clock, code, deliver, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers, signals,
+    stacks, threads, unseen,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -391,6 +391,7 @@ fn make_pager(
 /// chain of a few hundred execs ends here, because filters add up.
 fn install_filters(live: &Live) -> outswap_sys::Result<()> {
     let code = code::find();
+    memory::know_code(&code);
     if !range_is_trapped() {
         filter::install_range(gate(), GATE_CODE_BYTES)?;
     }

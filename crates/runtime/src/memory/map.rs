@@ -1,7 +1,7 @@
 //! mmap and munmap.
 use super::common::*;
-use super::insist;
 use super::lock::{may_map_locked, mlock_like, mlock_on_fault, mlock_range};
+use super::{insist, near};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
@@ -28,7 +28,7 @@ enum Kind {
     Shared,
 }
 
-/// Of which kind a mapping is. Code stays with the kernel, as do stacks.
+/// Of which kind a mapping is. Stacks stay with the kernel.
 fn kind(live: &Live, prot: usize, flags: usize) -> Kind {
     let excluded = MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_32BIT;
     let managed = flags & MAP_ANONYMOUS != 0 && flags & excluded == 0 && prot & !PROT_ALL == 0;
@@ -117,7 +117,8 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
         return mmap_fixed(live, cx, args);
     }
     let kind = kind(live, prot, flags);
-    if fixed || kind == Kind::Kernels || prot & PROT_EXEC != 0 || len == 0 {
+    let is_code = if prot & PROT_EXEC != 0 { near::is_code(addr, len) } else { near::is_wanted(addr, len) };
+    if fixed || kind == Kind::Kernels || is_code || len == 0 {
         return leave(live, args);
     }
     // A reservation that is larger than the managed range, or than what is left of it, is the kernel's to make.

@@ -6,6 +6,7 @@
 mod common;
 mod lock;
 mod insist;
+mod near;
 mod map;
 mod protect;
 mod advise;
@@ -17,6 +18,7 @@ mod query;
 pub use advise::madvise;
 pub use lock::may_hold;
 pub use map::{grow, mmap, munmap};
+pub use near::know as know_code;
 
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;

@@ -1,0 +1,21 @@
+# Vectors, data frames and strings: built, merged, aggregated, sorted. Argument: scale.
+scale <- as.integer(commandArgs(trailingOnly = TRUE)[1])
+count <- 150000L * scale
+i <- seq_len(count)
+points <- data.frame(n = i, name = paste0("point-", (i * 7919) %% count), group = i %% 97L, value = (i * 1.5) %% 1013)
+cat(nrow(points), format(sum(points$value), digits = 15), "\n")
+means <- aggregate(value ~ group, data = points, FUN = mean)
+cat(nrow(means), format(sum(means$value), digits = 15), "\n")
+others <- data.frame(name = paste0("point-", seq(0, count - 1, by = 3)), other = seq(0, count - 1, by = 3))
+both <- merge(points, others, by = "name")
+cat(nrow(both), format(sum(both$other * both$value), digits = 15), "\n")
+sorted <- points[order(points$value, points$name, method = "radix"), ]
+cat(sorted$name[c(1, 1000, count %/% 2L, count)], "\n")
+lists <- lapply(split(points, points$group), function(g) list(names = rev(g$name), total = cumsum(g$value)))
+cat(length(lists), format(sum(vapply(lists, function(l) tail(l$total, 1), 0)), digits = 15), "\n")
+x <- matrix((seq_len(400 * 400) * 7919) %% 1009 / 1009, 400)
+cat(format(sum(crossprod(x)), digits = 12), "\n")
+rm(sorted, others)
+invisible(gc())
+text <- paste(points$name, collapse = ",")
+cat(nchar(text), length(strsplit(text, ",", fixed = TRUE)[[1]]), sum(nchar(gsub("point", "p", points$name))), "\n")
