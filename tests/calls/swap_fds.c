@@ -102,7 +102,7 @@ static void used_up(int fork_too) {
     expect_errno(open("/dev/null", O_RDONLY), EMFILE);
     if (fork_too) expect_exit(CHILD({ work(2); }), 0);
     /* Nobody else needs a number, not for a moment. */
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 1000; i++) {
         for (size_t at = 0; at < HEAP; at += HEAP / 100) ((volatile char *)area)[(at + i * 4096) % HEAP];
         OK(close(last)), EQ(open("/dev/null", O_RDONLY), last);
     }

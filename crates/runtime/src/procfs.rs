@@ -38,6 +38,11 @@ pub fn is_gone(pid: i32) -> bool {
 /// Whether a process is a zombie of which no thread lives.
 pub fn is_zombie(pid: i32) -> bool {
     let mut path = [0u8; 24];
+    // Who still executes something is none. That much can be asked without a descriptor, of which the program may have none left, and
+    // which it would miss for that moment.
+    if os::stat_at(None, outswap_control::process_path(&mut path, pid, b"/exe\0")).is_ok() {
+        return false;
+    }
     let path = outswap_control::process_path(&mut path, pid, b"/stat\0");
     let mut buf = [0u8; STAT_BYTES];
     let len = read_file(path, &mut buf);
