@@ -2,7 +2,7 @@
 ;;; lives. Argument: scale.
 (defstruct point n name more)
 (defun main (scale)
-  (let* ((count (* 150000 scale))
+  (let* ((count (* 500000 scale))
          (points (make-array count))
          (index (make-hash-table :test 'equal)))
     (flet ((fill-in (i n text)
