@@ -65,16 +65,16 @@ impl Ranges {
 #[derive(Default)]
 pub struct Code {
     /// The C library's.
-    pub library: Ranges,
+    pub libc: Ranges,
     /// The program's and that of its libraries, without ours. Without code at fixed addresses, where unmanaged programs that
     /// this one executes have theirs.
     pub all: Ranges,
     /// From the first to the last of what lies at fixed addresses: a program that was linked so, and what is put near it.
     pub fixed: (usize, usize),
     /// Where the C library's file is mapped, from its start on.
-    pub library_file: (usize, usize),
+    pub libc_file: (usize, usize),
     /// Whether code is in that.
-    library_runs: bool,
+    libc_runs: bool,
     walled: bool,
 }
 
@@ -88,11 +88,11 @@ impl Code {
         let path = line.iter().position(|b| *b == b'/').map(|at| &line[at..]);
         let name = path.and_then(|p| p.rsplit(|b| *b == b'/').next()).unwrap_or_default();
         if start < end && rights.first() == Some(&b'r') && (name == b"libc.so.6" || name.starts_with(b"libc-2.")) {
-            let file = &mut self.library_file;
+            let file = &mut self.libc_file;
             if file.1 == start {
                 file.1 = end;
-                self.library_runs |= rights.get(2) == Some(&b'x');
-            } else if offset == Some(0) && !self.library_runs {
+                self.libc_runs |= rights.get(2) == Some(&b'x');
+            } else if offset == Some(0) && !self.libc_runs {
                 // What was before may have been somebody who only reads it.
                 *file = (start, end);
             }
@@ -110,7 +110,7 @@ impl Code {
         const LIBRARY: [&[u8]; 4] = [b"libc.so.6", b"libc-2.", b"libpthread.so.0", b"libpthread-2."];
         if LIBRARY.iter().any(|n| name.starts_with(n)) {
             // Never with what lies between: the checks for the C library are many.
-            self.library.add(start, end, true);
+            self.libc.add(start, end, true);
         }
         self.all.add(start, end, self.walled);
         self.walled = false;
@@ -186,7 +186,7 @@ mod tests {
              7ffd00000000-7ffd00001000 r-xp 00000000 00:00 0 [vdso]\n\
              ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n",
         );
-        assert_eq!(code.library.get(), [(0x7f00_0000_0000, 0x7f00_0010_0000)]);
+        assert_eq!(code.libc.get(), [(0x7f00_0000_0000, 0x7f00_0010_0000)]);
         let all = [
             (0x5555_0000_1000, 0x5555_0000_3000),
             (0x7f00_0000_0000, 0x7f00_0019_0000),
@@ -209,8 +209,8 @@ mod tests {
              7f0000155000-7f0000160000 rw-p 00000000 00:00 0 \n\
              7f1000000000-7f1000020000 r--p 00000000 08:01 3 /usr/lib/libc.so.6\n",
         );
-        assert_eq!(code.library_file, (0x7f00_0000_0000, 0x7f00_0015_0000));
-        assert_eq!(parse("7f0000020000-7f0000100000 r-xp 00020000 08:01 3 /usr/lib/libc.so.6").library_file, (0, 0));
+        assert_eq!(code.libc_file, (0x7f00_0000_0000, 0x7f00_0015_0000));
+        assert_eq!(parse("7f0000020000-7f0000100000 r-xp 00020000 08:01 3 /usr/lib/libc.so.6").libc_file, (0, 0));
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         let code = find();
         let here = this_process_has_code_and_a_c_library as *const () as usize;
         assert!(code.all.get().iter().any(|r| r.0 <= here && here < r.1));
-        assert!(!code.library.get().is_empty());
+        assert!(!code.libc.get().is_empty());
     }
 
     #[test]

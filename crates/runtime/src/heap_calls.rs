@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn calls_of_this_c_library_are_where_its_functions_are() {
-        let found = HeapCalls::find(code::find().library_file).expect("the tests run with glibc");
+        let found = HeapCalls::find(code::find().libc_file).expect("the tests run with glibc");
         let starts = [mmap as *const (), brk as *const (), syscall as *const ()].map(|function| function as usize);
         assert!((3..=HEAP_CALLS).contains(&found.get().len()));
         for &(after, end) in found.get() {

@@ -396,10 +396,10 @@ fn install_filters(live: &Live) -> outswap_sys::Result<()> {
         filter::install_range(gate(), GATE_CODE_BYTES)?;
     }
     // Where the C library is another than expected, all of it counts.
-    let heap_calls = HeapCalls::find(code.library_file);
-    let heap = heap_calls.as_ref().map_or(code.library.get(), HeapCalls::get);
+    let heap_calls = HeapCalls::find(code.libc_file);
+    let heap = heap_calls.as_ref().map_or(code.libc.get(), HeapCalls::get);
     filter::install_process(&Known {
-        library: code.library.get(),
+        library: code.libc.get(),
         all: code.all.get(),
         fds: live.fds.0..=live.fds.1,
         heap: (live.control.config.keep_malloc != 0).then_some(heap),

@@ -37,16 +37,22 @@ pub fn is_gone(pid: i32) -> bool {
 
 /// Whether a process is a zombie of which no thread lives.
 pub fn is_zombie(pid: i32) -> bool {
-    let mut path = [0u8; 24];
-    // Who still executes something is none. That much can be asked without a descriptor, of which the program may have none left, and
-    // which it would miss for that moment.
-    if os::stat_at(None, outswap_control::process_path(&mut path, pid, b"/exe\0")).is_ok() {
-        return false;
+    let (mut exe, mut stat) = ([0u8; 24], [0u8; 24]);
+    let exe = outswap_control::process_path(&mut exe, pid, b"/exe\0");
+    let stat = outswap_control::process_path(&mut stat, pid, b"/stat\0");
+    threads_past_main(exe, stat).is_some_and(|threads| threads <= 1)
+}
+
+/// The threads that count in a process whose main thread has ended, that one among them; `None` where it has not, or nobody tells.
+fn threads_past_main(exe: &[u8], stat: &[u8]) -> Option<u64> {
+    // A main thread that has ended executes nothing. That much can be asked without a descriptor, of which the program may have none
+    // left, and which it would miss for that moment.
+    if os::stat_at(None, exe).is_ok() {
+        return None;
     }
-    let path = outswap_control::process_path(&mut path, pid, b"/stat\0");
     let mut buf = [0u8; STAT_BYTES];
-    let len = read_file(path, &mut buf);
-    parse_threads(&buf[..len]).is_some_and(|(state, threads)| state == b'Z' && threads <= 1)
+    let len = read_file(stat, &mut buf);
+    parse_threads(&buf[..len]).filter(|(state, _)| *state == b'Z').map(|(_, threads)| threads)
 }
 
 /// Of a `stat` file, more than what is before the number of threads.
@@ -64,13 +70,7 @@ fn parse_threads(text: &[u8]) -> Option<(u8, u64)> {
 /// Whether the calling thread, which is not the main one, is the last of its process: the main thread counts as long as its
 /// end was not noticed by the parent.
 pub fn is_last_thread() -> bool {
-    // A main thread that has ended executes nothing. That much can be asked without a descriptor.
-    if os::stat_at(None, b"/proc/self/exe\0").is_ok() {
-        return false;
-    }
-    let mut buf = [0u8; STAT_BYTES];
-    let len = read_file(b"/proc/self/stat\0", &mut buf);
-    parse_threads(&buf[..len]).is_some_and(|(state, threads)| state == b'Z' && threads <= 2)
+    threads_past_main(b"/proc/self/exe\0", b"/proc/self/stat\0").is_some_and(|threads| threads <= 2)
 }
 
 #[cfg(test)]
