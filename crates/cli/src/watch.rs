@@ -352,8 +352,15 @@ fn anonymous_bytes(pid: i32) -> Option<u64> {
     Some(resident.saturating_sub(file_and_shared).saturating_mul(PAGE_BYTES as u64))
 }
 
-/// The same with the process's share of what it shares. Dearer: the kernel looks at every page.
+/// The same with the process's share of what it shares. Dearer: the kernel looks at every page. It counts those twice that move from
+/// one mapping to another meanwhile, as they do on their way out; it is never more than all.
 fn shared_anonymous_bytes(pid: i32) -> Option<u64> {
+    let before = anonymous_bytes(pid);
+    let share = pss_anon_bytes(pid)?;
+    Some(before.max(anonymous_bytes(pid)).map_or(share, |all| share.min(all)))
+}
+
+fn pss_anon_bytes(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))

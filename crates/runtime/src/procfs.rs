@@ -3,17 +3,29 @@ use crate::kept;
 use outswap_sys::procfs::{number, read_file};
 use outswap_sys::{PAGE_BYTES, os};
 
-/// Anonymous memory of this process in bytes, as the kernel counts it.
+/// Anonymous memory of this process in bytes, as the kernel counts it; its share of it where it may be `shared`. The kernel adds the share
+/// up mapping by mapping and counts pages twice that move from one to another meanwhile, as they do on their way out. It is never
+/// more than all, which is one counter.
 pub fn anonymous_bytes(shared: bool) -> Option<u64> {
-    let mut buf = [0u8; 1536];
-    if shared {
-        let len = kept::SMAPS_ROLLUP.read(&mut buf);
-        let key = b"\nPss_Anon:";
-        let at = buf[..len].windows(key.len()).position(|w| w == key);
-        if let Some(at) = at {
-            return Some(number(&buf[at + key.len()..len]) * 1024);
-        }
+    let before = all_anonymous_bytes();
+    if shared && let Some(share) = share_bytes() {
+        return Some(before.max(all_anonymous_bytes()).map_or(share, |all| share.min(all)));
     }
+    before
+}
+
+/// What it has of the anonymous memory that it may share. Dear: the kernel looks at every page.
+fn share_bytes() -> Option<u64> {
+    let mut buf = [0u8; 1536];
+    let len = kept::SMAPS_ROLLUP.read(&mut buf);
+    let key = b"\nPss_Anon:";
+    let at = buf[..len].windows(key.len()).position(|w| w == key)?;
+    Some(number(&buf[at + key.len()..len]) * 1024)
+}
+
+/// All of it, shared or not.
+fn all_anonymous_bytes() -> Option<u64> {
+    let mut buf = [0u8; 256];
     let len = kept::STATM.read(&mut buf);
     let mut fields = buf[..len].split(|c| *c == b' ');
     let resident = number(fields.nth(1)?);
