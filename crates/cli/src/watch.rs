@@ -5,7 +5,7 @@
 //! put where the others look, so that these make room.
 use crate::causes::Causes;
 use crate::size::show;
-use outswap_control::{Control, Process, Stat};
+use outswap_control::{CHARGE_MAX_BYTES, Control, Process, Stat};
 use outswap_sys::PAGE_BYTES;
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -304,7 +304,15 @@ impl Watch {
     fn warn(&mut self, warn: &mut impl FnMut(&str), bytes: u64, what: &str) {
         self.warned = true;
         self.warnings += 1;
-        let (bytes, ram) = (show(bytes), show(self.control.config.ram_bytes));
+        let ram = show(self.control.config.ram_bytes);
+        // Every process of the tree can write there.
+        if bytes >= CHARGE_MAX_BYTES {
+            warn(&format!(
+                "whether the limit of {ram} holds cannot be told: a process has written over the statistics (see docs/security.md)"
+            ));
+            return;
+        }
+        let bytes = show(bytes);
         warn(&format!(
             "{bytes} of memory cannot be managed ({what}): the limit of {ram} is exceeded (give more --ram)"
         ));
@@ -478,6 +486,18 @@ mod tests {
         assert_eq!((judge(ram * 2, ram + 1), judge(0, 0), judge(ram * 2, ram * 2)), (2, 2, 3));
         assert_eq!((told.len(), watch.warnings()), (1, 1), "{told:?}");
         assert!(told[0].contains("cannot be managed") && told[0].contains("limit of 64.0 MiB"), "{told:?}");
+    }
+
+    #[test]
+    fn a_figure_that_no_machine_has_is_not_told() {
+        let control = control(64 << 20);
+        control.take(os::getpid()).expect("room").counters.set(Stat::UnmanagedBytes, u64::MAX);
+        let mut told = Vec::new();
+        Watch::new(control, os::getpid(), true).look_now(|text| told.push(text.to_owned()));
+        control.tree_peaks[4].store(u64::MAX, Relaxed);
+        Watch::new(control, os::getpid(), true).finish(|text| told.push(text.to_owned()));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|text| text.contains("cannot be told") && !text.contains("TiB")), "{told:?}");
     }
 
     #[test]

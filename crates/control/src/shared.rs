@@ -216,16 +216,16 @@ impl Shared {
         others.map(Process::charge).sum::<u64>() + self.outside()
     }
 
-    /// Sums of [`TREE_PEAKS`] over all live processes, bytes; they go into the highest ones.
+    /// Sums of [`TREE_PEAKS`] over all live processes, bytes, none counted for more than [`CHARGE_MAX_BYTES`]; they go into the highest ones.
     pub fn note_peaks(&self) -> [u64; TREE_PEAKS.len()] {
         let mut sums = [0u64; TREE_PEAKS.len()];
         for process in self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0) {
             for (sum, stat) in sums.iter_mut().zip(TREE_PEAKS) {
-                *sum = sum.saturating_add(process.counters.get(stat));
+                *sum += process.counters.get(stat).min(CHARGE_MAX_BYTES);
             }
-            sums[0] = sums[0].saturating_add(process.counters.get(Stat::IsolatedBytes));
+            sums[0] += process.counters.get(Stat::IsolatedBytes).min(CHARGE_MAX_BYTES);
         }
-        sums[TREE_PEAKS.len() - 1] = sums[TREE_PEAKS.len() - 1].saturating_add(self.outside());
+        sums[TREE_PEAKS.len() - 1] += self.outside();
         for (peak, sum) in self.tree_peaks.iter().zip(sums) {
             peak.fetch_max(sum, Relaxed);
         }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(peaks, [15, 7, 3, 0, 6], "neither moment's, and no sum of both");
         records[0].counters.set(Stat::FileBytes, u64::MAX);
         records[1].counters.set(Stat::FileBytes, 1);
-        assert_eq!(shared.note_peaks()[3], u64::MAX);
+        assert_eq!(shared.note_peaks()[3], CHARGE_MAX_BYTES + 1);
     }
 
     #[test]

@@ -270,6 +270,16 @@ impl Outcome {
         self
     }
 
+    /// Panics where a process had more than `ram_bytes` + 5 % + 8 MiB for itself.
+    pub fn each_within(self, ram_bytes: u64) -> Outcome {
+        if !plain_mode()
+            && let Err(why) = self.peak.each_within(ram_bytes)
+        {
+            panic!("{why}\n{}", self.describe());
+        }
+        self
+    }
+
     /// Standard output as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()

@@ -61,6 +61,8 @@ pub struct Peak {
     pub largest: Sample,
     /// The sample that is furthest above the processes' allowances.
     pub worst: Sample,
+    /// The largest process of any sample.
+    pub largest_part_bytes: u64,
     /// The most processes in a sample.
     pub processes: u64,
     /// Samples taken.
@@ -71,11 +73,25 @@ impl Peak {
     fn add(&mut self, sample: Sample) {
         self.count += 1;
         self.processes = self.processes.max(sample.parts.len() as u64);
+        let parts_bytes = sample.parts.iter().map(|part| part.anon_bytes);
+        self.largest_part_bytes = parts_bytes.fold(self.largest_part_bytes, u64::max);
         if sample.anon_bytes > self.largest.anon_bytes {
             self.largest = sample.clone();
         }
         if self.count == 1 || sample.charged_bytes() > self.worst.charged_bytes() {
             self.worst = sample;
+        }
+    }
+
+    /// Whether no process ever had more than `ram` + 5 % + 8 MiB, whatever they had together; else what was seen.
+    pub fn each_within(&self, ram_bytes: u64) -> Result<(), String> {
+        let limit_bytes = ram_bytes + ram_bytes / 20 + PROCESS_ALLOWANCE_BYTES;
+        let (most_kib, ram_kib) = (self.largest_part_bytes >> 10, ram_bytes >> 10);
+        match self.largest_part_bytes <= limit_bytes {
+            true => Ok(()),
+            false => {
+                Err(format!("{most_kib} KiB in a process, over the budget of {ram_kib} KiB + 5 % + 8 MiB for each"))
+            }
         }
     }
 
@@ -265,5 +281,6 @@ mod tests {
         peak.add(Sample::of(vec![part(60 * MIB)]));
         assert_eq!((peak.largest.parts.len(), peak.worst.parts.len()), (10, 1));
         assert!(peak.within(50 * MIB).is_ok() && peak.within(49 * MIB).is_err());
+        assert!(peak.each_within(50 * MIB).is_ok() && peak.each_within(49 * MIB).is_err());
     }
 }
