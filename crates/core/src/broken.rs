@@ -107,6 +107,10 @@ breakages! {
     CommitBlindly = "commit-blindly",
     /// A batch whose frames the machine did not free counts as freed.
     ReleaseForgotten = "release-forgotten",
+    /// Frames that are kept do not count.
+    KeptUncounted = "kept-uncounted",
+    /// Frames that are kept are freed by nobody who needs room.
+    KeptForEver = "kept-for-ever",
     /// Pages that the machine did not drop count as dropped.
     DropForgotten = "drop-forgotten",
     /// No room is made.

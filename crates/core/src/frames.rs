@@ -2,7 +2,8 @@
 //! are touched or written out.
 //!
 //! A frame belongs to its batch until the batch is released. A batch belongs to the free list, to the thread that fills it, writes
-//! it out or gives its pages back, or to the inactive list.
+//! it out or gives its pages back, to the inactive list, or to those that are kept: nobody needs what their frames hold, and they
+//! are released by a thread for which that costs less than for the one that wrote them out.
 use crate::lock::SpinLock;
 use crate::machine::BatchNo;
 use crate::mask::Mask;
@@ -33,6 +34,8 @@ struct Lists {
     /// Batches waiting for write-out, oldest first: the inactive list.
     inactive: Ring,
     inactive_pages: usize,
+    /// Batches that are written out and not released.
+    kept: Ring,
 }
 
 /// All batches.
@@ -61,7 +64,8 @@ impl Frames {
     pub fn new(from: &impl Reserve, count: usize) -> Option<Frames> {
         let mut free = Ring::new(from, count)?;
         (0..count as u32).for_each(|batch| free.push(batch));
-        let lists = Lists { free, inactive: Ring::new(from, count)?, inactive_pages: 0 };
+        let [inactive, kept] = [Ring::new(from, count)?, Ring::new(from, count)?];
+        let lists = Lists { free, inactive, inactive_pages: 0, kept };
         Some(Frames { batches: Table::new(from, count)?, lists: SpinLock::new(lists), isolated: AtomicI64::new(0) })
     }
 
@@ -127,15 +131,23 @@ impl Frames {
         lists.inactive_pages -= frames.count();
         self.isolated.fetch_sub(frames.count() as i64, Relaxed);
     }
+    /// Keeps a batch that is written out. Its frames count in the budget still.
+    pub fn keep(&self, number: BatchNo, pause: impl Fn(u32)) {
+        self.lists.lock(pause).kept.push(number.0);
+    }
+    /// Takes the batch that was kept last.
+    pub fn pop_kept(&self, pause: impl Fn(u32)) -> Option<BatchNo> {
+        self.lists.lock(pause).kept.pop_newest().map(BatchNo)
+    }
     /// Frames, and batches, of the inactive list.
     pub fn inactive(&self, pause: impl Fn(u32)) -> (usize, usize) {
         let lists = self.lists.lock(pause);
         (lists.inactive_pages, lists.inactive.len())
     }
-    /// Batches that some thread is filling or writing out.
+    /// Batches that some thread is filling, writing out or releasing.
     pub fn at_work(&self, pause: impl Fn(u32)) -> usize {
         let lists = self.lists.lock(pause);
-        self.batches.len() - lists.free.len() - lists.inactive.len()
+        self.batches.len() - lists.free.len() - lists.inactive.len() - lists.kept.len()
     }
 
     // ---------------------------------------------------------------- batches

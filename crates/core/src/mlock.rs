@@ -78,9 +78,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Writes out the waiting batches of a range's blocks, whose frames still hold what was in them when pages were touched. A
-    /// batch that another thread has at hand is released by that thread.
+    /// Writes out the waiting batches of a range's blocks, whose frames still hold what was in them when pages were touched, and releases
+    /// those that are kept. A batch that another thread has at hand is released by that thread.
     fn empty_frames(&self, first: PageNo, count: u32, cx: &mut Context<S::Worker>) {
+        while self.release_kept().is_some() {}
         let blocks = first.block().0..=PageNo(first.0 + count - 1).block().0;
         for _ in 0..self.frames.inactive(self.pause()).1 {
             let Some(batch) = self.frames.pop_inactive(self.pause()) else { return };

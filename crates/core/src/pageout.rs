@@ -301,6 +301,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let out = writeback.out;
         let live = self.frames.live(out.batch);
         if live.is_empty() {
+            if writeback.keeps_frames {
+                if broken::is(Broken::KeptUncounted) {
+                    self.frames.emptied(out.batch);
+                }
+                self.frames.keep(out.batch, self.pause());
+                return Progress::Done(true);
+            }
             return Progress::Done(self.release_batch(out.batch));
         }
         if writeback.refused || writeback.passed_by {
@@ -314,6 +321,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         // Pages that are being touched right now still read their frames.
         writeback.waits += 1;
         Progress::Wait(writeback.waits - 1)
+    }
+
+    /// Releases a batch that was written out and kept. Returns how many frames that freed; `None` where no batch is kept, or the
+    /// machine refuses.
+    pub fn release_kept(&self) -> Option<usize> {
+        let batch = self.frames.pop_kept(self.pause())?;
+        let pages = self.frames.filled_pages(batch);
+        if !self.release_batch(batch) {
+            self.frames.make_inactive(batch, self.pause());
+            return None;
+        }
+        Some(pages)
     }
 
     /// Gives an empty batch back. False where the machine refuses: its memory still counts.

@@ -26,6 +26,8 @@ const RESERVE_MAX_PAGES: u64 = 1024;
 pub enum Step {
     /// So many frames were freed.
     Freed(usize),
+    /// So many frames were written out, and are kept ([`Pager::release_kept`]).
+    Kept(usize),
     /// Pages were isolated.
     Isolated,
     /// Nothing can be evicted now.
@@ -47,7 +49,7 @@ pub enum Reclaimed {
 #[derive(Default)]
 pub struct Reclaiming {
     writeback: Option<Writeback>,
-    /// Isolates nothing.
+    /// Takes no pages, and frees no frames.
     writes_only: bool,
 }
 
@@ -125,7 +127,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         while room.reclaiming.is_writing() || !fits() {
             match self.reclaim_step(&mut room.reclaiming, cx) {
                 Reclaimed::Wait(spins) => return Made::Wait(spins),
-                Reclaimed::Done(Step::Freed(_) | Step::Isolated) => room.idle = 0,
+                Reclaimed::Done(Step::Freed(_) | Step::Kept(_) | Step::Isolated) => room.idle = 0,
                 Reclaimed::Done(step @ (Step::Nothing | Step::StoreFull)) => {
                     room.idle += 1;
                     room.full |= step == Step::StoreFull;
@@ -154,19 +156,24 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.reclaim_with(Reclaiming::default(), cx)
     }
 
-    /// As [`Pager::reclaim`], where somebody else isolates ([`Pager::isolate_ahead`]): writes out what waits beyond its share.
+    /// As [`Pager::reclaim`], where other threads take pages ([`Pager::isolate_ahead`]) and free frames ([`Pager::release_kept`]): writes out
+    /// what waits beyond its share.
     pub fn write_back(&self, cx: &mut Context<S::Worker>) -> Step {
         self.reclaim_with(Reclaiming { writes_only: true, ..Reclaiming::default() }, cx)
     }
 
-    /// Isolates so much that [`Pager::write_back`] has `pages` to write out, as far as a few blocks give them.
-    pub fn isolate_ahead(&self, pages: usize, cx: &mut Context<S::Worker>) {
-        let wanted = self.policy().isolated_max_pages(self.limit_pages()) + pages;
+    /// Isolates so much that [`Pager::write_back`] has `pages` to write out, as far as a few blocks give them, unless there is room for so
+    /// many without. Says whether it has any.
+    pub fn isolate_ahead(&self, pages: usize, cx: &mut Context<S::Worker>) -> bool {
+        let share = self.policy().isolated_max_pages(self.limit_pages());
+        let waiting = || self.frames.inactive(self.pause()).0;
         for _ in 0..ISOLATE_AHEAD_BATCHES {
-            if self.frames.inactive(self.pause()).0 >= wanted || self.isolate_next(cx) == Step::Nothing {
-                return;
+            let has_room = self.used_pages() + pages as u64 <= self.limit_pages();
+            if has_room || waiting() >= share + pages || self.isolate_next(cx) == Step::Nothing {
+                break;
             }
         }
+        waiting() > share
     }
 
     fn reclaim_with(&self, mut reclaiming: Reclaiming, cx: &mut Context<S::Worker>) -> Step {
@@ -178,13 +185,19 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// One step of reclaim: drop pages read ahead that have had their time, else isolate pages up to their share, else write out
-    /// the batch that waits longest, up to where that has to wait. The context is the same in all steps, and nobody else's while
+    /// One step of reclaim: free a batch that was written out and kept, else drop pages read ahead that have had their time, else isolate
+    /// pages up to their share, else write out the batch that waits longest, up to where that has to wait. The context is the same in all steps, and nobody else's while
     /// [`Reclaiming::is_writing`].
     pub fn reclaim_step(&self, reclaiming: &mut Reclaiming, cx: &mut Context<S::Worker>) -> Reclaimed {
         let mut writeback = match reclaiming.writeback.take() {
             Some(writeback) => writeback,
             None => {
+                if !reclaiming.writes_only
+                    && !broken::is(Broken::KeptForEver)
+                    && let Some(freed) = self.release_kept()
+                {
+                    return Reclaimed::Done(Step::Freed(freed));
+                }
                 if !broken::is(Broken::AheadStays) {
                     let freed = self.drop_old_ahead();
                     if freed > 0 {
@@ -205,7 +218,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let Some(batch) = self.frames.pop_inactive(self.pause()) else {
                     return Reclaimed::Done(self.isolate_or_drop(cx));
                 };
-                self.begin_writeback(batch, cx)
+                Writeback { keeps_frames: reclaiming.writes_only, ..self.begin_writeback(batch, cx) }
             }
         };
         let batch = writeback.batch();
@@ -217,7 +230,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             Progress::Done(true) => {
                 self.policy().evicted(pages);
-                Reclaimed::Done(Step::Freed(pages))
+                Reclaimed::Done(if reclaiming.writes_only { Step::Kept(pages) } else { Step::Freed(pages) })
             }
             Progress::Done(false) => {
                 self.frames.make_inactive(batch, self.pause());

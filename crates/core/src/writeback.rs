@@ -66,6 +66,8 @@ pub(crate) struct Writeback {
     pub(crate) given: [Given; WRITES_MAX],
     pub(crate) given_len: usize,
     pub(crate) waits: u32,
+    /// Its frames are freed later, by whoever that costs least.
+    pub(crate) keeps_frames: bool,
 }
 
 impl Writeback {
@@ -81,6 +83,7 @@ impl Writeback {
             given: [Given { at: 0, order: Order::PAGE, slot: SlotId(0) }; WRITES_MAX],
             given_len: 0,
             waits: 0,
+            keeps_frames: false,
         }
     }
     /// The batch.

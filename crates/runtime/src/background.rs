@@ -23,6 +23,11 @@ pub fn wake() {
     }
 }
 
+/// Whether the thread sleeps. It may be about to wake.
+pub fn is_asleep() -> bool {
+    ASLEEP.load(Relaxed) != 0
+}
+
 /// Whether a thread id is that of the thread.
 pub fn is_thread(tid: u32) -> bool {
     THREAD.load(Relaxed) == tid

@@ -85,9 +85,12 @@ pub const SHARES: u64 = 16;
 /// Pages that must have come in before the shares are looked at again.
 const SHARE_STEP_PAGES: u64 = 512;
 
-/// What is kept free: at least, and at most.
+/// What is kept free: one part in so many of the limit, at least, and at most.
+const FREE_SHARE: u64 = 64;
+/// See [`FREE_SHARE`].
 const FREE_MIN_PAGES: u64 = 96;
-const FREE_MAX_PAGES: u64 = 256;
+/// See [`FREE_SHARE`].
+const FREE_MAX_PAGES: u64 = 512;
 
 /// What a fault costs that needs no file, with the eviction of what has to go for it, about.
 const FAULT_NS: u64 = 10_000;
@@ -194,10 +197,11 @@ pub fn next_share(share: i64, back: &Back) -> i64 {
 
 /// Free pages under the limit at which background reclaim starts, and up to which it works. What is kept free is not used: with
 /// 1/32 and 1/16 of the limit, programs read back up to a third more. But the thread needs as much as programs take before it has
-/// freed anything.
+/// written out anything, and while it runs nobody should take pages: with 1/256 in place of 1/64, CPython read back 2 % less and took 8 %
+/// longer, java 5 % less and 11 % longer, sort 8 % less and 3 % less time (half of their memory, medians of three).
 pub fn watermarks(limit_pages: u64) -> (u64, u64) {
     let least = FREE_MIN_PAGES.min(limit_pages / 32).max(16);
-    let low = (limit_pages / 256).clamp(least, FREE_MAX_PAGES);
+    let low = (limit_pages / FREE_SHARE).clamp(least, FREE_MAX_PAGES);
     (low, low * 2)
 }
 
@@ -304,7 +308,7 @@ mod tests {
             assert!(0 < low && low < high && high <= limit / 2, "{limit}");
         }
         assert_eq!((watermarks(512), watermarks(2048)), ((16, 32), (64, 128)));
-        assert_eq!(watermarks(1 << 16), (256, 512));
+        assert_eq!((watermarks(1 << 14), watermarks(1 << 16)), ((256, 512), (512, 1024)));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 pins::keep(live, cx, at, 4);
             }
         }
+        // A child would have copies of them.
+        while live.pager.release_kept().is_some() {}
         let parent = (os::gettid(), direct::whoever_calls());
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();

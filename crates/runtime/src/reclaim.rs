@@ -10,16 +10,23 @@ use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
 use crate::{accessed, charge, desk, pins, procfs, sharers, threads};
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::room::Step;
 use outswap_core::store::Store;
+use outswap_source::Taker;
 use outswap_sys::{PAGE_BYTES, nr, os, signal};
 
 static QUIT: AtomicBool = AtomicBool::new(false);
-/// The thread that faults next is to take pages.
-static TAKE: AtomicBool = AtomicBool::new(false);
+/// The thread that faults next is to take pages: looks that found few frames since one did.
+static TAKE: AtomicU32 = AtomicU32::new(0);
+/// After so many of them the background thread is to: the program's threads have pages brought in by calls alone.
+const TAKE_OVERDUE: u32 = 4;
+/// While the background thread runs, pages are taken where one part in so many of what is to be free is left.
+const CRITICAL_SHARE: u64 = 4;
+/// The background thread is to take pages.
+static OVERDUE: AtomicBool = AtomicBool::new(false);
 /// Held while a thread is started, or is kept from being started.
 static STARTING: SpinLock<()> = SpinLock::new(());
 /// The thread's stack: one, kept for the next.
@@ -30,6 +37,9 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 const LOOK_NS: u64 = 50_000_000;
 /// The thread starts when one part in so many of the limit is used: less is not worth evicting.
 const START_SHARE: u64 = 16;
+
+/// Rounds without success after which the thread sleeps.
+const IDLE_ROUNDS: u32 = 3;
 
 /// Looks after which pins of threads that ended inside a call are freed.
 const SWEEP_LOOKS: u32 = 16;
@@ -57,26 +67,61 @@ pub fn wake_if_low(live: &'static Live) {
         }
         return;
     }
-    if free_pages(live) < watermarks(limit).0 {
-        // Who has just faulted takes pages, if it is alone; if it is not, the thread does.
-        TAKE.store(live.source().takes_better_alone(), Relaxed);
+    if free_pages(live) >= watermarks(limit).0 {
+        return;
+    }
+    if live.source().taker() == Taker::Lone && !threads::is_program_alone() {
+        return wake();
+    }
+    // Who has just faulted takes pages, and wakes the thread when it has.
+    if TAKE.fetch_add(1, Relaxed) >= TAKE_OVERDUE && background::is_asleep() {
+        OVERDUE.store(true, Relaxed);
         wake();
     }
 }
 
-/// Takes pages on behalf of the background thread, where that was found to be better. For a thread of the program's that has just
+/// Takes pages on behalf of the background thread, and frees what that has written out. For a thread of the program's that has just
 /// been given a page.
 pub fn take_if_wanted(live: &Live, cx: &mut Cx) {
-    if TAKE.load(Relaxed) && TAKE.swap(false, Relaxed) && threads::is_alone() {
-        let high = watermarks(live.pager.limit_pages()).1;
-        live.pager.isolate_ahead(high as usize, cx);
+    if TAKE.load(Relaxed) == 0 {
+        return;
+    }
+    let (low, high) = watermarks(live.pager.limit_pages());
+    if !background::is_asleep() {
+        // The thread that runs would be interrupted, and waited for. What it has written out is enough for now.
+        let critical = low / CRITICAL_SHARE;
+        if free_pages(live) <= critical {
+            release_kept(live, low);
+        }
+        if free_pages(live) > critical {
+            return;
+        }
+    }
+    if TAKE.swap(0, Relaxed) == 0 {
+        return;
+    }
+    if live.source().taker() == Taker::Lone && !threads::is_alone() {
+        return wake();
+    }
+    release_kept(live, high);
+    let has_work = live.pager.isolate_ahead(high as usize, cx);
+    // Each batch that was freed was a look.
+    TAKE.store(0, Relaxed);
+    if has_work {
+        wake();
     }
 }
 
-/// Whether pages are taken by the program's one thread.
+/// Frees what was written out, until so many pages are free.
+fn release_kept(live: &Live, pages: u64) {
+    while free_pages(live) < pages && live.pager.release_kept().is_some() {}
+}
+
+/// Whether the program's threads take pages and free frames, so that the background thread only writes out.
 fn program_takes(live: &Live) -> bool {
     let fits = live.pager.used_pages() <= live.pager.limit_pages();
-    fits && live.source().takes_better_alone() && threads::is_program_alone()
+    let is_able = || live.source().taker() == Taker::Toucher || threads::is_program_alone();
+    fits && !OVERDUE.swap(false, Relaxed) && is_able()
 }
 
 /// Something is to be read ahead: the thread does it; without one, nobody.
@@ -93,7 +138,7 @@ pub fn wake_to_read(live: &'static Live) {
 pub fn wake_for_stream(live: &'static Live) -> bool {
     let brings = THREAD.load(Relaxed) != 0
         && live.is_own_process()
-        && !live.source().takes_better_alone()
+        && live.source().taker() == Taker::Toucher
         && threads::is_program_alone();
     if brings && free_pages(live) >= watermarks(live.pager.limit_pages()).0 {
         wake();
@@ -105,6 +150,7 @@ pub fn wake_for_stream(live: &'static Live) -> bool {
 pub fn forget() {
     background::forget();
     QUIT.store(false, Release);
+    OVERDUE.store(false, Relaxed);
     // SAFETY: no other thread exists that could hold it.
     unsafe { STARTING.forget() };
 }
@@ -235,7 +281,7 @@ extern "C" fn main() -> ! {
             live.contexts.with(|cx| live.pager.hold_copies(cx));
         }
         let (low, high) = watermarks(live.pager.limit_pages());
-        if free_pages(live) >= low || idle > 3 {
+        if free_pages(live) >= low || idle > IDLE_ROUNDS {
             idle = 0;
             // Now nobody waits for this thread.
             accessed::look_if_due(live);
@@ -273,21 +319,29 @@ extern "C" fn main() -> ! {
                 continue;
             }
         }
-        let freed = live.contexts.with(|cx| {
+        let (useful, is_done) = live.contexts.with(|cx| {
             let (mut useful, writes_only) = (false, program_takes(live));
             for _ in 0..RECLAIM_STEPS {
                 // What was asked for is wanted soon.
                 if free_pages(live) >= high || live.pager.is_ahead_asked() || may_follow_streams(live) {
-                    return true;
+                    return (true, false);
                 }
                 match if writes_only { live.pager.write_back(cx) } else { live.pager.reclaim(cx) } {
-                    Step::Freed(_) | Step::Isolated => useful = true,
+                    Step::Freed(_) | Step::Kept(_) | Step::Isolated => useful = true,
+                    // The program's threads go on from here.
+                    Step::Nothing if writes_only => return (useful, true),
                     Step::Nothing | Step::StoreFull => break,
                 }
             }
-            useful
+            (useful, false)
         });
         live.stat(Stat::BackgroundReclaims, 1);
-        idle = if freed { 0 } else { idle + 1 };
+        idle = if is_done {
+            IDLE_ROUNDS + 1
+        } else if useful {
+            0
+        } else {
+            idle + 1
+        };
     }
 }

@@ -83,6 +83,17 @@ impl<'a> Program<'a> {
                 _ => self.verify_mine(),
             }
             self.read_ahead();
+            self.take_for_others();
+        }
+    }
+
+    /// A thread that has just been given a page takes others, and frees what is written out, for one that only writes.
+    fn take_for_others(&mut self) {
+        match self.rng.below(32) {
+            0 => _ = self.pager.isolate_ahead(self.rng.below(100), &mut self.cx),
+            1 => _ = self.pager.write_back(&mut self.cx),
+            2 => _ = self.pager.release_kept(),
+            _ => {}
         }
     }
 

@@ -63,6 +63,7 @@ impl World {
         let mut rng = Rng(seed);
         let mut cx = context();
         let slack = rng.below(20) as u64;
+        let writes_only = rng.once_in(2);
         while self.model.programs_left.load(SeqCst) > 0 {
             if self.pager.look_is_due() {
                 look(&self.pager, self.setup.pages);
@@ -70,8 +71,10 @@ impl World {
             self.pager.read_ahead(&mut cx);
             self.pager.bring_stream(&mut cx);
             if self.pager.used_pages() + slack > self.pager.limit_pages() {
-                match self.pager.reclaim(&mut cx) {
-                    Step::Freed(_) | Step::Isolated => step(),
+                // A program's thread that needs room takes pages as well, so that this one need not.
+                let writes = writes_only && !rng.once_in(4);
+                match if writes { self.pager.write_back(&mut cx) } else { self.pager.reclaim(&mut cx) } {
+                    Step::Freed(_) | Step::Kept(_) | Step::Isolated => step(),
                     Step::Nothing | Step::StoreFull => sched::wait(),
                 }
             } else {
@@ -181,7 +184,7 @@ impl World {
             // A page that a forked process shares is refused half of the time.
             while idle < 40 {
                 match pager.reclaim(&mut program.cx) {
-                    Step::Freed(_) | Step::Isolated => idle = 0,
+                    Step::Freed(_) | Step::Kept(_) | Step::Isolated => idle = 0,
                     Step::Nothing | Step::StoreFull => idle += 1,
                 }
             }

@@ -15,7 +15,7 @@
 //! no access at all. In an open region each page that the kernel does not manage is resident, or missing and marked, whether
 //! anything is mapped there or not.
 use crate::access;
-use crate::host::{self, FaultSource, Host, RETRIES};
+use crate::host::{self, FaultSource, Host, RETRIES, Taker};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
@@ -305,7 +305,7 @@ pub struct Guard;
 
 impl FaultSource for Guard {
     const ASKS_MAP: bool = true;
-    const TAKES_BETTER_ALONE: bool = true;
+    const TAKER: Taker = Taker::Lone;
 
     fn open() -> Result<i32> {
         let page = os::mmap_anonymous(PAGE_BYTES)?;

@@ -12,7 +12,7 @@ mod hidden;
 mod userfault;
 mod access;
 
-pub use host::{FaultSource, GRAIN_MAX_PAGES, Host};
+pub use host::{FaultSource, GRAIN_MAX_PAGES, Host, Taker};
 
 use outswap_control::source;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
@@ -132,9 +132,9 @@ macro_rules! sources {
             pub fn write_protects(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::WRITE_PROTECTS),+ }
             }
-            /// See [`FaultSource::TAKES_BETTER_ALONE`].
-            pub fn takes_better_alone(self) -> bool {
-                match self { $(Source::$type => <$module::$type>::TAKES_BETTER_ALONE),+ }
+            /// See [`FaultSource::TAKER`].
+            pub fn taker(self) -> Taker {
+                match self { $(Source::$type => <$module::$type>::TAKER),+ }
             }
             /// See [`outswap_core::machine::Machine::forbid_writes`].
             pub fn forbid_writes(self, host: &impl Host, first: PageNo, count: usize) -> bool {
