@@ -570,7 +570,7 @@ fn one_isolates_and_another_writes_out() {
     assert_eq!(pager.used_pages(), LIMIT_PAGES, "who writes out frees nothing");
     let freed: u64 = std::iter::from_fn(|| pager.release_kept()).map(|pages| pages as u64).sum();
     assert_eq!((freed, pager.used_pages()), (written, LIMIT_PAGES - written));
-    assert_eq!(pager.machine.filled_frames() as u64, isolated - written, "what waits is there still");
+    assert_eq!(pager.machine.filled_frames(), isolated - written, "what waits is there still");
     assert!(!pager.isolate_ahead(freed as usize / 2, &mut cx), "there is room without");
     // Who needs room frees what is kept before anything else is taken.
     (0..LIMIT_PAGES as u32).for_each(|page| _ = touch(&pager, page, &mut cx));

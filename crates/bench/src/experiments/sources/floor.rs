@@ -1,10 +1,12 @@
-//! What the parts of a fault take by themselves: a trap and the return from it, one page decompressed, one page put in place.
+//! What the parts of a fault take by themselves: a trap and the return from it, one page decompressed, one page put in place. And what
+//! it takes to flush the TLB of another processor, which taking pages and freeing frames do where another thread runs.
 //!
 //! Measured in a process of its own, which changes its signal handlers.
 use std::hint::black_box;
 use std::io;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use outswap_sys::uffd::{COPY_FEATURES, Uffd};
 use serde_json::{Value, json};
@@ -20,6 +22,8 @@ const PAGES: usize = 2048;
 const BATCHES: usize = 9;
 /// From one page to the next: neighbours would be merged into one mapping of the kernel. It and [`PAGES`] have no factor in common.
 const STEP: usize = 731;
+/// For how long a thread is looked at that nobody disturbs.
+const UNDISTURBED: Duration = Duration::from_millis(50);
 /// Bytes of the instruction that touches a page.
 const TOUCH_BYTES: libc::greg_t = 2;
 
@@ -178,6 +182,54 @@ fn decompress(content: &Page) -> io::Result<f64> {
     )
 }
 
+/// Counts as long as it is let.
+struct Counter {
+    counted: AtomicU64,
+    ends: AtomicBool,
+}
+
+impl Counter {
+    fn run(&self) {
+        while !self.ends.load(Relaxed) {
+            // Work of about a microsecond that needs no memory.
+            let mut word = black_box(1u64);
+            (0..1000).for_each(|_| word = word.wrapping_mul(3) ^ 1);
+            black_box(word);
+            self.counted.fetch_add(1, Relaxed);
+        }
+    }
+    /// How much it counts in a nanosecond while `f` runs; and what `f` gives.
+    fn rate<R>(&self, f: impl FnOnce() -> R) -> (f64, R) {
+        let (before, start) = (self.counted.load(Relaxed), Instant::now());
+        let result = f();
+        let elapsed_ns = start.elapsed().as_nanos() as f64;
+        ((self.counted.load(Relaxed) - before) as f64 / elapsed_ns, result)
+    }
+}
+
+/// What dropping one page costs more while another thread runs, and what that one loses each time, in ns.
+fn flush() -> io::Result<[f64; 2]> {
+    if std::thread::available_parallelism()?.get() < 2 {
+        return Err(io::Error::other("there is one processor"));
+    }
+    let range = Range::new()?;
+    let content: Page = [0; PAGE_BYTES / 8];
+    let drop_one = |place| {
+        range.fill(place, &content);
+        range.advise(place, 1, libc::MADV_DONTNEED as usize)
+    };
+    let alone_ns = timed(|| Ok(()), drop_one)?;
+    let counter = Counter { counted: AtomicU64::new(0), ends: AtomicBool::new(false) };
+    std::thread::scope(|threads| {
+        threads.spawn(|| counter.run());
+        let (rate, ()) = counter.rate(|| std::thread::sleep(UNDISTURBED));
+        let (disturbed, beside_ns) = counter.rate(|| timed(|| Ok(()), drop_one));
+        counter.ends.store(true, Relaxed);
+        let beside_ns = beside_ns?;
+        Ok([beside_ns - alone_ns, (1.0 - disturbed / rate) * beside_ns])
+    })
+}
+
 fn floors() -> io::Result<Value> {
     let start = Instant::now();
     let mut page: Page = [0; PAGE_BYTES / 8];
@@ -193,6 +245,10 @@ fn floors() -> io::Result<Value> {
         "copy": userfault,
         "guard": parts(guard(&page)),
         "mprotect": parts(rights(&page)),
+        "flush": match flush() {
+            Ok([send_ns, lost_ns]) => json!({ "send_ns": send_ns, "lost_ns": lost_ns }),
+            Err(error) => json!({ "missing": error.to_string() }),
+        },
         "elapsed_ns": start.elapsed().as_nanos() as u64,
     }))
 }

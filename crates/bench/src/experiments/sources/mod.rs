@@ -1,5 +1,6 @@
 //! `sources`: what pages cost with each source of faults, beside the best one and the kernel, and how far a fault is from what its
-//! parts take by themselves: a trap and the return from it, one page decompressed, one page put in place.
+//! parts take by themselves: a trap and the return from it, one page decompressed, one page put in place; and what a flush of another
+//! processor's TLB takes.
 pub mod floor;
 
 use serde_json::json;
@@ -83,6 +84,13 @@ fn floor_table(floor: &Group, waits: &Group, sources: &[String]) -> String {
     report::table(&head, &sources.iter().map(row).collect::<Vec<_>>())
 }
 
+/// What it takes to flush the TLB of another processor: of who does so, and of who runs there.
+fn flush_table(floor: &Group) -> String {
+    let us = |path: &str| floor.median("parts", |sample| sample.number(path)).map(|ns| ns / 1000.0);
+    let row = ["/flush/send_ns", "/flush/lost_ns"].map(|path| report::number(us(path), 2));
+    report::table(&["who flushes, us", "who is interrupted, us"], &[row.to_vec()])
+}
+
 fn verdict(groups: &[Group], all: &[Group]) -> Verdict {
     let one_thread = |group: &&Group| group.name.ends_with(ONE_THREAD);
     let check = |group: &Group| {
@@ -138,6 +146,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             "What a fault's parts take by themselves, and what a touch takes that has to wait".to_owned(),
             floor_table(floor, waits, &args.sources),
         ),
+        (
+            "A flush of the other processor's TLB, while a thread of the process runs there".to_owned(),
+            flush_table(floor),
+        ),
     ];
     let names: Vec<String> = ["kernel".to_owned()].into_iter().chain(args.sources.iter().cloned()).collect();
     let bars = |group: &Group| chart::Group {
@@ -183,7 +195,8 @@ mod tests {
             "parts",
             &[(
                 "parts",
-                json!({"decompress_ns": 500, "move": {"trap_ns": 2000, "put_ns": 1500}, "guard": {"missing": "x"}}),
+                json!({"decompress_ns": 500, "move": {"trap_ns": 2000, "put_ns": 1500}, "guard": {"missing": "x"},
+                       "flush": {"send_ns": 16_000.0, "lost_ns": 11_000.0}}),
             )],
         );
         let waits = group("waits", &[("move", json!({"waits": {"sum_ns": 80_000, "count": 10}}))]);
@@ -193,6 +206,8 @@ mod tests {
         let row = table.lines().nth(2).unwrap_or_default();
         let cells: Vec<_> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(cells, ["move", "2.00", "0.50", "1.50", "4.00", "8.00 (8.00-8.00)", "2.00"]);
+        let flush = flush_table(&floor);
+        assert!(flush.lines().nth(2).is_some_and(|row| row.contains("16.00") && row.contains("11.00")), "{flush}");
     }
 
     #[test]
