@@ -546,42 +546,6 @@ fn a_page_touched_while_isolated_is_passed_by_once() {
 }
 
 #[test]
-fn one_isolates_and_another_writes_out() {
-    const LIMIT_PAGES: u64 = 4 * BLOCK_PAGES as u64;
-    let arena = Arena::default();
-    let pager = plain_pager(&arena, 8, Chaos::default());
-    let mut cx = context();
-    pager.set_limit_pages(LIMIT_PAGES);
-    (0..LIMIT_PAGES as u32).for_each(|page| _ = touch(&pager, page, &mut cx));
-    assert_eq!(pager.write_back(&mut cx), Step::Nothing, "it isolates nothing by itself");
-    assert_eq!(pager.resident_pages(), LIMIT_PAGES);
-    assert!(pager.isolate_ahead(2 * BLOCK_PAGES, &mut cx), "there is something to write");
-    let isolated = LIMIT_PAGES - pager.resident_pages();
-    assert!(isolated >= 2 * BLOCK_PAGES as u64, "{isolated} pages");
-    assert_eq!(pager.used_pages(), LIMIT_PAGES, "they still take memory");
-    pager.isolate_ahead(BLOCK_PAGES, &mut cx);
-    assert_eq!(LIMIT_PAGES - pager.resident_pages(), isolated, "there are enough");
-    let mut written = 0;
-    while let Step::Kept(pages) = pager.write_back(&mut cx) {
-        written += pages as u64;
-    }
-    assert!((1..=isolated).contains(&written), "{written} of {isolated} pages");
-    assert_eq!(pager.write_back(&mut cx), Step::Nothing);
-    assert_eq!(pager.used_pages(), LIMIT_PAGES, "who writes out frees nothing");
-    let freed: u64 = std::iter::from_fn(|| pager.release_kept()).map(|pages| pages as u64).sum();
-    assert_eq!((freed, pager.used_pages()), (written, LIMIT_PAGES - written));
-    assert_eq!(pager.machine.filled_frames(), isolated - written, "what waits is there still");
-    assert!(!pager.isolate_ahead(freed as usize / 2, &mut cx), "there is room without");
-    // Who needs room frees what is kept before anything else is taken.
-    (0..LIMIT_PAGES as u32).for_each(|page| _ = touch(&pager, page, &mut cx));
-    assert!(pager.isolate_ahead(BLOCK_PAGES, &mut cx));
-    let Step::Kept(pages) = pager.write_back(&mut cx) else { panic!("there is a batch to write") };
-    let resident = pager.resident_pages();
-    assert_eq!((pager.reclaim(&mut cx), pager.resident_pages()), (Step::Freed(pages), resident));
-    pager.check();
-}
-
-#[test]
 fn what_did_not_change_is_not_stored_again() {
     const PAGES: u32 = 32;
     let arena = Arena::default();

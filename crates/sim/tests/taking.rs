@@ -1,0 +1,84 @@
+//! One thread takes pages and frees frames, and another writes out.
+#![cfg(not(loom))]
+
+use outswap_core::fault::Fault;
+use outswap_core::machine::Prot;
+use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::protection::{self, Access};
+use outswap_core::room::Step;
+use outswap_core::slots::CLUSTER_SLOTS;
+use outswap_core::units::{BLOCK_PAGES, PageNo};
+use outswap_core::{orders, readahead, reclaim};
+use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
+use outswap_sim::sabotage::Sabotage;
+use outswap_sim::store::{SimStore, Trouble, Worker};
+use outswap_sim::world::{Arena, context};
+
+/// A pager over so many blocks, all mapped.
+fn pager(arena: &Arena, blocks: usize) -> Box<SimPager> {
+    let pages = blocks * BLOCK_PAGES;
+    let slots = 2 * pages.max(CLUSTER_SLOTS);
+    let config = Config {
+        pages: pages as u32,
+        slots,
+        batches: 8,
+        pins: 8,
+        mappings: 64,
+        seed: 1,
+        readahead: readahead::Kind::Streams,
+        page_cluster: readahead::PAGE_CLUSTER,
+        reclaim: reclaim::Kind::Fifo,
+        orders: orders::Any::Small,
+        reuse: protection::Kind::Protect,
+    };
+    let machine = SimMachine::new(1, pages, config.batches, 1, Chaos::default(), Sabotage::None);
+    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
+    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    assert!(pager.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
+    pager
+}
+
+/// Writes the page's number to it.
+fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) {
+    let write = || pager.machine.access(page, true, |content| content[..4].copy_from_slice(&page.to_le_bytes()));
+    while write() != Found::Done {
+        assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done, "page {page}");
+    }
+}
+
+#[test]
+fn one_isolates_and_another_writes_out() {
+    const LIMIT_PAGES: u64 = 4 * BLOCK_PAGES as u64;
+    let arena = Arena::default();
+    let pager = pager(&arena, 8);
+    let mut cx = context();
+    pager.set_limit_pages(LIMIT_PAGES);
+    (0..LIMIT_PAGES as u32).for_each(|page| touch(&pager, page, &mut cx));
+    assert_eq!(pager.write_back(&mut cx), Step::Nothing, "it isolates nothing by itself");
+    assert_eq!(pager.resident_pages(), LIMIT_PAGES);
+    assert!(pager.isolate_ahead(2 * BLOCK_PAGES, &mut cx), "there is something to write");
+    let isolated = LIMIT_PAGES - pager.resident_pages();
+    assert!(isolated >= 2 * BLOCK_PAGES as u64, "{isolated} pages");
+    assert_eq!(pager.used_pages(), LIMIT_PAGES, "they still take memory");
+    pager.isolate_ahead(BLOCK_PAGES, &mut cx);
+    assert_eq!(LIMIT_PAGES - pager.resident_pages(), isolated, "there are enough");
+    let mut written = 0;
+    while let Step::Kept(pages) = pager.write_back(&mut cx) {
+        written += pages as u64;
+    }
+    assert!((1..=isolated).contains(&written), "{written} of {isolated} pages");
+    assert_eq!(pager.write_back(&mut cx), Step::Nothing);
+    assert_eq!(pager.used_pages(), LIMIT_PAGES, "who writes out frees nothing");
+    let freed: u64 = std::iter::from_fn(|| pager.release_kept()).map(|pages| pages as u64).sum();
+    assert_eq!((freed, pager.used_pages()), (written, LIMIT_PAGES - written));
+    assert_eq!(pager.machine.filled_frames(), isolated - written, "what waits is there still");
+    assert!(!pager.isolate_ahead(freed as usize / 2, &mut cx), "there is room without");
+    // Who needs room frees what is kept before anything else is taken.
+    (0..LIMIT_PAGES as u32).for_each(|page| touch(&pager, page, &mut cx));
+    assert!(pager.isolate_ahead(BLOCK_PAGES, &mut cx));
+    let Step::Kept(pages) = pager.write_back(&mut cx) else { panic!("there is a batch to write") };
+    let resident = pager.resident_pages();
+    assert_eq!((pager.reclaim(&mut cx), pager.resident_pages()), (Step::Freed(pages), resident));
+    pager.check();
+}
