@@ -80,5 +80,6 @@ fn one_isolates_and_another_writes_out() {
     let Step::Kept(pages) = pager.write_back(&mut cx) else { panic!("there is a batch to write") };
     let resident = pager.resident_pages();
     assert_eq!((pager.reclaim(&mut cx), pager.resident_pages()), (Step::Freed(pages), resident));
+    assert_eq!(pager.release_kept(), None, "it was freed already");
     pager.check();
 }
