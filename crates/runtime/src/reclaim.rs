@@ -15,6 +15,7 @@ use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::room::Step;
 use outswap_core::store::Store;
+use outswap_core::units::BLOCK_PAGES;
 use outswap_source::Taker;
 use outswap_sys::{PAGE_BYTES, nr, os, signal};
 
@@ -23,6 +24,8 @@ static QUIT: AtomicBool = AtomicBool::new(false);
 static TAKE: AtomicU32 = AtomicU32::new(0);
 /// After so many of them the background thread is to: the program's threads have pages brought in by calls alone.
 const TAKE_OVERDUE: u32 = 4;
+/// The least limit with which the program's threads take pages: of fewer, what was just touched would soon be among them.
+const TAKERS_MIN_PAGES: u64 = 16 * BLOCK_PAGES as u64;
 /// While the background thread runs, pages are taken where one part in so many of what is to be free is left.
 const CRITICAL_SHARE: u64 = 4;
 /// The background thread is to take pages.
@@ -70,7 +73,7 @@ pub fn wake_if_low(live: &'static Live) {
     if free_pages(live) >= watermarks(limit).0 {
         return;
     }
-    if live.source().taker() == Taker::Lone && !threads::is_program_alone() {
+    if !has_takers(live) {
         return wake();
     }
     // Who has just faulted takes pages, and wakes the thread when it has.
@@ -117,11 +120,16 @@ fn release_kept(live: &Live, pages: u64) {
     while free_pages(live) < pages && live.pager.release_kept().is_some() {}
 }
 
+/// Whether threads of the program are to take pages.
+fn has_takers(live: &Live) -> bool {
+    let is_large = live.pager.limit_pages() >= TAKERS_MIN_PAGES;
+    is_large && (live.source().taker() == Taker::Toucher || threads::is_program_alone())
+}
+
 /// Whether the program's threads take pages and free frames, so that the background thread only writes out.
 fn program_takes(live: &Live) -> bool {
     let fits = live.pager.used_pages() <= live.pager.limit_pages();
-    let is_able = || live.source().taker() == Taker::Toucher || threads::is_program_alone();
-    fits && !OVERDUE.swap(false, Relaxed) && is_able()
+    fits && !OVERDUE.swap(false, Relaxed) && has_takers(live)
 }
 
 /// Something is to be read ahead: the thread does it; without one, nobody.
