@@ -53,6 +53,16 @@ if [[ $stage == full ]]; then
     need erlc erlang-base
     need Rscript r-base-core
     need swipl swi-prolog-nox
+    need octave-cli octave
+    # Some machines have another program of that name.
+    dpkg -s imagemagick >/dev/null 2>&1 || missing+=(imagemagick)
+    need emacs emacs-nox
+    need guile guile-3.0
+    need mono mono-runtime
+    need mcs mono-mcs
+    need pdflatex texlive-latex-extra
+    need gs ghostscript
+    need clang++ clang
     /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi
 if ((${#missing[@]})); then

@@ -129,6 +129,46 @@ pub const PROGRAMS: &[Program] = &[
     Program { needs: &["Rscript"], sources: &["frames.R"], ..program("r", &["Rscript", "frames.R", "{scale}"]) },
     Program { needs: &["swipl"], sources: &["objects.plg"], ..program("prolog", &["swipl", "objects.plg", "{scale}"]) },
     Program {
+        needs: &["octave-cli"],
+        sources: &["frames.m"],
+        ..program("octave", &["octave-cli", "--norc", "frames.m", "{scale}"])
+    },
+    Program {
+        needs: &["convert"],
+        sources: &["pictures.sh"],
+        // In a quarter it took minutes.
+        percentages: &[50],
+        ..program("imagemagick", &["bash", "pictures.sh", "{scale}"])
+    },
+    Program {
+        needs: &["emacs"],
+        sources: &["objects.el"],
+        ..program("emacs", &["emacs", "-Q", "--batch", "-l", "objects.el", "{scale}"])
+    },
+    Program {
+        needs: &["guile"],
+        sources: &["objects.scm"],
+        ..program("guile", &["guile", "--no-auto-compile", "objects.scm", "{scale}"])
+    },
+    Program {
+        needs: &["mono", "mcs"],
+        sources: &["Objects.cs"],
+        prepare: &["mcs", "Objects.cs"],
+        ..program("mono", &["mono", "Objects.exe", "{scale}"])
+    },
+    Program {
+        needs: &["pdflatex", "gs"],
+        sources: &["book.sh"],
+        ..program("latex_ghostscript", &["bash", "book.sh", "{scale}"])
+    },
+    Program {
+        needs: &["clang++"],
+        sources: &["templates.sh"],
+        // In a quarter it took minutes.
+        percentages: &[50],
+        ..program("clang", &["bash", "templates.sh", "{scale}"])
+    },
+    Program {
         needs: &["chromium"],
         sources: &["page.html"],
         unprivileged: true,

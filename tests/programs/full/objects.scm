@@ -1,0 +1,10 @@
+;; GNU Guile: vectors, tables and strings, with Boehm's collector. Argument: scale.
+(let* ((scale (string->number (cadr (command-line)))) (n (* 150000 scale)) (table (make-hash-table)) (v (make-vector n)))
+  (do ((i 0 (+ i 1))) ((= i n))
+    (vector-set! v i (list i (* i 3) (number->string (modulo (* i 7919) 1000003))))
+    (hash-set! table (caddr (vector-ref v i)) i))
+  (display (hash-count (const #t) table)) (newline)
+  (let ((sorted (sort v (lambda (a b) (string<? (caddr a) (caddr b))))))
+    (display (vector-ref sorted (quotient n 2))) (newline)
+    (let loop ((i 0) (sum 0))
+      (if (< i n) (loop (+ i 1) (modulo (+ (* sum 31) (car (vector-ref sorted i))) 1000000007)) (begin (display sum) (newline))))))
