@@ -101,7 +101,7 @@ pub fn fill_plainly(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
 /// A thread that has best take pages out of the program's reach.
 ///
 /// Whoever does so flushes the TLB of each other processor that runs a thread of the process. On a virtual machine whose hypervisor
-/// passes interrupts on, that took 16 us of who flushed and 11 us of each that was interrupted (`outswap-bench sources`, "flush").
+/// passes interrupts on, that took 16 us of who flushed and 9 to 11 us of each that was interrupted (`outswap-bench sources`, "flush").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taker {
     /// The one that has just touched a page, while the background thread sleeps: where no other runs, nobody is interrupted. It frees
