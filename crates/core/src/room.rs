@@ -186,8 +186,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// One step of reclaim: free a batch that was written out and kept, else drop pages read ahead that have had their time, else isolate
-    /// pages up to their share, else write out the batch that waits longest, up to where that has to wait. The context is the same in all steps, and nobody else's while
-    /// [`Reclaiming::is_writing`].
+    /// pages up to their share, else write out the batch that waits longest, up to where that has to wait. The context is the same in all
+    /// steps, and nobody else's while [`Reclaiming::is_writing`].
     pub fn reclaim_step(&self, reclaiming: &mut Reclaiming, cx: &mut Context<S::Worker>) -> Reclaimed {
         let mut writeback = match reclaiming.writeback.take() {
             Some(writeback) => writeback,

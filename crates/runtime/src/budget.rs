@@ -197,8 +197,8 @@ pub fn next_share(share: i64, back: &Back) -> i64 {
 
 /// Free pages under the limit at which background reclaim starts, and up to which it works. What is kept free is not used: with
 /// 1/32 and 1/16 of the limit, programs read back up to a third more. But the thread needs as much as programs take before it has
-/// written out anything, and while it runs nobody should take pages: with 1/256 in place of 1/64, CPython read back 2 % less and took 8 %
-/// longer, java 5 % less and 11 % longer, sort 8 % less and 3 % less time (half of their memory, medians of three).
+/// written out anything, and while it runs nobody should take pages: with 1/256 in place of 1/64, CPython read back 3 % less and took 9 %
+/// longer, java 6 % less and 11 % longer, sort 4 % less and 3 % less time (half of their memory, three runs each).
 pub fn watermarks(limit_pages: u64) -> (u64, u64) {
     let least = FREE_MIN_PAGES.min(limit_pages / 32).max(16);
     let low = (limit_pages / FREE_SHARE).clamp(least, FREE_MAX_PAGES);
