@@ -106,8 +106,22 @@ PIECE void zero_at(const char *file, int line, const void *p, size_t n) {
 #define check_from(p, n, seed, from) check_at(__FILE__, __LINE__, p, n, seed, from)
 #define check_zero(p, n) zero_at(__FILE__, __LINE__, p, n)
 
+/* Where a program is built with its memory in its .bss: so much of it, handed out from its start on. */
+#ifdef IN_BSS
+static char bss_room[1536UL << 20] __attribute__((aligned(4096)));
+#else
+static char bss_room[PAGE] __attribute__((aligned(4096)));
+#endif
+/* Pages of that; NULL where there are no more, or none at all. */
+static __attribute__((noinline, unused)) char *from_bss(size_t pages) {
+    static size_t used;
+    size_t from = __atomic_fetch_add(&used, pages * PAGE, __ATOMIC_RELAXED);
+    return sizeof bss_room > PAGE && from + pages * PAGE <= sizeof bss_room ? bss_room + from : NULL;
+}
 /* Private anonymous memory that nothing has touched. */
-PIECE char *fresh(size_t pages) {
+static __attribute__((noinline, unused)) char *fresh(size_t pages) {
+    char *room = from_bss(pages);
+    if (room) return room;
     char *p = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) die("cannot map %zu pages: errno %d", pages, errno);
     return p;
@@ -115,8 +129,9 @@ PIECE char *fresh(size_t pages) {
 /* So much behind guarded memory is not mapped: more than any later mapping fills by chance. */
 #define HOLE (64UL << 20)
 PIECE char *guarded(size_t pages) {
-    char *p = mmap(NULL, pages * PAGE + HOLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-        -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *room = from_bss(pages + HOLE / PAGE);
+    char *p = room ? room : mmap(NULL, pages * PAGE + HOLE, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED) die("cannot map a hole: errno %d", errno);
     OK(munmap(p + pages * PAGE, HOLE));
     return p;
@@ -150,7 +165,9 @@ PIECE void evict(const void *p, size_t n) {
     uintptr_t start = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + n + PAGE - 1) & ~(PAGE - 1);
     int saved = errno;
     size_t before = in_memory(start, end), after = before;
-    int look = getenv("OUTSWAP_E2E_MANAGED") && start >= first && end <= last;
+    uintptr_t bss = (uintptr_t)bss_room;
+    int is_bss = sizeof bss_room > PAGE && start > bss && end < bss + sizeof bss_room;
+    int look = getenv("OUTSWAP_E2E_MANAGED") && (is_bss || (start >= first && end <= last));
     for (int tries = 0; tries < 100; tries++) {
         evict_some(p, n);
         if (!look || before == 0 || (after = in_memory(start, end)) < before) break;
@@ -208,7 +225,7 @@ PIECE void *place(size_t n, size_t align) {
     static size_t left = 1 << 15;
     size_t pages = (n + PAGE - 1) / PAGE + 1;
     /* One mapping for all, so that a hole stays a hole while a test goes on. */
-    if (!next)
+    if (!next && !(next = from_bss(left)))
         next = mmap(NULL, left * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (next == MAP_FAILED || left < pages) die("no room for %zu bytes", n);
     char *p = next;

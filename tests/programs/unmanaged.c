@@ -1,5 +1,5 @@
 /* unmanaged KIND MIB MS [PROGRAM ARGS...]: fills memory of a kind, a MiB at a time, stays for so many milliseconds, and looks at it
- * again. Kinds: bss, code, pages (private ones of a file), stack, threads, and heap, which can be managed; heap starts a program
+ * again. Kinds: bss (which can be managed, too), code, pages (private ones of a file), stack, threads, and heap, which can be managed; heap starts a program
  * before it stays, and waits for its end, without a touch of its memory. With 0 milliseconds all goes as fast as it can. */
 #include "../calls/common.h"
 #include <pthread.h>
@@ -35,6 +35,11 @@ static __attribute__((noinline)) void *on_stack(void *bytes) {
 
 int main(int argc, char **argv) {
     CHECK(argc > 3);
+#ifdef OWN_CALL
+    long pid;
+    __asm__ volatile("syscall" : "=a"(pid) : "a"(SYS_getpid) : "rcx", "r11", "memory");
+    EQ(pid, getpid());
+#endif
     const char *kind = argv[1];
     mib = atol(argv[2]), stay_ms = atol(argv[3]);
     size_t bytes = mib * MIB;

@@ -58,7 +58,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.resident_bytes = options.resident_bytes;
     config.policies = options.mechanisms.0;
     config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
-    config.page_cluster = options.page_cluster;
+    config.page_cluster = options.page_cluster as u64;
     config.folio_orders = options.folio_orders;
     config.record = options.record.is_some().into();
     config.no_follow = options.no_follow.into();

@@ -31,15 +31,15 @@ struct Mapping {
 pub struct Causes(BTreeMap<String, u64>);
 
 impl Causes {
-    /// Adds what a process has. `own_bytes` are the runtime's: frames, pool and tables. Nothing is added where the kernel does not
-    /// tell.
-    pub fn add(&mut self, pid: i32, own_bytes: u64) {
+    /// Adds what a process has. `own_bytes` are the runtime's: frames, pool and tables; from `bss[0]` to `bss[1]`, its program's `.bss`
+    /// is managed. Nothing is added where the kernel does not tell.
+    pub fn add(&mut self, pid: i32, own_bytes: u64, bss: [u64; 2]) {
         if let Ok(file) = File::open(format!("/proc/{pid}/smaps")) {
-            self.add_mappings(&mappings(BufReader::new(file)), own_bytes);
+            self.add_mappings(&mappings(BufReader::new(file)), own_bytes, bss);
         }
     }
 
-    fn add_mappings(&mut self, all: &[Mapping], own_bytes: u64) {
+    fn add_mappings(&mut self, all: &[Mapping], own_bytes: u64, bss: [u64; 2]) {
         let programs: HashSet<&str> =
             all.iter().filter(|m| m.executable && m.path.starts_with('/')).map(|m| m.path.as_str()).collect();
         let (mut other, mut before): (u64, Option<&Mapping>) = (0, None);
@@ -58,7 +58,7 @@ impl Causes {
                 path if programs.contains(path) => Some(format!("data of {}", name(path))),
                 path if is_file => Some(format!("private pages of {}", name(path))),
                 _ if mapping.executable => Some("executable anonymous memory".to_owned()),
-                _ if MANAGED.contains(&mapping.start) => None,
+                _ if MANAGED.contains(&mapping.start) || (bss[0]..bss[1]).contains(&mapping.start) => None,
                 _ if zeros_of.is_some() => zeros_of.map(|path| format!("data of {}", name(path))),
                 _ if adjacent.is_some_and(|b| !b.accessible && b.path.is_empty())
                     && mapping.end - mapping.start >= STACK_MIN_BYTES =>
@@ -165,7 +165,7 @@ VmFlags: rd wr
     #[test]
     fn each_kind_has_its_name() {
         let mut causes = Causes::default();
-        causes.add_mappings(&mappings(SMAPS.as_bytes()), 1 << 20);
+        causes.add_mappings(&mappings(SMAPS.as_bytes()), 1 << 20, [0; 2]);
         let kib = |kind: &str| causes.0.get(kind).map(|bytes| bytes >> 10);
         assert_eq!(kib("data of my prog"), Some(102408));
         assert_eq!(kib("private pages of cow.dat"), Some(1024));
@@ -177,13 +177,16 @@ VmFlags: rd wr
         let text = "data of my prog 100 MiB, other anonymous memory 4 MiB, the main stack 4 MiB, executable anonymous memory 3 MiB";
         assert_eq!(causes.text(), text);
         assert_eq!(Causes::default().text(), "");
+        let mut managed = Causes::default();
+        managed.add_mappings(&mappings(SMAPS.as_bytes()), 1 << 20, [0x55d0_0000_3000, 0x55d0_0640_3000]);
+        assert_eq!(managed.0.get("data of my prog"), Some(&8192), "its zeros are managed");
     }
 
     #[test]
     fn this_process_has_some() {
         let mut causes = Causes::default();
-        causes.add(std::process::id() as i32, 0);
+        causes.add(std::process::id() as i32, 0, [0; 2]);
         assert!(causes.0.values().sum::<u64>() > 0, "{causes:?}");
-        causes.add(-1, 0);
+        causes.add(-1, 0, [0; 2]);
     }
 }

@@ -13,7 +13,7 @@ struct Kind {
 }
 
 /// In the order of `outswap_control::Config::policies`.
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind {
         name: "readahead",
         about: "what a fault brings besides its own page",
@@ -49,6 +49,12 @@ const KINDS: [Kind; 6] = [
         about: "system calls that the C library's functions make on memory that is there",
         policies: || vec![("direct", "made at once"), ("trapped", "trapped, as all others are")],
         default: || "direct",
+    },
+    Kind {
+        name: "bss",
+        about: "zeros that the program begins with (.bss), where they are a MiB or more",
+        policies: || vec![("on", "managed, in programs that lie at random addresses"), ("off", "the kernel's")],
+        default: || "on",
     },
 ];
 
@@ -147,15 +153,14 @@ mod tests {
     #[test]
     fn mechanisms_are_known_by_their_names() {
         let asked = parse("reclaim=fifo,readahead=off").expect("both are known");
-        assert_eq!(
-            asked.0,
-            [source::number("off"), source::number("fifo"), source::AUTO, source::AUTO, source::AUTO, source::AUTO]
-        );
+        let (named, others) = asked.0.split_at(2);
+        assert_eq!(named, [source::number("off"), source::number("fifo")]);
+        assert!(others.iter().all(|other| *other == source::AUTO), "{others:?}");
         assert!(parse("reclaim=magic").expect_err("unknown").contains("'magic' is no reclaim (fifo"));
         assert!(
             parse("magic=off")
                 .expect_err("unknown")
-                .contains("(readahead, reclaim, folios, reuse, shared-anon, calls)")
+                .contains("(readahead, reclaim, folios, reuse, shared-anon, calls, bss)")
         );
         assert!(parse("reclaim").is_err() && parse("").is_err());
         assert_eq!(with_readahead(asked, "off"), Ok(asked));

@@ -58,6 +58,8 @@ struct Part {
     unmanaged_bytes: u64,
     /// The runtime's, beside managed pages in their places.
     own_bytes: u64,
+    /// What is managed of its program's `.bss`, from one address to another.
+    bss: [u64; 2],
     /// Managed, as far as its record says.
     has_record: bool,
 }
@@ -180,7 +182,8 @@ impl Watch {
             let bytes = bytes.unwrap_or_else(|| record.charge());
             sum = sum.saturating_add(bytes);
             let unmanaged_bytes = record.counters.get(Stat::UnmanagedBytes);
-            parts.push(Part { pid, unmanaged_bytes, own_bytes: own_bytes(record), has_record: true });
+            let bss = record.bss.each_ref().map(|border| border.load(Relaxed));
+            parts.push(Part { pid, unmanaged_bytes, own_bytes: own_bytes(record), bss, has_record: true });
         }
         sum
     }
@@ -209,7 +212,7 @@ impl Watch {
             }
             let bytes = shared_anonymous_bytes(pid).or_else(|| anonymous_bytes(pid)).unwrap_or(0);
             sum = sum.saturating_add(bytes);
-            parts.push(Part { pid, unmanaged_bytes: bytes, own_bytes: 0, has_record: false });
+            parts.push(Part { pid, unmanaged_bytes: bytes, own_bytes: 0, bss: [0; 2], has_record: false });
         }
         control.outside_bytes.store(sum, Relaxed);
         sum
@@ -293,7 +296,7 @@ impl Watch {
         for part in parts.iter().take(CAUSES_OF) {
             // Any number may stand in a record; nothing is told of a process that is none of ours.
             if !part.has_record || has_mapped(part.pid, self.control.config.shared_file) == Some(true) {
-                causes.add(part.pid, part.own_bytes);
+                causes.add(part.pid, part.own_bytes, part.bss);
             }
         }
         let text = causes.text();
@@ -476,7 +479,8 @@ mod tests {
         let mut watch = Watch::new(control(ram), os::getpid(), true);
         let mut told = Vec::new();
         let mut judge = |bytes, fixed| {
-            let mut parts = [Part { pid: os::getpid(), unmanaged_bytes: fixed, own_bytes: 0, has_record: false }];
+            let mut parts =
+                [Part { pid: os::getpid(), unmanaged_bytes: fixed, own_bytes: 0, bss: [0; 2], has_record: false }];
             watch.judge(bytes, fixed, &mut parts, |text| told.push(text.to_owned()));
             watch.over
         };

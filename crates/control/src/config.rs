@@ -15,6 +15,13 @@ pub const ARENA: usize = 0x2000_0000_0000;
 /// Largest managed range, and the range that the filter recognises: 12 TiB. MariaDB reserves 8 in one piece, and what it then uses of
 /// them could not be managed elsewhere. A page's number has 32 bits.
 pub const ARENA_MAX_BYTES: usize = 12 << 40;
+/// What of a program's `.bss` is managed at most: more is the kernel's. Its pages have numbers after those of the largest arena, and
+/// of [`BSS_AFTER_BYTES`].
+pub const BSS_MAX_BYTES: usize = 64 << 30;
+/// Address space that there would be between both, if they lay one after the other as their pages' numbers do.
+pub const BSS_AFTER_BYTES: usize = 2 << 20;
+/// All that pages can have numbers of.
+pub const MANAGED_MAX_BYTES: usize = ARENA_MAX_BYTES + BSS_AFTER_BYTES + BSS_MAX_BYTES;
 /// Bytes of the longest name of a kind of tier, with a NUL.
 pub const TIER_KIND_BYTES: usize = 16;
 /// Numbers of a device that a tier is slowed to.
@@ -88,12 +95,13 @@ pub struct Config {
     pub supervisor_fd: i32,
     /// A number of [`source`].
     pub fault_source: u32,
-    /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory, calls.
-    pub policies: [u32; 6],
+    /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory, calls,
+    /// the program's `.bss`.
+    pub policies: [u32; 7],
     /// 1: accesses to pages are recorded, in [`crate::Shared::accesses`].
     pub record: u32,
     /// The largest window that is read ahead has 2 to this power pages.
-    pub page_cluster: u32,
+    pub page_cluster: u64,
     /// Orders of folios, a bit each, where they are named one by one; 0 where the policy says them.
     pub folio_orders: u64,
     /// Device and inode of the file that holds [`crate::Shared`].
@@ -136,7 +144,7 @@ impl Config {
         supervisor_pid: 0,
         supervisor_fd: -1,
         fault_source: source::AUTO,
-        policies: [source::AUTO; 6],
+        policies: [source::AUTO; 7],
         record: 0,
         page_cluster: 0,
         folio_orders: 0,
@@ -159,7 +167,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 120 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 128 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.

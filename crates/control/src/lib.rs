@@ -26,8 +26,8 @@ mod block;
 pub use accesses::{ACCESS_PLACES, Access, AccessPlace, Accesses, Recorded};
 pub use block::{Control, MAX_LEVELS};
 pub use config::{
-    ARENA, ARENA_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, MAGIC, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION,
-    WhenFull, source,
+    ARENA, ARENA_MAX_BYTES, BSS_AFTER_BYTES, BSS_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, MAGIC,
+    MANAGED_MAX_BYTES, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, WhenFull, source,
 };
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{

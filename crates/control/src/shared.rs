@@ -41,6 +41,8 @@ pub struct Process {
     pub family: AtomicU32,
     /// 1: it ends. What it is charged with counts until it is gone, because the kernel takes its memory back only then.
     pub ending: AtomicU32,
+    /// The managed part of its program's `.bss`: the first address, and the first after it. Twice 0: none.
+    pub bss: [AtomicU64; 2],
     /// Counters.
     pub counters: Counters,
 }
@@ -145,7 +147,7 @@ pub struct Shared {
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, counters });
+    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, bss, counters });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
@@ -282,6 +284,7 @@ impl Shared {
                     record.measured.store(0, Relaxed);
                     record.family.store(0, Relaxed);
                     record.ending.store(0, Relaxed);
+                    record.bss.iter().for_each(|border| border.store(0, Relaxed));
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);
                     self.processes_started.fetch_add(1, Relaxed);

@@ -36,6 +36,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn bottom(&self) -> PageNo {
         self.map.lock(self.pause()).bottom()
     }
+    /// Has new mappings placed below `top` only.
+    pub fn set_top(&self, top: PageNo) {
+        self.map.lock(self.pause()).set_top(top);
+    }
     /// A gap for a new mapping.
     pub fn gap(&self, count: u32, align: u32) -> Option<PageNo> {
         self.map.lock(self.pause()).gap(count, align)

@@ -81,6 +81,8 @@ pub struct Map {
     entries: &'static mut [core::mem::MaybeUninit<Vma>],
     len: usize,
     pages: u32,
+    /// Gaps are taken below.
+    top: u32,
     /// Pages mapped.
     mapped: u32,
     /// Those of them that count as data.
@@ -105,7 +107,7 @@ impl Map {
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the pager lives.
         let entries = unsafe { core::slice::from_raw_parts_mut(base, capacity) };
-        Some(Map { entries, len: 0, pages, mapped: 0, data: 0, writable: 0, cursor: 0, bottom: 0 })
+        Some(Map { entries, len: 0, pages, top: pages, mapped: 0, data: 0, writable: 0, cursor: 0, bottom: 0 })
     }
 
     fn get(&self, i: usize) -> &Vma {
@@ -214,13 +216,19 @@ impl Map {
         PageNo(self.bottom)
     }
 
+    /// Has gaps taken below `top`, which is no less than the bottom, only: what lies above is for mappings at places that are given.
+    pub fn set_top(&mut self, top: PageNo) {
+        assert!(self.bottom <= top.0 && top.0 <= self.pages, "gaps are inside");
+        self.top = top.0;
+    }
+
     /// A gap of `count` pages that starts at a multiple of `align` pages.
     ///
     /// The search goes on where the last one ended, so that what was just unmapped stays unmapped for a while (a stray
     /// access is then seen as one), and starts over at the bottom before it has gone through much more address space than is
     /// mapped, because tables grow with the address space that was ever used.
     pub fn gap(&mut self, count: u32, align: u32) -> Option<PageNo> {
-        let reach = (self.bottom as u64 + self.mapped as u64 * 2 + ROAM_PAGES).min(self.pages as u64);
+        let reach = (self.bottom as u64 + self.mapped as u64 * 2 + ROAM_PAGES).min(self.top as u64);
         let found = match self.gap_from(self.cursor, count, align) {
             Some(first) if first.0 as u64 + count as u64 <= reach => first,
             _ => self.gap_from(self.bottom, count, align).or_else(|| self.gap_from(0, count, align))?,
@@ -232,7 +240,8 @@ impl Map {
     fn gap_from(&self, from: u32, count: u32, align: u32) -> Option<PageNo> {
         let mut start = from as u64;
         for i in self.lower(from)..=self.len {
-            let end = if i < self.len { self.get(i).first.0 as u64 } else { self.pages as u64 };
+            let next = if i < self.len { self.get(i).first.0 } else { self.pages };
+            let end = next.min(self.top) as u64;
             let aligned = start.next_multiple_of(align as u64);
             if aligned + count as u64 <= end {
                 return Some(PageNo(aligned as u32));

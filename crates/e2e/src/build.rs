@@ -35,6 +35,21 @@ pub fn program(source: &str) -> PathBuf {
     compiled(source, &[])
 }
 
+/// The same, with a macro defined.
+pub fn program_with(source: &str, macro_name: &str) -> PathBuf {
+    compiled(source, &["-D", macro_name])
+}
+
+/// The same as [`program`], linked to a fixed address.
+pub fn fixed_program(source: &str) -> PathBuf {
+    compiled(source, &["-fno-pie", "-no-pie"])
+}
+
+/// The same, with a macro defined.
+pub fn fixed_program_with(source: &str, macro_name: &str) -> PathBuf {
+    compiled(source, &["-fno-pie", "-no-pie", "-D", macro_name])
+}
+
 /// The same, linked statically: such a program runs unmanaged.
 pub fn static_program(source: &str) -> PathBuf {
     compiled(source, &["-static"])

@@ -4,6 +4,7 @@ use crate::{MIB, Setup, Tmp, build, plain_mode, stats};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 /// What each of the programs gets.
 pub const RAM_BYTES: u64 = 32 * MIB;
@@ -68,12 +69,30 @@ pub fn stem(program: &str) -> &str {
 
 /// Runs a program both ways, each in a directory of its own.
 pub fn compare(setup: &Setup, program: &str) {
-    let binary = build::program(&format!("tests/calls/{program}"));
+    compare_binary(setup, program, &build::program(&format!("tests/calls/{program}")));
+}
+
+/// Programs that are not themselves with 1.5 GiB of `.bss`: because of limits of address space that they set, because they lock all that
+/// there is, because they want places near their code; and one that registers, with a userfaultfd of its own, pages beside others in use,
+/// some of which come in with those (docs/limits.md).
+const NOT_IN_BSS: [&str; 5] = ["exec_limits.c", "mlock_rules.c", "near_code.c", "own_userfaultfd.c", "rlimit_as.c"];
+
+/// Programs that can have their memory in their `.bss`.
+pub fn in_bss() -> BTreeSet<String> {
+    programs().into_iter().filter(|program| !NOT_IN_BSS.contains(&program.as_str())).collect()
+}
+
+/// The same with the memory that it maps for its calls in its `.bss`.
+pub fn compare_in_bss(setup: &Setup, program: &str) {
+    compare_binary(setup, program, &build::program_with(&format!("tests/calls/{program}"), "IN_BSS"));
+}
+
+fn compare_binary(setup: &Setup, program: &str, binary: &Path) {
     let (one, two) = (Tmp::new(), Tmp::new());
-    let plain = setup.plain(&binary).env("TMPDIR", one.path()).dir(one.path()).timeout_s(60).run().succeeded();
+    let plain = setup.plain(binary).env("TMPDIR", one.path()).dir(one.path()).timeout_s(60).run().succeeded();
     let stats = two.join("stats.json");
     let with_stats = setup.clone().option("--stats", &stats.to_string_lossy());
-    let managed = with_stats.managed(RAM_BYTES, &binary).env("TMPDIR", two.path()).dir(two.path()).timeout_s(90).run();
+    let managed = with_stats.managed(RAM_BYTES, binary).env("TMPDIR", two.path()).dir(two.path()).timeout_s(90).run();
     let managed = managed.same_as(&plain);
     let scribbles = SCRIBBLERS.contains(&program);
     let managed = if scribbles { managed.each_within(RAM_BYTES) } else { managed.within(RAM_BYTES) };

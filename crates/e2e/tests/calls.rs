@@ -41,7 +41,14 @@ fn main() -> ExitCode {
             result.get_or_init(run).clone().map_err(Failed::from)
         }));
     }
-    // Each program once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
+    // Programs once more with their memory where their `.bss` is.
+    for program in calls::in_bss() {
+        trials.push(Trial::test(format!("bss::{}", calls::stem(&program)), move || {
+            catch_unwind(AssertUnwindSafe(|| calls::compare_in_bss(&Setup::new(), &program)))
+                .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
+        }));
+    }
+    // And once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
     for program in results.into_keys() {
         trials.push(Trial::test(format!("mimalloc::{}", calls::stem(&program)), move || {
             let setup = Setup::new().option("--malloc", "mimalloc");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "tests/programs/unmanaged.c";
 /// What a process has beside what the test's program asks for: libraries, and what the runtime reserves.
 const BESIDE_BYTES: u64 = 6 * MIB;
-/// Kinds of memory that cannot be managed, and how a warning calls them.
+/// Kinds of memory that cannot be managed, and how a warning calls them. That of the program's `.bss` can be, unless [`BSS_OFF`].
 const KINDS: [(&str, &str); 5] = [
     ("bss", "data of tests_programs_unmanaged_c"),
     ("code", "executable anonymous memory"),
@@ -23,6 +23,8 @@ const KINDS: [(&str, &str); 5] = [
     ("stack", "the main stack"),
     ("threads", "thread stacks"),
 ];
+
+const BSS_OFF: [&str; 2] = ["--mechanism", "bss=off"];
 
 fn program() -> String {
     build::program(PROGRAM).to_string_lossy().into_owned()
@@ -66,7 +68,7 @@ fn is_the_peak(end: &Outcome, stats: &Value) {
 
 fn each_kind(kind: &str, name: &str) {
     let plain = ok(Run::new(program()).args([kind, "48", "1000"]).run());
-    let (end, stats) = run(&["--ram", "32M", "--summary"], &[&program(), kind, "48", "1000"]);
+    let (end, stats) = run(&[&["--ram", "32M", "--summary"], &BSS_OFF[..]].concat(), &[&program(), kind, "48", "1000"]);
     let end = ok(end.same_as(&plain));
     is_the_peak(&end, &stats);
     let unmanaged = number(&stats, "/memory/tree_peaks/unmanaged_bytes");
@@ -78,8 +80,31 @@ fn each_kind(kind: &str, name: &str) {
     assert_eq!(lines_with(&end, "unmanaged   peak "), 1, "{}", end.describe());
 }
 
+/// A program whose `.bss` is managed, wherever it is linked to.
+fn a_large_bss_is_held_to_the_limit(program: &Path) {
+    for mib in [32, 20] {
+        let (end, stats) = run(&["--ram", &format!("{mib}M")], &[&program.to_string_lossy(), "bss", "48", "300"]);
+        let end = ok(end);
+        is_the_peak(&end, &stats);
+        assert!(end.stderr.is_empty(), "{}", end.describe());
+        assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") < BESIDE_BYTES, "{stats:#}");
+        assert!(number(&stats, "/stores/file/pages_out") * 4096 > 12 * MIB, "{stats:#}");
+        end.within(mib * MIB);
+    }
+}
+
+/// A filter that sees a program's own calls at fixed addresses would see those of others there, which are not managed: so its `.bss` is
+/// not either, and that is said.
+fn a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed() {
+    let program = build::fixed_program_with(PROGRAM, "OWN_CALL").to_string_lossy().into_owned();
+    let (end, stats) = run(&["--ram", "32M"], &[&program, "bss", "48", "1000"]);
+    let end = ok(end);
+    assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") >= 48 * MIB, "{stats:#}");
+    assert_eq!(lines_with(&end, "cannot be managed (data of "), 1, "{}", end.describe());
+}
+
 fn within_the_limit_nothing_is_told() {
-    let (end, stats) = run(&["--ram", "64M"], &[&program(), "bss", "40", "300"]);
+    let (end, stats) = run(&[&["--ram", "64M"], &BSS_OFF[..]].concat(), &[&program(), "bss", "40", "300"]);
     let end = ok(end);
     is_the_peak(&end, &stats);
     assert!(end.stderr.is_empty(), "{}", end.describe());
@@ -88,7 +113,7 @@ fn within_the_limit_nothing_is_told() {
 
 fn what_came_and_went_between_two_looks_is_seen_at_the_end() {
     for options in [&["--ram", "32M"][..], &["--resident", "32M"]] {
-        let (end, stats) = run(options, &[&program(), "bss", "40", "0"]);
+        let (end, stats) = run(&[options, &BSS_OFF].concat(), &[&program(), "bss", "40", "0"]);
         let end = ok(end);
         let peak = number(&stats, "/memory/tree_peak_bytes");
         assert!((40 * MIB..40 * MIB + BESIDE_BYTES).contains(&peak), "{stats:#}");
@@ -101,7 +126,8 @@ fn what_came_and_went_between_two_looks_is_seen_at_the_end() {
 /// The managed process sleeps while its neighbour grows, so nothing that it does itself makes room.
 fn managed_memory_makes_room_for_a_neighbour(neighbour: &str, kind: &str) {
     let (program, ram) = (program(), 64 * MIB);
-    let (end, stats) = run(&["--ram", "64M"], &[&program, "heap", "56", "1", neighbour, kind, "48", "1200"]);
+    let command = [&*program, "heap", "56", "1", neighbour, kind, "48", "1200"];
+    let (end, stats) = run(&[&["--ram", "64M"], &BSS_OFF[..]].concat(), &command);
     let end = ok(end);
     is_the_peak(&end, &stats);
     end.within(ram);
@@ -347,6 +373,16 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> =
         KINDS.map(|(kind, name)| trial(format!("each_kind::{kind}"), move || each_kind(kind, name))).into();
     trials.extend([
+        trial("a_large_bss_is_held_to_the_limit::random", || {
+            a_large_bss_is_held_to_the_limit(&build::program(PROGRAM));
+        }),
+        trial("a_large_bss_is_held_to_the_limit::fixed", || {
+            a_large_bss_is_held_to_the_limit(&build::fixed_program(PROGRAM));
+        }),
+        trial(
+            "a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed",
+            a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed,
+        ),
         trial("within_the_limit_nothing_is_told", within_the_limit_nothing_is_told),
         trial(
             "what_came_and_went_between_two_looks_is_seen_at_the_end",

@@ -6,7 +6,7 @@ mod direct;
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
-use outswap_runtime::layout::overlaps_arena;
+use outswap_runtime::layout::overlaps_managed;
 use outswap_runtime::{gate, init, rlimits};
 use outswap_sys::{Errno, nr, os};
 
@@ -118,9 +118,9 @@ pub unsafe extern "C" fn mmap(addr: usize, len: usize, prot: c_int, flags: c_int
     // Shared memory that has a descriptor is counted.
     let shared = flags as usize & os::MAP_TYPE == os::MAP_SHARED;
     let ours = if fixed {
-        overlaps_arena(addr, len)
+        overlaps_managed(addr, len)
     } else {
-        anonymous || shared || rlimits::is_limited() || overlaps_arena(addr, 1)
+        anonymous || shared || rlimits::is_limited() || overlaps_managed(addr, 1)
     };
     memory_call(nr::MMAP, [addr, len, prot as usize, flags as usize, fd as usize, offset as usize], ours)
 }
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn mmap64(
 /// As `munmap(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: usize, len: usize) -> c_int {
-    memory_call(nr::MUNMAP, [addr, len, 0, 0, 0, 0], overlaps_arena(addr, len)) as c_int
+    memory_call(nr::MUNMAP, [addr, len, 0, 0, 0, 0], overlaps_managed(addr, len)) as c_int
 }
 
 /// `mprotect(3)`.
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn munmap(addr: usize, len: usize) -> c_int {
 /// As `mprotect(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(addr: usize, len: usize, prot: c_int) -> c_int {
-    memory_call(nr::MPROTECT, [addr, len, prot as usize, 0, 0, 0], overlaps_arena(addr, len)) as c_int
+    memory_call(nr::MPROTECT, [addr, len, prot as usize, 0, 0, 0], overlaps_managed(addr, len)) as c_int
 }
 
 /// `madvise(3)`.
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn mprotect(addr: usize, len: usize, prot: c_int) -> c_int
 /// As `madvise(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: usize, len: usize, advice: c_int) -> c_int {
-    memory_call(nr::MADVISE, [addr, len, advice as usize, 0, 0, 0], overlaps_arena(addr, len)) as c_int
+    memory_call(nr::MADVISE, [addr, len, advice as usize, 0, 0, 0], overlaps_managed(addr, len)) as c_int
 }
 
 /// `mremap(2)`. The fifth argument is only read by the kernel's rules, so passing whatever stands there is harmless.
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn madvise(addr: usize, len: usize, advice: c_int) -> c_in
 /// As `mremap(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(addr: usize, old: usize, new: usize, flags: c_int, to: usize) -> isize {
-    memory_call(nr::MREMAP, [addr, old, new, flags as usize, to, 0], overlaps_arena(addr, old.max(1)))
+    memory_call(nr::MREMAP, [addr, old, new, flags as usize, to, 0], overlaps_managed(addr, old.max(1)))
 }
 
 /// The function of a name that stands behind ours; 0 where there is none.
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attr: *const c_v
     // SAFETY: the program's own attributes.
     let known = !attr.is_null() && unsafe { pthread_mutexattr_getrobust(attr, &mut robust) } == 0;
     let at = mutex as usize;
-    if known && robust == PTHREAD_MUTEX_ROBUST && overlaps_arena(at, MUTEX_BYTES) && init::ensure().is_some() {
+    if known && robust == PTHREAD_MUTEX_ROBUST && overlaps_managed(at, MUTEX_BYTES) && init::ensure().is_some() {
         // SAFETY: a range of the program's memory.
         if unsafe { gate::trapped(gate::KEEP, [at, MUTEX_BYTES, 0, 0, 0, 0]) } < 0 {
             return Errno::ENOMEM.0;

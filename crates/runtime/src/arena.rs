@@ -1,16 +1,23 @@
 //! The managed range of addresses.
 use crate::gate;
-use crate::layout::{ARENA, ARENA_SIZES};
+use crate::layout::{ARENA, ARENA_SIZES, BSS_PAGE, bss};
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::{Result, nr, os};
 
 /// Address of a page.
 pub fn address(page: PageNo) -> usize {
-    ARENA + page.0 as usize * PAGE_BYTES
+    match (page.0 as usize).checked_sub(BSS_PAGE) {
+        None => ARENA + page.0 as usize * PAGE_BYTES,
+        Some(n) => bss().0 + n * PAGE_BYTES,
+    }
 }
 
-/// The page around an address of the managed range.
+/// The page around an address of managed memory, or the one after all of a stretch of it for the address after that.
 pub fn page_of(addr: usize) -> PageNo {
+    let (start, end) = bss();
+    if start <= addr && addr <= end && end > 0 {
+        return PageNo((BSS_PAGE + (addr - start) / PAGE_BYTES) as u32);
+    }
     PageNo(((addr - ARENA) / PAGE_BYTES) as u32)
 }
 

@@ -26,6 +26,7 @@ pub static UNCOUNTED: Process = Process {
     measured: AtomicU32::new(0),
     family: AtomicU32::new(0),
     ending: AtomicU32::new(0),
+    bss: [const { AtomicU64::new(0) }; 2],
     counters: Counters::zero(),
 };
 

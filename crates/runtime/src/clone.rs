@@ -1,6 +1,5 @@
 //! vfork, and clone with `CLONE_VM`: new threads, and processes that share the memory.
 use crate::gate::{self, Start};
-use crate::layout::ARENA;
 use crate::live::Live;
 use crate::stacks::Thread;
 use crate::{background, pins, reclaim, sharers, threads, whole};
@@ -48,7 +47,7 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
         if flags & CLONE_THREAD == 0 {
             // It may go on for long beside this process, which must not wait for it to fork.
             live.objects.close();
-            let _ = whole::range(live, ARENA, live.arena_end() - ARENA);
+            let _ = whole::everything(live);
         }
     }
     let tid = flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID);

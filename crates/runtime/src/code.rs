@@ -1,6 +1,7 @@
 //! Where the code of this process lies: the process filter recognises its calls by that.
 use crate::limits::CODE_RANGES;
 use outswap_sys::os;
+use outswap_sys::procfs::{self, hex};
 
 /// Code that lies closer together than this is one range.
 const CLOSE_BYTES: usize = 1 << 20;
@@ -120,24 +121,7 @@ impl Code {
 /// Finds the code of this process, as it is mapped now.
 pub fn find() -> Code {
     let mut code = Code::default();
-    let Ok(fd) = os::open(b"/proc/self/maps\0", os::O_RDONLY | os::O_CLOEXEC, 0) else { return code };
-    let mut buf = [0u8; 8192];
-    let mut len = 0;
-    loop {
-        let got = os::read(fd, &mut buf[len..]).unwrap_or(0);
-        len += got;
-        let mut start = 0;
-        while let Some(end) = buf[start..len].iter().position(|b| *b == b'\n') {
-            code.note(&buf[start..start + end]);
-            start += end + 1;
-        }
-        buf.copy_within(start..len, 0);
-        len -= start;
-        if got == 0 || len == buf.len() {
-            break;
-        }
-    }
-    let _ = os::close(fd);
+    procfs::each_line(b"/proc/self/maps\0", &mut [0; 8192], |line| code.note(line));
     code
 }
 
@@ -155,10 +139,6 @@ pub fn restore(before: Option<usize>) {
     if before.is_some() {
         let _ = os::personality(before);
     }
-}
-
-fn hex(text: &[u8]) -> usize {
-    text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)
 }
 
 #[cfg(test)]

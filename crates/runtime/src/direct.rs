@@ -9,7 +9,7 @@
 use crate::arena::page_of;
 use crate::calls::{self, Arg, Call};
 use crate::gate::{self, Part};
-use crate::layout::overlaps_arena;
+use crate::layout::overlaps_managed;
 use crate::live::{Live, try_live};
 use crate::usermem::{Iovec, Msghdr, peek};
 use core::mem::size_of;
@@ -56,7 +56,7 @@ struct Ranges {
 impl Ranges {
     /// Adds what lies in managed memory of a range. `None` where that cannot be told here.
     fn add(&mut self, live: &Live, at: usize, len: usize) -> Option<()> {
-        if len == 0 || !overlaps_arena(at, len) {
+        if len == 0 || !overlaps_managed(at, len) {
             return Some(());
         }
         self.bytes = self.bytes.checked_add(len).filter(|bytes| *bytes <= BYTES_MAX)?;
@@ -102,7 +102,7 @@ impl Ranges {
                 Arg::Msg => ranges.message(live, at)?,
                 // Of these, none that is managed.
                 Arg::Message(_) | Arg::N(_) | Arg::Str | Arg::Mmsg(_) | Arg::SizedBy(_) => {
-                    if overlaps_arena(at, PAGE_BYTES) {
+                    if overlaps_managed(at, PAGE_BYTES) {
                         return None;
                     }
                 }

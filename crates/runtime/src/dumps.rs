@@ -46,6 +46,10 @@ impl Dumps {
     /// Has the chunks of a range of `pages` in all dumped: calls `tell` for those that are not. One that the kernel cannot be told of,
     /// because it has no room for another mapping, is told of again at the next occasion.
     pub fn show(&self, first: PageNo, count: usize, pages: u32, tell: impl Fn(PageNo, u32) -> Result<()>) {
+        if first.0 >= pages {
+            // The program's own `.bss`, which is in dumps.
+            return;
+        }
         let last = first.0 + (count.max(1) as u32 - 1);
         for chunk in first.0 / CHUNK_PAGES..=last / CHUNK_PAGES {
             let (word, bit) = (&self.shown[chunk as usize / 64], 1u64 << (chunk % 64));

@@ -5,11 +5,13 @@
 //! happens while no other thread is inside the runtime, so that the copy is whole. Shared memory is the kernel's by then, so that
 //! both sides have the same.
 use crate::errno::EAGAIN;
-use crate::layout::in_arena;
+use crate::layout::in_managed;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
-use crate::{charge, desk, direct, exec, gate, kept, pins, process, reclaim, rlimits, sharers, threads, unseen, whole};
+use crate::{
+    bss, charge, desk, direct, exec, gate, kept, pins, process, reclaim, rlimits, sharers, threads, unseen, whole,
+};
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
@@ -42,7 +44,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         for (flags, at) in
             [(CLONE_PARENT_SETTID | CLONE_PIDFD, args[2]), (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, args[3])]
         {
-            if args[0] & flags != 0 && in_arena(at) {
+            if args[0] & flags != 0 && in_managed(at) {
                 pins::keep(live, cx, at, 4);
             }
         }
@@ -143,6 +145,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     record.charge_bytes.store(half, Release);
     record.family.store(live.family.load(Relaxed), Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
+    bss::publish(record);
     machine.record.store(record as *const Process as *mut Process, Release);
     machine.record_begin(pid, machine.recorded_pid.load(Relaxed));
     let old = machine.source_fd.load(Relaxed);

@@ -1,24 +1,26 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
+use crate::bss::{self, Bss};
+use crate::code::{self, Code};
 use crate::contexts::Contexts;
 use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
 use crate::heap_calls::HeapCalls;
 use crate::layout::*;
-use crate::limits::{BATCH_BYTES, BATCHES, CALL_PINS, FDS, MAPPINGS, SLOTS, SOURCE_FDS};
+use crate::limits::{BATCH_BYTES, BATCHES, CALL_PINS, CODE_RANGES, FDS, MAPPINGS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, code, deliver, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers, signals,
-    stacks, threads, unseen,
+    arena, charge, clock, deliver, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers, signals, stacks,
+    threads, unseen,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
-use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_core::{orders, protection, readahead, reclaim as reclaim_policy};
 use outswap_source::Source;
 use outswap_sys::{Errno, nr, os};
@@ -280,14 +282,16 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
+    let [.., shared_anon, calls, asked_bss] = control.config.policies;
+    let is_wanted = asked_bss != control::source::number("off") && arena_bytes == ARENA_MAX_BYTES;
+    let bss = is_wanted.then(bss::find).flatten();
     let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
     let min_fd = CONTROL_FD.load(Relaxed) + 2;
     let machine = make_machine(control, arena_bytes, stage_bytes, min_fd)?;
-    let pager = make_pager(control, machine, arena_bytes, stage_bytes, min_fd)?;
+    let pager = make_pager(control, machine, arena_bytes, stage_bytes, min_fd, bss.map_or(0, |bss| bss.pages()))?;
     gate::build(|pin| pager.pins.owner_word(pin).as_ptr() as usize)
         .map_err(system("warning: the gate cannot be built; a process runs unmanaged"))?;
 
-    let [.., shared_anon, calls] = control.config.policies;
     let objects = Objects::new(shared_anon != control::source::number("off"));
     let direct = calls != control::source::number("trapped");
     let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
@@ -306,16 +310,18 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         live.dispositions.set(signal, action);
     }
     threads::set_up_own_stack(live).map_err(|_| SetupError::NoMemory)?;
-    if let Err(e) = install_filters(live) {
+    let code = code::find();
+    if let Err(e) = install_filters(live, &code) {
         signals::uninstall(&handlers);
         control.fold(live.record(), os::getpid());
         return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
     }
+    let bss_pages = bss.filter(|bss| manage_bss(live, &code, bss)).map_or(0, |bss| bss.pages());
     full::begin(live);
     live::set(live);
     deliver::adopt(live);
     kept::open(min_fd);
-    rlimits::end_setup();
+    rlimits::end_setup(bss_pages as u64);
     charge::measure(live);
     charge::refresh(live);
     Ok(())
@@ -353,6 +359,7 @@ fn make_pager(
     arena_bytes: usize,
     stage_bytes: usize,
     min_fd: i32,
+    bss_pages: u32,
 ) -> Result<LivePager, SetupError> {
     let (mut seed, mut place) = ([0u8; 8], [0u8; 8]);
     os::getrandom(&mut seed)
@@ -360,15 +367,20 @@ fn make_pager(
         .map_err(system("warning: no random numbers; a process runs unmanaged"))?;
     let slots = SLOTS.min(arena_bytes / PAGE_BYTES * 4);
     let [asked_readahead, asked_reclaim, asked_orders, asked_reuse, ..] = control.config.policies;
+    let arena_pages = (arena_bytes / PAGE_BYTES) as u32;
     let config = Config {
-        pages: (arena_bytes / PAGE_BYTES) as u32,
+        pages: if bss_pages > 0 {
+            BSS_PAGE as u32 + bss_pages.next_multiple_of(BLOCK_PAGES as u32)
+        } else {
+            arena_pages
+        },
         slots,
         batches: stage_bytes / BATCH_BYTES,
         pins: CALL_PINS,
         mappings: MAPPINGS,
         seed: u64::from_le_bytes(seed),
         readahead: named(readahead::Kind::ALL, asked_readahead).unwrap_or(readahead::Kind::DEFAULT),
-        page_cluster: control.config.page_cluster.min(readahead::PAGE_CLUSTER_MAX),
+        page_cluster: control.config.page_cluster.min(readahead::PAGE_CLUSTER_MAX as u64) as u32,
         reclaim: named(reclaim_policy::Kind::ALL, asked_reclaim).unwrap_or(reclaim_policy::Kind::DEFAULT),
         orders: match orders::Listed::new(control.config.folio_orders) {
             Some(listed) if control.config.folio_orders != 0 => orders::Any::Listed(listed),
@@ -382,16 +394,16 @@ fn make_pager(
     }
     let pager = Pager::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
     if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
-        pager.set_bottom(bottom(u64::from_le_bytes(place), config.pages));
+        pager.set_bottom(bottom(u64::from_le_bytes(place), arena_pages));
     }
+    pager.set_top(PageNo(arena_pages));
     Ok(pager)
 }
 
 /// Installs both filters. Without both nothing may be managed: a fork that nobody notices would give the child wrong data. A
 /// chain of a few hundred execs ends here, because filters add up.
-fn install_filters(live: &Live) -> outswap_sys::Result<()> {
-    let code = code::find();
-    memory::know_code(&code);
+fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
+    memory::know_code(code);
     if !range_is_trapped() {
         filter::install_range(gate(), GATE_CODE_BYTES)?;
     }
@@ -404,6 +416,26 @@ fn install_filters(live: &Live) -> outswap_sys::Result<()> {
         fds: live.fds.0..=live.fds.1,
         heap: (live.control.config.keep_malloc != 0).then_some(heap),
     })
+}
+
+/// Has the program's `.bss` managed, as far as the kernel has room for another filter.
+fn manage_bss(live: &Live, code: &Code, bss: &Bss) -> bool {
+    let mut all = [bss.vdso; CODE_RANGES + 1];
+    let known = code.all.get();
+    let at = known.partition_point(|range| range.0 < bss.vdso.0);
+    all[..at].copy_from_slice(&known[..at]);
+    all[at + 1..=known.len()].copy_from_slice(&known[at..]);
+    if filter::install_bss((bss.zeros, bss.end), &all[..=known.len()]).is_err() {
+        return false;
+    }
+    set_bss((bss.start, bss.end));
+    let adopted = bss::adopt(live, bss);
+    if adopted {
+        bss::publish(live.record())
+    } else {
+        set_bss((0, 0))
+    }
+    adopted
 }
 
 /// Where the first mappings lie: somewhere in the first eighth of a managed range of so many pages, so that their addresses

@@ -9,10 +9,12 @@
 //! ARENA  managed memory, reserved without access
 //! ...    up to ARENA + 12 TiB, of which a process may use less
 //! ```
-//! Batches and tables lie wherever the kernel puts them.
+//! Batches and tables lie wherever the kernel puts them. One more stretch of managed memory lies where the program was linked to,
+//! or loaded: its `.bss`, where that is large ([`crate::bss`]). A filter of its process's own recognises pointers into it.
 use crate::limits::{PINS, STUB_BYTES};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
-pub use outswap_control::{ARENA, ARENA_MAX_BYTES};
+use outswap_control::BSS_AFTER_BYTES;
+pub use outswap_control::{ARENA, ARENA_MAX_BYTES, BSS_MAX_BYTES};
 use outswap_sys::PAGE_BYTES;
 
 /// Where the memory that a process usually has ends.
@@ -55,19 +57,47 @@ pub fn place_gate(random: u64) {
     GATE.store(if inside > last { at - (inside - last) } else { at }, Relaxed);
 }
 
-/// Whether an address lies in the range that the filter recognises.
+/// The number of the first page of the managed part of the program's `.bss`, where there is one: after all those of the arena, with
+/// some that are nothing in between, so that no folio has pages of both.
+pub const BSS_PAGE: usize = (ARENA_MAX_BYTES + BSS_AFTER_BYTES) / PAGE_BYTES;
+
+/// The managed part of the program's `.bss`: its first address, and the first after it.
+static BSS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The managed part of the program's `.bss`: its first address, and the first after it. Twice 0 where nothing of it is managed.
+pub fn bss() -> (usize, usize) {
+    (BSS[0].load(Relaxed), BSS[1].load(Relaxed))
+}
+
+/// Sets what [`bss`] is. To be called before anything in there is managed.
+pub fn set_bss((start, end): (usize, usize)) {
+    BSS[0].store(start, Relaxed);
+    BSS[1].store(end, Relaxed);
+}
+
+/// Whether an address lies in the range that the range filter recognises.
 pub fn in_arena(addr: usize) -> bool {
     addr.wrapping_sub(ARENA) < ARENA_MAX_BYTES
 }
 
-/// Whether a range touches the managed range.
-pub fn overlaps_arena(addr: usize, len: usize) -> bool {
-    addr < ARENA + ARENA_MAX_BYTES && addr.saturating_add(len) > ARENA
+/// Whether an address may be one of managed memory: lies in the range that the range filter recognises, or in the program's `.bss` as
+/// far as that is managed.
+pub fn in_managed(addr: usize) -> bool {
+    let (start, end) = bss();
+    in_arena(addr) || start <= addr && addr < end
+}
+
+/// The same of a range, whether any of it does.
+pub fn overlaps_managed(addr: usize, len: usize) -> bool {
+    let overlaps = |start: usize, end: usize| addr < end && addr.saturating_add(len) > start;
+    let (start, end) = bss();
+    overlaps(ARENA, ARENA + ARENA_MAX_BYTES) || overlaps(start, end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outswap_core::units::MAX_FOLIO_PAGES;
 
     #[test]
     fn gates_lie_below_the_arena_within_four_gib() {
@@ -77,5 +107,11 @@ mod tests {
             assert!(first.is_multiple_of(PAGE_BYTES) && first >= GATES && last < ARENA, "{first:x}");
             assert_eq!(first >> 32, last >> 32, "{first:x}");
         }
+    }
+
+    #[test]
+    fn bss_has_page_numbers_after_the_arena_and_for_all_that_it_may_be() {
+        assert!(BSS_PAGE > ARENA_MAX_BYTES / PAGE_BYTES && BSS_PAGE.is_multiple_of(MAX_FOLIO_PAGES));
+        assert!(u32::try_from(BSS_PAGE + BSS_MAX_BYTES / PAGE_BYTES).is_ok_and(|last| last < u32::MAX));
     }
 }

@@ -52,6 +52,7 @@ mod desk;
 
 // The process.
 pub mod live;
+mod bss;
 mod threads;
 mod descriptors;
 mod pins;

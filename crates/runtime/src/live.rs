@@ -1,8 +1,8 @@
 //! The process: its pager, and what else belongs to it. There is one, made at start.
-use crate::arena::{self, address};
+use crate::arena::{self, address, page_of};
 use crate::contexts::{Contexts, Cx};
 use crate::dispositions::Dispositions;
-use crate::layout::ARENA;
+use crate::layout::{ARENA, bss};
 use crate::machine::LivePager;
 use crate::mlocks::Mlocks;
 use crate::objects::Objects;
@@ -180,9 +180,27 @@ impl Live {
     pub fn arena_end(&self) -> usize {
         ARENA + self.pager.machine.arena_bytes.load(Relaxed)
     }
-    /// Whether the whole of a range is in this process's managed range.
+    /// The stretch of managed memory that a range touches: the managed part of the program's `.bss`, or the managed range, also where
+    /// it touches neither.
+    pub fn stretch(&self, addr: usize, len: usize) -> (usize, usize) {
+        let (start, end) = bss();
+        if addr < end && addr.saturating_add(len) > start { (start, end) } else { (ARENA, self.arena_end()) }
+    }
+    /// The part of a range that is managed memory.
+    pub fn managed_part(&self, addr: usize, len: usize) -> Option<(usize, usize)> {
+        let (start, end) = self.stretch(addr, len);
+        let (start, end) = (addr.max(start), addr.saturating_add(len).min(end));
+        (start < end).then_some((start, end))
+    }
+    /// The same in pages.
+    pub fn managed_pages(&self, addr: usize, len: usize) -> Option<(PageNo, u32)> {
+        let (start, end) = self.managed_part(addr, len)?;
+        Some((page_of(start), page_of(end - 1).0 - page_of(start).0 + 1))
+    }
+    /// Whether the whole of a range is in this process's managed memory.
     pub fn is_managed(&self, addr: usize, len: usize) -> bool {
-        addr >= ARENA && addr <= self.arena_end() && len <= self.arena_end() - addr
+        let within = |(start, end): (usize, usize)| start <= addr && addr <= end && len <= end - addr;
+        within((ARENA, self.arena_end())) || bss().1 > 0 && within(bss())
     }
 
     /// In a forked child: empties or unmaps what it must not have.
@@ -250,9 +268,15 @@ impl Live {
 
     /// Calls `f` for all managed memory but what the kernel manages there.
     fn each_ours(&self, mut f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
-        let machine = &self.pager.machine;
-        let all = (machine.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32;
-        let mut page = 0;
+        let arena_pages = (self.pager.machine.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32;
+        self.each_ours_of(0, arena_pages, &mut f)?;
+        let (start, end) = bss();
+        if start < end { self.each_ours_of(page_of(start).0, page_of(end).0, &mut f) } else { Ok(()) }
+    }
+
+    /// The same of a stretch of it: all pages from a number on, up to another one.
+    fn each_ours_of(&self, first: u32, all: u32, f: &mut impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+        let mut page = first;
         while page < all {
             let mut end = all;
             let mut next = page;

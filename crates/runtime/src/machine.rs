@@ -1,9 +1,10 @@
 //! The live machine: managed memory and batches of this process.
 //!
 //! What differs between the fault sources is in [`outswap_source`]; this file holds what they share.
-use crate::arena::address;
+use crate::arena::{address, page_of};
 use crate::clock;
 use crate::dumps::DUMPS;
+use crate::layout::bss;
 use crate::limits::PROGRESS_PAGES;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -47,7 +48,7 @@ pub fn advise_frames(at: usize, len: usize) {
 
 /// Managed memory of this process. Everything that a fork changes is an atomic.
 pub struct LiveMachine {
-    /// Bytes of the managed range.
+    /// Bytes of the managed range, without the program's `.bss`.
     pub arena_bytes: AtomicUsize,
     /// Start of the batches.
     pub stage: AtomicUsize,
@@ -69,10 +70,19 @@ pub struct LiveMachine {
 impl LiveMachine {
     /// Has a range in core dumps, and what lies around it. See [`crate::dumps`].
     pub fn show_in_dumps(&self, first: PageNo, count: usize) {
-        DUMPS.show(first, count, self.pages(), |first, count| {
+        let pages = (self.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32;
+        DUMPS.show(first, count, pages, |first, count| {
             // SAFETY: an advice that drops nothing.
             unsafe { os::madvise(address(first), count as usize * PAGE_BYTES, os::MADV_DODUMP) }
         });
+    }
+
+    /// Numbers that pages can have.
+    pub fn pages(&self) -> u32 {
+        match bss() {
+            (start, end) if start < end => page_of(end).0,
+            _ => (self.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32,
+        }
     }
 
     /// Before set-up.
@@ -198,7 +208,7 @@ impl Host for LiveMachine {
     }
 
     fn pages(&self) -> u32 {
-        (self.arena_bytes.load(Relaxed) / PAGE_BYTES) as u32
+        self.pages()
     }
 
     fn is_alone(&self) -> bool {

@@ -156,13 +156,15 @@ pub fn begin_setup(handed_on: &[u8]) {
     publish();
 }
 
-/// After everything is reserved and opened: what was added since [`begin_setup`] is the runtime's.
-pub fn end_setup() {
+/// After everything is reserved and opened: what was added since [`begin_setup`] is the runtime's. And so are as many pages of address
+/// space as the kernel counts of the program's that have become managed.
+pub fn end_setup(bss_pages: u64) {
     let now = procfs::sizes_pages().unwrap_or([0; 2]);
     for (kept, now) in KEPT.iter().zip(now) {
         let before = kept.our_pages.load(Relaxed);
         kept.our_pages.store(now.saturating_sub(before), Relaxed);
     }
+    KEPT[AS].our_pages.fetch_add(bss_pages, Relaxed);
     let files = &KEPT[FILES];
     let limit = Limit { soft: files.program.get().soft, hard: files.kernel.get().hard };
     if set_kernel_limit(RLIMIT_NOFILE, limit).is_ok() {

@@ -4,7 +4,7 @@
 //! ([`crate::deliver`]). The three signals are never blocked, because a fault at a blocked signal is death.
 use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
-use crate::layout::in_arena;
+use crate::layout::in_managed;
 use crate::live::{Live, try_live};
 use crate::{clock, deliver, full, gate, memory, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -54,14 +54,14 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
     let Some(live) = try_live() else { return set_default(signal) };
     let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
-    if code > 0 && in_arena(addr) && unseen::is_here() {
+    if code > 0 && in_managed(addr) && unseen::is_here() {
         live.control.post(b"error: a process forked by an instruction of its own, which Outswap could not see: its child was ended when it used memory that it does not have");
         os::exit_group(125);
     }
     threads::adopt(live, ucontext);
     let mut signal = signal;
     let source = live.source();
-    let may_be_ours = source.may_be_missing(signal, code) && in_arena(addr) && addr < live.arena_end();
+    let may_be_ours = source.may_be_missing(signal, code) && live.is_managed(addr, 1);
     let ours = if may_be_ours && source.asks_map() {
         // Looking at the map takes its lock, which a fork in another thread must not copy held: that is done inside the runtime.
         live.with(move |_| source.is_missing(&live.pager.machine, page_of(addr), err))
@@ -103,7 +103,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         siginfo.signo = SIGBUS;
     } else if may_be_ours && is_whole_since(live, ucontext) {
         return;
-    } else if signal == SIGSEGV && code == SEGV_ACCERR && in_arena(addr) && is_hole(live, addr) {
+    } else if signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr) && is_hole(live, addr) {
         if live.with(move |cx| memory::grow(live, cx, page_of(addr))) {
             return;
         }
@@ -125,7 +125,7 @@ fn is_whole_since(live: &'static Live, uc: &mut Ucontext) -> bool {
 }
 
 fn is_hole(live: &'static Live, addr: usize) -> bool {
-    let inside = addr < live.arena_end();
+    let inside = live.is_managed(addr, 1);
     live.with(move |_| inside && live.pager.find(page_of(addr)).is_none())
 }
 

@@ -27,7 +27,7 @@ fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usi
     live.with(move |cx| {
         let mut bytes = 0usize;
         let right = pins::each_iovec(live, cx, vec, count, |base, len| {
-            if overlaps_arena(base, len) {
+            if overlaps_managed(base, len) {
                 bytes = bytes.saturating_add(len);
             }
             (len as isize) >= 0 && base.checked_add(len).is_some_and(|end| end <= TASK_SIZE)
@@ -51,7 +51,7 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
     let [fd, at, len, flags, ..] = args;
     // Asked once: it moves with the limit, and what is whole by one answer would be cut by another.
     let window_bytes = live.window_bytes();
-    let long = overlaps_arena(at, len) && len > window_bytes;
+    let long = overlaps_managed(at, len) && len > window_bytes;
     // What the kernel refuses it must see as it is.
     if !long || (len as isize) < 0 || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
         return assisted(live, nr, args, window_bytes, uc);

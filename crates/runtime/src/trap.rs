@@ -3,7 +3,7 @@ use crate::assisted::assisted;
 use crate::clone::{self, CLONE_FILES, CLONE_VM};
 use crate::errno::{EAGAIN, EBADF, EFAULT, EINVAL, ENOMEM, EPERM};
 use crate::gate::{self, Part};
-use crate::layout::overlaps_arena;
+use crate::layout::overlaps_managed;
 use crate::limits::IOV_MAX;
 use crate::live::Live;
 use crate::pins::{self, read};
@@ -143,7 +143,10 @@ fn from_library(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
     if let Some(value) = whole::before_call(live, nr, args) {
         return value;
     }
-    if nr == nr::MMAP && args[3] & os::MAP_ANONYMOUS == 0 && !live.is_own_process() && !overlaps_arena(args[0], args[1])
+    if nr == nr::MMAP
+        && args[3] & os::MAP_ANONYMOUS == 0
+        && !live.is_own_process()
+        && !overlaps_managed(args[0], args[1])
     {
         // The background thread has other descriptors than a process that shares only the memory.
         // SAFETY: the program's own call, on memory that is not managed.
@@ -195,7 +198,7 @@ fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
     for i in 0..count.min(IOV_MAX) {
         let Some(iov) = read::<16>(live, vec + i * 16) else { return Some(EFAULT) };
         let (base, len) = (word(&iov, 0), word(&iov, 8));
-        if !overlaps_arena(base, len) {
+        if !overlaps_managed(base, len) {
             return None;
         }
         // Only advice that is known to keep content may come from another process.

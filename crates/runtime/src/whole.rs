@@ -10,11 +10,11 @@
 //! another name by then (the kernel knows a word of shared memory by its place in the object, and one of private memory by its
 //! address). So a process with several threads makes memory whole also before such a call; but for transfers of files, which
 //! end soon and are waited for.
-use crate::arena::{address, page_of};
+use crate::arena::address;
 use crate::contexts::Cx;
 use crate::errno::{EAGAIN, ENOMEM};
 use crate::gate;
-use crate::layout::{ARENA, overlaps_arena};
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins;
 use outswap_control::{Once, Stat};
@@ -38,8 +38,7 @@ fn pass(nr: usize, args: [usize; 6]) -> isize {
 
 /// The managed pages of a range of addresses.
 pub fn managed(live: &Live, addr: usize, len: usize) -> Option<(PageNo, u32)> {
-    let (start, end) = (addr.max(ARENA), addr.saturating_add(len).min(live.arena_end()));
-    (start < end).then(|| (page_of(start), page_of(end - 1).0 - page_of(start).0 + 1))
+    live.managed_pages(addr, len)
 }
 
 /// The first shared object that has pages in a range.
@@ -74,7 +73,18 @@ fn each(live: &Live, object: ObjectNo, mut f: impl FnMut(Vma) -> bool) -> bool {
 /// # Errors
 /// The error number of the call that wants it, which must not be made then.
 pub fn range(live: &'static Live, addr: usize, len: usize) -> Result<(), isize> {
-    let Some((first, count)) = managed(live, addr, len).filter(|_| live.objects.any()) else { return Ok(()) };
+    managed(live, addr, len).map_or(Ok(()), |(first, count)| pages(live, first, count))
+}
+
+/// Makes every shared object whole. As [`range`].
+pub fn everything(live: &'static Live) -> Result<(), isize> {
+    pages(live, PageNo(0), live.pager.machine.pages())
+}
+
+fn pages(live: &'static Live, first: PageNo, count: u32) -> Result<(), isize> {
+    if !live.objects.any() {
+        return Ok(());
+    }
     let own = live.is_own_process();
     if !live.with(move |_| first_in(live, first, count).is_some()) {
         return Ok(());
@@ -96,8 +106,7 @@ pub fn range(live: &'static Live, addr: usize, len: usize) -> Result<(), isize> 
 /// # Errors
 /// As [`range`].
 pub fn all(live: &Live, cx: &mut Cx) -> Result<(), isize> {
-    let pages = ((live.arena_end() - ARENA) / PAGE_BYTES) as u32;
-    while let Some(object) = first_in(live, PageNo(0), pages) {
+    while let Some(object) = first_in(live, PageNo(0), live.pager.machine.pages()) {
         make(live, cx, object)?;
     }
     Ok(())
@@ -152,7 +161,7 @@ pub fn before_call(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<i
         nr::MADVISE if c == MADV_DONTFORK || c == MADV_REMOVE && is_read_only(live, a) => range(live, a, b),
         nr::REMAP_FILE_PAGES => range(live, a, b),
         // How long the segment is, the kernel knows.
-        nr::SHMAT if c & SHM_REMAP != 0 && overlaps_arena(b, 1) => range(live, ARENA, live.arena_end() - ARENA),
+        nr::SHMAT if c & SHM_REMAP != 0 && overlaps_managed(b, 1) => everything(live),
         // What the kernel writes, or reads, of its own accord.
         nr::SET_TID_ADDRESS => range(live, a, 4),
         nr::SET_ROBUST_LIST => range(live, a, 24),

@@ -17,6 +17,7 @@
 use crate::access;
 use crate::host::{self, FaultSource, Host, RETRIES, Taker};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
+use outswap_control::MANAGED_MAX_BYTES;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::occupancy::Occupancy;
@@ -26,8 +27,8 @@ use outswap_core::vma::Vma;
 use outswap_sys::signal::SIGSEGV;
 use outswap_sys::{Errno, Result, nr, os, ret, syscall5};
 
-/// Regions of the largest managed range there can be: 12 TiB.
-const REGIONS: usize = (12 << 40) / (REGION_PAGES as usize * PAGE_BYTES);
+/// Regions of all the managed memory there can be.
+const REGIONS: usize = MANAGED_MAX_BYTES / (REGION_PAGES as usize * PAGE_BYTES);
 /// Batches whose frames may be moved into; other batches are copied into.
 const BATCHES: usize = 1 << 14;
 /// Pieces of batches that were moved and not released yet. Each is a mapping of its own, and so is what lies before it; of
@@ -41,7 +42,7 @@ const CLOSED: u16 = 1 << 15;
 const MOVE_PAGES_MIN: usize = 3;
 
 /// One bit for each region: set once it is open, which it stays.
-static OPEN: [AtomicU64; REGIONS / 64] = [const { AtomicU64::new(0) }; REGIONS / 64];
+static OPEN: [AtomicU64; REGIONS.div_ceil(64)] = [const { AtomicU64::new(0) }; REGIONS.div_ceil(64)];
 /// Whoever closes pages for a moment takes a place. Who changes the access of a range, or opens a region, keeps them all out: it
 /// would give access to a page that is only half there.
 static CLOSING: Occupancy = Occupancy::new();
@@ -158,8 +159,7 @@ fn open_region(host: &impl Host, region: u32) -> Result<()> {
     let count = REGION_PAGES.min(host.pages() - first.0);
     let mut result = Ok(());
     ours(host, first, count, |first, count, _| result = result.and(mark(host, first, count as usize)));
-    let restored = |()| if access::restore(host, first, count as usize) { Ok(()) } else { Err(Errno::ENOMEM) };
-    let result = result.and_then(restored);
+    let result = result.and_then(|()| access::restore(host, first, count as usize).then_some(()).ok_or(Errno::ENOMEM));
     match result {
         Ok(()) => _ = OPEN[region as usize / 64].fetch_or(1 << (region % 64), AcqRel),
         Err(_) => ours(host, first, count, |first, count, _| {

@@ -15,6 +15,32 @@ pub fn read_file(path: &[u8], buf: &mut [u8]) -> usize {
     len
 }
 
+/// Calls `f` with each line of a file, without its end. `buf` must have room for the longest line.
+pub fn each_line(path: &[u8], buf: &mut [u8], mut f: impl FnMut(&[u8])) {
+    let Ok(fd) = os::open(path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
+    let mut len = 0;
+    loop {
+        let got = os::read(fd, &mut buf[len..]).unwrap_or(0);
+        len += got;
+        let mut start = 0;
+        while let Some(end) = buf[start..len].iter().position(|b| *b == b'\n') {
+            f(&buf[start..start + end]);
+            start += end + 1;
+        }
+        buf.copy_within(start..len, 0);
+        len -= start;
+        if got == 0 || len == buf.len() {
+            break;
+        }
+    }
+    let _ = os::close(fd);
+}
+
+/// The hexadecimal number that a text is.
+pub fn hex(text: &[u8]) -> usize {
+    text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)
+}
+
 /// The decimal number that a text begins with.
 pub fn number(text: &[u8]) -> u64 {
     text.iter()
@@ -26,6 +52,18 @@ pub fn number(text: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_lines() {
+        let (mut lines, mut all) = (0, 0);
+        each_line(b"/proc/self/maps\0", &mut [0; 512], |line| {
+            assert!(!line.contains(&b'\n') && hex(line.split(|c| *c == b'-').next().expect("a start")) > 0);
+            lines += 1;
+            all += line.len() + 1;
+        });
+        assert!(lines > 5 && all > lines * 40, "{lines} {all}");
+        each_line(b"/proc/self/none\0", &mut [0; 16], |_| panic!("there is none"));
+    }
 
     #[test]
     fn numbers_are_read_up_to_where_they_end() {

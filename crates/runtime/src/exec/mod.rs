@@ -11,7 +11,7 @@ pub use buffer::{forget, reserve};
 
 use crate::contexts::Cx;
 use crate::gate::{self, Part};
-use crate::layout::in_arena;
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::store::ProcessStore;
@@ -101,12 +101,9 @@ fn copy(
     number: usize,
     limits: &rlimits::HandedOn,
 ) -> Result<[usize; 3], Errno> {
-    let mut pages =
-        Pages::new(
-            |from: usize, buf: &mut [u8]| {
-                if in_arena(from) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
-            },
-        );
+    let mut pages = Pages::new(|from: usize, buf: &mut [u8]| {
+        if overlaps_managed(from, buf.len()) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
+    });
     let mut read = |from: usize, buf: &mut [u8]| pages.read(from, buf);
     let mut buffer = Buffer::empty(number);
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };

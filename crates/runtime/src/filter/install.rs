@@ -1,12 +1,17 @@
 //! Hands filters to the kernel.
 use super::process::{Known, build_process};
 use super::program::{Op, Program};
-use super::range::build_range;
+use super::range::{build_bss, build_range};
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
 /// Installs the range filter. Calls from the gate's code pass.
 pub fn install_range(gate_start: usize, gate_code_bytes: usize) -> Result<()> {
     install(&build_range(gate_start, gate_code_bytes))
+}
+
+/// Installs the filter of the program's `.bss`, for calls from `code`.
+pub fn install_bss(bss: (usize, usize), code: &[(usize, usize)]) -> Result<()> {
+    install(&build_bss(bss, code))
 }
 
 /// Installs the process filter.

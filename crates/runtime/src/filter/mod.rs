@@ -8,7 +8,10 @@
 //! signal masks and dispositions, exec, closing of our descriptors, calls whose pointers hide in structures. It only looks at
 //! calls made from this process's own code, so a program executed later, whose code lies elsewhere, is not affected.
 //!
-//! Both run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
+//! The **filter of the program's `.bss`** is as the range filter, for the one range of addresses where that lies, and sees only calls
+//! from this process's own code, as the process filter does. Only programs with a large `.bss` have it.
+//!
+//! All run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
 //! comes from last. The kernel sees that a call is allowed by its number alone, and does not run the filters for it at all.
 
 mod program;
@@ -18,7 +21,7 @@ mod range;
 mod process;
 mod install;
 
-pub use install::{install_process, install_range};
+pub use install::{install_bss, install_process, install_range};
 pub use process::Known;
 
 #[cfg(test)]

@@ -162,9 +162,32 @@ impl Program {
         self.load(at_arg(arg as u32) + 4)
     }
 
-    /// Branches on whether one of a set of arguments lies in the managed range.
-    pub fn if_any_managed(&mut self, set: u8, yes: At, no: At) -> At {
-        (0..6).rev().filter(|i| set & 1 << i != 0).fold(no, |no, i| self.if_managed(i, yes, no))
+    /// Branches on whether an argument lies in a range of addresses that is not empty.
+    pub fn if_inside(&mut self, arg: u8, (start, end): (usize, usize), yes: At, no: At) -> At {
+        let (low, high) = (at_arg(arg as u32), at_arg(arg as u32) + 4);
+        let (first, last) = ((start >> 32) as u32, ((end - 1) >> 32) as u32);
+        let (from, to) = (start as u32, (end - 1) as u32);
+        // 64 bits are compared in halves.
+        if first == last {
+            let below_end = if to == u32::MAX { yes } else { self.branch(JGE, to + 1, no, yes) };
+            self.branch(JGE, from, below_end, no);
+            let inside = self.load(low);
+            self.branch(JEQ, first, inside, no);
+            return self.load(high);
+        }
+        let ends = if to == u32::MAX {
+            yes
+        } else {
+            self.branch(JGE, to + 1, no, yes);
+            self.load(low)
+        };
+        self.branch(JGE, from, yes, no);
+        let begins = self.load(low);
+        let at_first = self.branch(JEQ, first, begins, no);
+        let at_last = self.branch(JEQ, last, ends, no);
+        let before_last = self.branch(JGE, first + 1, yes, at_first);
+        self.branch(JGE, last, at_last, before_last);
+        self.load(high)
     }
 
     /// Branches on whether the call comes from one of these address ranges, which ascend.

@@ -1,4 +1,4 @@
-//! The range filter: pointers into managed memory.
+//! The range filter: pointers into managed memory; and the one like it for the program's `.bss`.
 use super::program::*;
 use crate::gate;
 use crate::limits::CALL_NUMBERS;
@@ -11,47 +11,82 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
     let allow = p.ret(ALLOW);
     let refuse = p.ret(ERRNO | outswap_sys::Errno::ENOSYS.0 as u32);
     let managed = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, trap);
+    let (targets, others) = targets(&mut p, managed, allow, refuse, Program::if_managed);
+    // Numbers of no call are our own way to be trapped.
+    let beyond = [(CALL_NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
+    p.finish(&targets, &beyond, allow);
+    p
+}
+
+/// Builds the same for the program's `.bss`, a range of addresses. Only calls of this process's own code are trapped, since the filter
+/// outlives the program.
+pub fn build_bss(bss: (usize, usize), code: &[(usize, usize)]) -> Program {
+    let mut p = Program::new(8);
+    let trap = p.ret(TRAP);
+    let allow = p.ret(ALLOW);
+    let managed = p.if_from(code, trap, allow);
+    let is_inside = |p: &mut Program, arg: u8, yes: At, no: At| p.if_inside(arg, bss, yes, no);
+    let (targets, others) = targets(&mut p, managed, allow, allow, is_inside);
+    p.finish(&targets, &[(CALL_NUMBERS, others)], allow);
+    p
+}
+
+/// Where each call goes, by whether one of its pointers is managed: `is_managed` branches on whether an argument is. And where one goes
+/// that is not known.
+fn targets(
+    p: &mut Program,
+    managed: At,
+    allow: At,
+    refuse: At,
+    is_managed: impl Fn(&mut Program, u8, At, At) -> At,
+) -> ([At; CALL_NUMBERS], At) {
     // The check of a set of arguments is that of its first, then that of the others: sets share their ends.
     let mut checks = [None; 1 << 6];
     checks[0] = Some(allow);
-    pub fn check(p: &mut Program, checks: &mut [Option<At>; 1 << 6], set: u8, managed: At) -> At {
+    fn check(
+        p: &mut Program,
+        checks: &mut [Option<At>; 1 << 6],
+        set: u8,
+        managed: At,
+        is_managed: &impl Fn(&mut Program, u8, At, At) -> At,
+    ) -> At {
         if let Some(at) = checks[set as usize] {
             return at;
         }
-        let rest = check(p, checks, set & (set - 1), managed);
-        let at = p.if_managed(set.trailing_zeros() as u8, managed, rest);
+        let rest = check(p, checks, set & (set - 1), managed, is_managed);
+        let at = is_managed(p, set.trailing_zeros() as u8, managed, rest);
         checks[set as usize] = Some(at);
         at
     }
-    let others = check(&mut p, &mut checks, pointers::ALL_ARGS, managed);
+    let any = |p: &mut Program, set: u8, no: At| {
+        (0..6).rev().filter(|i| set & 1 << i != 0).fold(no, |no, i| is_managed(p, i, managed, no))
+    };
+    let others = check(p, &mut checks, pointers::ALL_ARGS, managed, &is_managed);
     let mut targets = [others; CALL_NUMBERS];
     for (nr, target) in targets.iter_mut().enumerate() {
         *target = match pointers::pointers(nr) {
             None => others,
-            Some(Pointers::Always(set)) => check(&mut p, &mut checks, set, managed),
+            Some(Pointers::Always(set)) => check(p, &mut checks, set, managed, &is_managed),
             Some(Pointers::ByValue { arg, bits, from }) => {
-                let first = check(&mut p, &mut checks, from[0].1, managed);
+                let first = check(p, &mut checks, from[0].1, managed, &is_managed);
                 let mut borders = Borders::new(first);
                 for &(value, set) in &from[1..] {
-                    borders.add(value, check(&mut p, &mut checks, set, managed));
+                    borders.add(value, check(p, &mut checks, set, managed, &is_managed));
                 }
                 p.switch(at_arg(arg as u32), bits, borders.get())
             }
             Some(Pointers::ByFlags { always, arg, flags }) => {
                 let rest = flags.iter().fold(allow, |next, &(flag, set)| {
-                    let asked = p.if_any_managed(set, managed, next);
+                    let asked = any(p, set, next);
                     p.branch(JSET, flag, asked, next);
                     p.load(at_arg(arg as u32))
                 });
-                p.if_any_managed(always, managed, rest)
+                any(p, always, rest)
             }
             Some(Pointers::Refused) => refuse,
         };
     }
-    // Numbers of no call are our own way to be trapped.
-    let beyond = [(CALL_NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
-    p.finish(&targets, &beyond, allow);
-    p
+    (targets, others)
 }
 
 #[cfg(test)]
@@ -137,6 +172,44 @@ mod tests {
             trapped += managed as u32;
         }
         assert!((50_000..250_000).contains(&trapped), "{trapped}");
+    }
+
+    #[test]
+    fn a_programs_bss_is_seen_from_its_own_code_alone() {
+        let code: Vec<_> = (0..9).map(|i| (0x7f00_0000_1000 + (i << 33), 0x7f00_0010_0000 + (i << 33))).collect();
+        let (here, own) = (0x7f00_0000_2000, 0x7f02_0000_2000);
+        // Below 4 GiB, across a border of that, and over several.
+        for (start, end) in
+            [(0x40_4000, 0x640_4000), (0x5555_ffff_0123, 0x5556_1000_0000), (0x5555_8000_0010, 0x5558_0000_1000)]
+        {
+            let p = build_bss((start, end), &code);
+            println!("{} instructions, {} in the kernel", p.ops().len(), kernel_ops(&p));
+            let read = |ip: usize, at: usize| run(&p, nr::READ, ip as u64, [0, at as u64, 0, 0, 0, 0]);
+            for inside in [start, start + 1, (start + end) / 2, end - 1] {
+                assert_eq!((read(here, inside), read(own, inside)), (TRAP, TRAP), "{inside:x}");
+                assert_eq!(read(0x40_1000, inside), ALLOW, "somebody else's code");
+            }
+            for outside in [0, start - 1, end, end + (1 << 32), start ^ 1 << 40, ARENA, usize::MAX] {
+                assert_eq!(read(here, outside), ALLOW, "{outside:x}");
+            }
+            let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+            let mut random = || {
+                seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                seed >> 16 ^ seed << 32
+            };
+            for _ in 0..50_000 {
+                let nr = random() as usize % CALL_NUMBERS;
+                let args = [(); 6].map(|()| match random() % 4 {
+                    0 => random(),
+                    1 => random() % 0x40,
+                    2 => 0x5400 + random() % 0x80,
+                    _ => (start as u64) + random() % (end - start) as u64,
+                });
+                let set = pointers::pointers_of(nr, &args.map(|a| a as usize));
+                let managed = (0..6).any(|i| set & 1 << i != 0 && (start..end).contains(&(args[i] as usize)));
+                assert_eq!(run(&p, nr, here as u64, args) == TRAP, managed, "call {nr} {args:x?}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
 use crate::errno::{EACCES, EAGAIN, EFAULT, EINVAL, ENOMEM};
-use crate::layout::overlaps_arena;
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins::CallPins;
 use outswap_core::fault::Fault;
@@ -44,7 +44,7 @@ pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -
         || (MADV_COLD..=advice::COLLAPSE).contains(&what);
     if !known {
         // An advice of a kernel to come might drop pages behind the runtime's back.
-        return if overlaps_arena(addr, len) { EINVAL } else { pass(nr::MADVISE, [addr, len, what, 0, 0, 0]) };
+        return if overlaps_managed(addr, len) { EINVAL } else { pass(nr::MADVISE, [addr, len, what, 0, 0, 0]) };
     }
     if addr == end {
         return 0;

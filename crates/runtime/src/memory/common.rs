@@ -1,6 +1,6 @@
 //! What the families of memory calls share.
 use crate::gate;
-use crate::layout::{ARENA, TASK_SIZE};
+use crate::layout::TASK_SIZE;
 use crate::live::Live;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
@@ -30,14 +30,16 @@ pub fn pass(nr: usize, args: [usize; 6]) -> isize {
     unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) }
 }
 
-/// The part of a range before, in, and after the managed range.
+/// The part of a range before, in, and after the stretch of managed memory that it touches. No range that a program can name touches
+/// two: there is much between them that cannot be unmapped without ending it.
 pub fn split(live: &Live, addr: usize, len: usize) -> [(usize, usize); 3] {
     let end = addr.saturating_add(len);
-    let clamp = |a: usize| a.clamp(ARENA, live.arena_end());
+    let (first, last) = live.stretch(addr, len);
+    let clamp = |a: usize| a.clamp(first, last);
     [
-        (addr, end.min(ARENA).saturating_sub(addr)),
+        (addr, end.min(first).saturating_sub(addr)),
         (clamp(addr), clamp(end) - clamp(addr)),
-        (addr.max(live.arena_end()), end.saturating_sub(addr.max(live.arena_end()))),
+        (addr.max(last), end.saturating_sub(addr.max(last))),
     ]
 }
 

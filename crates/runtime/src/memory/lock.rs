@@ -164,11 +164,11 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     const CURRENT: usize = 1;
     const FUTURE: usize = 2;
     const ONFAULT: usize = 4;
-    let all = (live.arena_end() - crate::layout::ARENA) / PAGE_BYTES;
+    let all = live.pager.machine.pages();
     let _call = live.pager.begin_call();
     if nr == nr::MUNLOCKALL {
         live.mlocks.set_future(false, false);
-        let _ = each(live, PageNo(0), all as u32, |vma| {
+        let _ = each(live, PageNo(0), all, |vma| {
             if vma.locked && !vma.foreign {
                 munlock_vma(live, &vma);
             }
@@ -185,7 +185,7 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     if flags & CURRENT != 0 {
         // Where not all of it may be locked, nothing is.
         let (mut locks, mut stays) = (0, 0);
-        let _ = each(live, PageNo(0), all as u32, |vma| {
+        let _ = each(live, PageNo(0), all, |vma| {
             if !vma.foreign && !vma.locked {
                 locks += vma.count;
                 stays += if vma.prot == Prot::NONE { 0 } else { vma.count as u64 };
@@ -195,7 +195,7 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
         if !live.mlocks.may_mlock(locks) || flags & ONFAULT == 0 && !may_hold(live, live.wipes.pages() + stays) {
             return ENOMEM;
         }
-        let outcome = each(live, PageNo(0), all as u32, |vma| {
+        let outcome = each(live, PageNo(0), all, |vma| {
             if vma.foreign || vma.locked {
                 return 0;
             }

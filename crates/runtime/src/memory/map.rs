@@ -6,7 +6,7 @@ use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
-use crate::layout::overlaps_arena;
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::{process, rlimits};
 use outswap_control::Stat;
@@ -113,7 +113,7 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     if !may_map(live, args) {
         return ENOMEM;
     }
-    if fixed && overlaps_arena(addr, len) {
+    if fixed && overlaps_managed(addr, len) {
         return mmap_fixed(live, cx, args);
     }
     let kind = kind(live, prot, flags);
@@ -128,7 +128,7 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
         return error;
     }
     let insistence = insist::of_this_process();
-    let wishes = addr != 0 && kind == Kind::Private && prot == 0 && !overlaps_arena(addr, len);
+    let wishes = addr != 0 && kind == Kind::Private && prot == 0 && !overlaps_managed(addr, len);
     if wishes && insistence.is_serious() {
         let at = leave(live, args);
         if at as usize == addr {
@@ -325,7 +325,7 @@ pub fn grow(live: &Live, cx: &mut Cx, page: PageNo) -> bool {
         return false;
     }
     let _call = live.pager.begin_call();
-    let all = ((live.arena_end() - crate::layout::ARENA) / PAGE_BYTES) as u32;
+    let all = live.pager.machine.pages();
     let Some(above) = live.pager.next_in(page.0, all).filter(|vma| !vma.foreign) else { return false };
     if above.first.0 == page.0 {
         // Another thread's touch was first.
@@ -373,7 +373,7 @@ fn end_objects(live: &Live, first: PageNo, count: u32) {
 
 /// `munmap`.
 pub fn munmap(live: &Live, addr: usize, len: usize) -> isize {
-    if !overlaps_arena(addr, len) {
+    if !overlaps_managed(addr, len) {
         return pass(nr::MUNMAP, [addr, len, 0, 0, 0, 0]);
     }
     if !addr.is_multiple_of(PAGE_BYTES) || len == 0 || !in_user_space(addr, len) {

@@ -23,7 +23,7 @@ pub use near::know as know_code;
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::errno::{EINVAL, error};
-use crate::layout::overlaps_arena;
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use brk::brk;
 use lock::{mlock, mlockall};
@@ -61,9 +61,9 @@ pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isi
         nr::REMAP_FILE_PAGES if is_kernels(live, a, b) => common::pass(nr, args),
         nr::REMAP_FILE_PAGES => EINVAL,
         // What is sealed could not be evicted. As on kernels before 6.10.
-        nr::MSEAL if overlaps_arena(a, b) => error(Errno::ENOSYS),
-        nr::SHMAT if overlaps_arena(b, 1) => shmat(live, a, b, c),
-        nr::SHMDT if overlaps_arena(a, 1) => shmdt(live, a),
+        nr::MSEAL if overlaps_managed(a, b) => error(Errno::ENOSYS),
+        nr::SHMAT if overlaps_managed(b, 1) => shmat(live, a, b, c),
+        nr::SHMDT if overlaps_managed(a, 1) => shmdt(live, a),
         _ => return None,
     })
 }

@@ -6,7 +6,7 @@ use super::map::{alignment, unmap};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
-use crate::layout::{TASK_SIZE, overlaps_arena};
+use crate::layout::{TASK_SIZE, overlaps_managed};
 use crate::live::Live;
 use crate::pins::copy_in;
 use crate::rlimits;
@@ -87,8 +87,8 @@ impl Request {
 /// `mremap`.
 pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr, _]: [usize; 6]) -> isize {
     let args = [addr, old_len, new_len, flags, new_addr, 0];
-    let to_arena = flags & MREMAP_FIXED != 0 && overlaps_arena(new_addr, new_len.max(1));
-    if !overlaps_arena(addr, old_len.max(1)) {
+    let to_arena = flags & MREMAP_FIXED != 0 && overlaps_managed(new_addr, new_len.max(1));
+    if !overlaps_managed(addr, old_len.max(1)) {
         // Another mapping is to be moved over managed memory: no program is known to do that, and refusing is safe.
         return if to_arena { EINVAL } else { pass(nr::MREMAP, args) };
     }
@@ -255,7 +255,7 @@ fn move_out(live: &Live, cx: &mut Cx, asked: &Request, vma: Vma) -> isize {
 fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     let [addr, old_len, new_len, flags, new_addr, _] = args;
     let (Some(old), Some(new)) = (pages(whole_pages(old_len)), pages(new_len)) else { return EINVAL };
-    if flags & MREMAP_FIXED != 0 && overlaps_arena(new_addr, new_len) {
+    if flags & MREMAP_FIXED != 0 && overlaps_managed(new_addr, new_len) {
         return EINVAL;
     }
     let first = page_of(addr);

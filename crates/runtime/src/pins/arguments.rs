@@ -1,6 +1,5 @@
 //! What the arguments of a call point to, by the table of calls.
-use super::call::CallPins;
-use crate::arena::page_of;
+use super::call::{CallPins, keep_pages};
 use crate::calls::{Arg, Call};
 use crate::contexts::Cx;
 use crate::layout::*;
@@ -17,7 +16,7 @@ use outswap_sys::nr;
 
 impl CallPins<'_> {
     fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
-        if !in_arena(addr) {
+        if !overlaps_managed(addr, PAGE_BYTES) {
             return Ok(());
         }
         let (mut at, mut total) = (addr, 0);
@@ -56,7 +55,7 @@ impl CallPins<'_> {
             let Some(iov) = self.read::<Iovec>(cx, addr.wrapping_add(i * 16)).filter(is_allowed) else {
                 return Ok(count);
             };
-            if overlaps_arena(iov.base, iov.len.max(1)) {
+            if overlaps_managed(iov.base, iov.len.max(1)) {
                 if let Some(limit) = limit {
                     if iov.len > *limit {
                         return Ok(usable);
@@ -88,7 +87,7 @@ impl CallPins<'_> {
     ) -> Result<(), Fault> {
         let Some(call) = call else {
             for &arg in args.iter() {
-                if in_arena(arg) {
+                if overlaps_managed(arg, DEFAULT_BYTES as usize) {
                     self.pin(cx, arg, DEFAULT_BYTES as usize)?;
                 }
             }
@@ -133,12 +132,7 @@ impl CallPins<'_> {
                 }
                 Arg::Forever(bytes) => {
                     self.pin(cx, at, bytes as usize)?;
-                    if in_arena(at) {
-                        let first = page_of(at);
-                        let count = page_of(at + bytes as usize - 1).0 - first.0 + 1;
-                        let _call = self.live.pager.begin_call();
-                        self.live.pager.keep(first, count);
-                    }
+                    keep_pages(self.live, at, bytes as usize);
                 }
             }
         }
@@ -189,7 +183,7 @@ impl CallPins<'_> {
         let mut guesses = 0;
         for i in 0..(bytes / 8).min(GUESS_WORDS) {
             let Some(word) = self.read::<usize>(cx, at.wrapping_add(i * 8)) else { return Ok(()) };
-            if in_arena(word) && self.reachable(word, 1) == 1 && guesses < GUESSES {
+            if in_managed(word) && self.reachable(word, 1) == 1 && guesses < GUESSES {
                 guesses += 1;
                 let _ = self.pin(cx, word, self.reachable(word, DEFAULT_BYTES as usize));
             }
@@ -218,7 +212,7 @@ impl CallPins<'_> {
             return Ok(());
         }
         // Who waits for all of it takes less for the end of the connection.
-        if call.transfer && !waits_for_all && overlaps_arena(at, *len) {
+        if call.transfer && !waits_for_all && overlaps_managed(at, *len) {
             *len = (*len).min(window_bytes);
         }
         let len = self.reachable(at, *len);
@@ -249,5 +243,5 @@ fn is_allowed(iov: &Iovec) -> bool {
 
 /// Whether the kernel refuses a buffer: its length is negative, or it ends beyond what a process can have.
 fn is_refused(addr: usize, len: usize) -> bool {
-    (len as isize) < 0 || in_arena(addr) && addr.saturating_add(len) > TASK_SIZE
+    (len as isize) < 0 || in_managed(addr) && addr.saturating_add(len) > TASK_SIZE
 }

@@ -67,10 +67,7 @@ impl<'a> CallPins<'a> {
     /// # Errors
     /// [`Fault::NoMemory`] also where a call names more than may be resident at once.
     pub fn pin(&mut self, cx: &mut Cx, addr: usize, len: usize) -> Result<(), Fault> {
-        let (start, end) = (addr.max(ARENA), addr.saturating_add(len).min(self.live.arena_end()));
-        if start >= end {
-            return Ok(());
-        }
+        let Some((start, end)) = self.live.managed_part(addr, len) else { return Ok(()) };
         let end = if len > SHORT_BYTES { end.min(addr.saturating_add(self.reachable(addr, len))) } else { end };
         if start >= end {
             return Ok(());
@@ -107,11 +104,12 @@ impl<'a> CallPins<'a> {
     /// goes no further; a number that is no address, with a length to match, must not bring in all that lies between.
     pub(super) fn reachable(&self, addr: usize, len: usize) -> usize {
         let end = addr.saturating_add(len);
-        if addr < ARENA && end > ARENA && os::mincore(ARENA - PAGE_BYTES, PAGE_BYTES, &mut [0]).is_err() {
-            return ARENA - addr;
+        let (first, _) = self.live.stretch(addr, len);
+        if addr < first && end > first && os::mincore(first - PAGE_BYTES, PAGE_BYTES, &mut [0]).is_err() {
+            return first - addr;
         }
-        let mut at = if end > ARENA { addr.max(ARENA) } else { addr };
-        while at < end && in_arena(at) {
+        let mut at = if end > first { addr.max(first) } else { addr };
+        while at < end && in_managed(at) {
             match self.live.pager.find(page_of(at)) {
                 Some(vma) if vma.prot.0 != 0 => at = address(PageNo(vma.end())),
                 _ => return at - addr,
@@ -128,6 +126,14 @@ impl<'a> CallPins<'a> {
         // SAFETY: plain old data of that size.
         let bytes = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), len) };
         peek(addr, bytes).then_some(value[0])
+    }
+}
+
+/// Keeps what of a range is managed resident for good, which it is by now.
+pub fn keep_pages(live: &Live, addr: usize, len: usize) {
+    if let Some((first, count)) = live.managed_pages(addr, len) {
+        let _call = live.pager.begin_call();
+        live.pager.keep(first, count);
     }
 }
 

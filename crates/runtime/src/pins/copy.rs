@@ -1,17 +1,15 @@
 //! The program's memory, read and written with what is missing brought in.
-use super::call::CallPins;
-use crate::arena::page_of;
+use super::call::{CallPins, keep_pages};
 use crate::contexts::Cx;
-use crate::layout::{ARENA, overlaps_arena};
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::usermem::{peek, poke, word};
 use outswap_core::protection::Access;
-use outswap_core::units::PageNo;
 
 /// Reads a structure of the program's.
 pub fn read<const N: usize>(live: &'static Live, at: usize) -> Option<[u8; N]> {
     let mut bytes = [0u8; N];
-    if overlaps_arena(at, N) {
+    if overlaps_managed(at, N) {
         return live.with(move |cx| copy_in(live, cx, at, &mut bytes).then_some(bytes));
     }
     peek(at, &mut bytes).then_some(bytes)
@@ -19,7 +17,7 @@ pub fn read<const N: usize>(live: &'static Live, at: usize) -> Option<[u8; N]> {
 
 /// Writes a structure of the program's. False where it is not writable.
 pub fn write<const N: usize>(live: &'static Live, at: usize, bytes: [u8; N]) -> bool {
-    if !overlaps_arena(at, N) {
+    if !overlaps_managed(at, N) {
         return poke(at, &bytes);
     }
     live.with(move |cx| copy_out(live, cx, at, &bytes))
@@ -72,16 +70,13 @@ pub fn copy_out(live: &Live, cx: &mut Cx, addr: usize, buf: &[u8]) -> bool {
 
 /// Keeps the pages of a range resident for good: the kernel uses them on its own. False where they cannot be brought in.
 pub fn keep(live: &Live, cx: &mut Cx, addr: usize, len: usize) -> bool {
-    if !overlaps_arena(addr, len) {
+    if !overlaps_managed(addr, len) {
         return true;
     }
     let mut pins = CallPins::new(live);
     let ok = pins.pin(cx, addr, len).is_ok();
     if ok {
-        let first: PageNo = page_of(addr.max(ARENA));
-        let count = page_of(addr + len - 1).0 - first.0 + 1;
-        let _call = live.pager.begin_call();
-        live.pager.keep(first, count);
+        keep_pages(live, addr, len);
     }
     pins.release();
     ok
