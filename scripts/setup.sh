@@ -62,6 +62,7 @@ if [[ $stage == full ]]; then
     need mcs mono-mcs
     need pdflatex texlive-latex-extra
     need gs ghostscript
+    need gfortran gfortran
     need clang++ clang
     /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi

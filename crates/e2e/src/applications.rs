@@ -94,6 +94,11 @@ pub const PROGRAMS: &[Program] = &[
         sources: &["duckdb_queries.py"],
         ..program("duckdb", &["{python}", "duckdb_queries.py", "{scale}"])
     },
+    Program {
+        needs: &["gfortran"],
+        sources: &["fields.sh", "fields.F90"],
+        ..program("fortran", &["bash", "fields.sh", "{scale}"])
+    },
     Program { needs: &["rustc"], sources: &["rustc.sh"], ..program("rustc", &["bash", "rustc.sh", "{scale}"]) },
     Program {
         needs: &["luajit"],
