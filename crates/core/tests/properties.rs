@@ -248,7 +248,7 @@ fn shared_objects_are_mappings_of_their_own_and_no_data() {
     assert_eq!((map.mapped(), map.writable(), map.data()), (28, 20, 8));
 }
 
-fn check_map(map: &mut Map, model: &[Option<Kind>]) {
+fn check_map(map: &mut Map, model: &[Option<Kind>], top: u32) {
     let runs = runs(model);
     assert_eq!(map.len(), runs.len(), "like neighbours are one mapping");
     assert_eq!(map.is_empty(), runs.is_empty());
@@ -281,11 +281,11 @@ fn check_map(map: &mut Map, model: &[Option<Kind>]) {
     }
     for (count, align) in [(1, 1), (5, 1), (3, 16), (16, 16), (40, 1), (96, 1), (97, 1)] {
         let fits = |first: u32| {
-            first + count <= PAGES && model[first as usize..(first + count) as usize].iter().all(Option::is_none)
+            first + count <= top && model[first as usize..(first + count) as usize].iter().all(Option::is_none)
         };
         match map.gap(count, align) {
             Some(gap) => assert!(gap.0.is_multiple_of(align) && fits(gap.0), "gap of {count} at {align}: {gap:?}"),
-            None => assert!(!(0..PAGES).step_by(align as usize).any(fits), "there is a gap of {count} at {align}"),
+            None => assert!(!(0..top).step_by(align as usize).any(fits), "there is a gap of {count} at {align}"),
         }
     }
 }
@@ -298,11 +298,14 @@ proptest! {
         ops in map_ops(),
         capacity in prop_oneof![Just(200usize), 2..10usize],
         bottom in 0..PAGES,
+        kept in prop_oneof![Just(0), 0..40u32],
     ) {
         let arena = Arena::default();
         let mut map = Map::new(&arena, PAGES, capacity).expect("tables fit");
         map.set_bottom(PageNo(bottom));
-        if bottom + 5 <= PAGES {
+        let top = bottom.max(PAGES - kept);
+        map.set_top(PageNo(top));
+        if bottom + 5 <= top {
             prop_assert_eq!(map.gap(5, 1), Some(PageNo(bottom)));
         }
         let mut model: Vec<Option<Kind>> = vec![None; PAGES as usize];
@@ -350,7 +353,7 @@ proptest! {
                     Err(MapError::NoRoom) => prop_assert!(tight),
                 },
             }
-            check_map(&mut map, &model);
+            check_map(&mut map, &model, top);
         }
     }
 }
