@@ -63,6 +63,8 @@ if [[ $stage == full ]]; then
     need pdflatex texlive-latex-extra
     need gs ghostscript
     need gfortran gfortran
+    need mpirun openmpi-bin
+    need mpicc libopenmpi-dev
     need clang++ clang
     /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi

@@ -32,7 +32,7 @@ pub use config::{
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
     CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once,
-    Process, READY, Shared, TREE_PEAKS, exists,
+    Process, READY, Shared, TREE_PEAKS, Wish, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{Text, process_path, until_nul};

@@ -43,8 +43,47 @@ pub struct Process {
     pub ending: AtomicU32,
     /// The managed part of its program's `.bss`: the first address, and the first after it. Twice 0: none.
     pub bss: [AtomicU64; 2],
+    /// What another process wants of its memory.
+    pub wish: Wish,
     /// Counters.
     pub counters: Counters,
+}
+
+/// What another process wants of a process's memory: that a range is in memory and stays there, because the kernel is to read it for
+/// that other process, or to write to it. One at a time.
+#[repr(C)]
+pub struct Wish {
+    /// The process that has the wish; 0: nobody.
+    pub owner: AtomicU32,
+    /// One of the constants below. Whoever waits for a change of it waits on this word.
+    pub state: AtomicU32,
+    /// Where the range begins, in the process whose record this is.
+    pub addr: AtomicU64,
+    /// Its length.
+    pub bytes: AtomicU64,
+}
+
+impl Wish {
+    /// Nothing is wished.
+    pub const NONE: u32 = 0;
+    /// To be read.
+    pub const READ: u32 = 1;
+    /// To be written to.
+    pub const WRITE: u32 = 2;
+    /// It is in memory, and stays there until the state is another.
+    pub const HELD: u32 = 3;
+    /// It cannot be had.
+    pub const REFUSED: u32 = 4;
+
+    /// Nobody's.
+    pub const fn none() -> Wish {
+        Wish {
+            owner: AtomicU32::new(0),
+            state: AtomicU32::new(Wish::NONE),
+            addr: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
 }
 
 /// One message for the supervisor's standard error.
@@ -147,7 +186,9 @@ pub struct Shared {
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    let hash = layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, bss, counters });
+    let hash =
+        layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, bss, wish, counters });
+    let hash = layout!(hash, Wish { owner, state, addr, bytes });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
@@ -285,6 +326,8 @@ impl Shared {
                     record.family.store(0, Relaxed);
                     record.ending.store(0, Relaxed);
                     record.bss.iter().for_each(|border| border.store(0, Relaxed));
+                    record.wish.state.store(Wish::NONE, Relaxed);
+                    record.wish.owner.store(0, Relaxed);
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);
                     self.processes_started.fetch_add(1, Relaxed);

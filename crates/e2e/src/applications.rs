@@ -99,6 +99,11 @@ pub const PROGRAMS: &[Program] = &[
         sources: &["fields.sh", "fields.F90"],
         ..program("fortran", &["bash", "fields.sh", "{scale}"])
     },
+    Program {
+        needs: &["mpirun", "mpicc"],
+        sources: &["messages.sh", "messages.c"],
+        ..program("open_mpi", &["bash", "messages.sh", "{scale}"])
+    },
     Program { needs: &["rustc"], sources: &["rustc.sh"], ..program("rustc", &["bash", "rustc.sh", "{scale}"]) },
     Program {
         needs: &["luajit"],

@@ -13,7 +13,7 @@ use crate::live::Live;
 use crate::procfs;
 use crate::store::ProcessStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use outswap_control::{self as control, Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS};
+use outswap_control::{self as control, Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS, Wish};
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
@@ -27,6 +27,7 @@ pub static UNCOUNTED: Process = Process {
     family: AtomicU32::new(0),
     ending: AtomicU32::new(0),
     bss: [const { AtomicU64::new(0) }; 2],
+    wish: Wish::none(),
     counters: Counters::zero(),
 };
 

@@ -11,6 +11,7 @@ use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
     bss, charge, desk, direct, exec, gate, kept, pins, process, reclaim, rlimits, sharers, threads, unseen, whole,
+    wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
@@ -124,6 +125,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     threads::forget();
     kept::renew(live.fds.0 + 2);
     desk::forget();
+    wishes::forget();
     live.contexts.only_this();
     charge::forget(live);
     exec::forget();

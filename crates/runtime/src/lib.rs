@@ -71,6 +71,7 @@ mod assisted;
 mod traced;
 mod exec;
 mod parts;
+mod wishes;
 mod transfer;
 
 // Threads, processes, signals.

@@ -64,6 +64,8 @@ pub const SIZED_MAX_BYTES: usize = 1 << 20;
 pub const FD_SET_MAX_WORDS: usize = 1 << 14;
 /// Words of a structure that are looked at where nobody says which are pointers, and how many of them are taken for pointers.
 pub const GUESS_WORDS: usize = 128;
+/// Bytes that are wished of another process at a time.
+pub const WISH_BYTES: usize = 256 << 10;
 /// See [`GUESS_WORDS`].
 pub const GUESSES: usize = 16;
 /// More than a datagram holds: UDP has 64 KiB, Unix sockets 208 KiB unless `net.core.wmem_max` is raised.
@@ -86,7 +88,7 @@ const _: () = {
     assert!(DEFAULT_BYTES as usize * (GUESSES + 6) < PINNED_MIN_BYTES);
     assert!(SIZED_MAX_BYTES < PINNED_MIN_BYTES && FD_SET_MAX_WORDS * 8 * 3 < PINNED_MIN_BYTES);
     assert!(DATAGRAM_BYTES < PINNED_MIN_BYTES && DATAGRAM_BYTES >= WINDOW_MAX_BYTES);
-    assert!(MESSAGE_PARTS <= IOV_MAX);
+    assert!(MESSAGE_PARTS <= IOV_MAX && WISH_BYTES < PINNED_MIN_BYTES);
 };
 
 // Stacks.

@@ -8,7 +8,7 @@ use crate::budget::watermarks;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::{accessed, charge, desk, pins, procfs, sharers, threads};
+use crate::{accessed, charge, desk, pins, procfs, sharers, threads, wishes};
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
@@ -275,12 +275,14 @@ extern "C" fn main() -> ! {
     let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
     loop {
         if QUIT.load(SeqCst) {
+            wishes::wait_for_end(live);
             os::exit_thread(0);
         }
         let seen = WAKE.load(SeqCst);
         if sharers::any() {
             desk::serve(live.pid.load(Relaxed), live.contexts);
         }
+        wishes::serve(live);
         read_ahead(live);
         follow_streams(live);
         // Without a budget, the limit is of managed pages, which the copies are instead of others.
@@ -294,12 +296,19 @@ extern "C" fn main() -> ! {
             // Now nobody waits for this thread.
             accessed::look_if_due(live);
             ASLEEP.store(1, SeqCst);
-            if desk::is_asked() || live.pager.is_ahead_asked() || may_follow_streams(live) || QUIT.load(SeqCst) {
+            let wish = &live.record().wish.state;
+            let wished = wish.load(SeqCst);
+            if wishes::is_asked(live)
+                || desk::is_asked()
+                || live.pager.is_ahead_asked()
+                || may_follow_streams(live)
+                || QUIT.load(SeqCst)
+            {
                 ASLEEP.store(0, SeqCst);
                 continue;
             }
             let look_ns = if live.may_share() { charge::LOOK_SHARED_NS } else { LOOK_NS };
-            let _ = os::futex_wait(&WAKE, seen, look_ns, false);
+            os::futex_wait_either((&WAKE, seen), (wish, wished), look_ns);
             ASLEEP.store(0, SeqCst);
             // Not each time that it is woken: to look at the threads takes a descriptor, which the program could meet.
             let now_ns = os::monotonic_ns();

@@ -11,7 +11,7 @@ use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedw
 use crate::usermem::word;
 use crate::{
     calls, charge, descriptors, direct, exec, fork, full, given, memory, parts, privileges, rlimits, stub_call,
-    threads, traced, transfer, unseen, whole,
+    threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -103,6 +103,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         _ if live.is_own_process() && calls::changes_rights(nr, args[0]) => {
             return privileges::call(live, nr, args, uc);
         }
+        nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => match wishes::transfer(live, nr, args) {
+            Some(value) => value,
+            None => return assisted(live, nr, args, live.window_bytes(), uc),
+        },
         nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 | nr::RECVFROM | nr::SENDTO => {
             return transfer::transfer(live, nr, args, uc);
         }

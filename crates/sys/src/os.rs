@@ -417,9 +417,66 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_n
     ret(unsafe { syscall4(nr::FUTEX, word.as_ptr() as usize, op, expected as usize, ts.as_ptr() as usize) }).map(drop)
 }
 
+/// Waits while both words are what they are said to be, until somebody wakes a waiter of one, or the time is over: of the first word, which
+/// is this process's alone, or of the second, which it may share. Where the kernel waits for one word only (before Linux 5.16), that is
+/// the first.
+pub fn futex_wait_either(
+    own: (&core::sync::atomic::AtomicU32, u32),
+    shared: (&core::sync::atomic::AtomicU32, u32),
+    timeout_ns: u64,
+) {
+    /// `struct futex_waitv`: value, address, flags, and 4 bytes that are nothing.
+    #[repr(C)]
+    struct Waiter(u64, u64, u32, u32);
+    const U32: u32 = 2;
+    const PRIVATE: u32 = 128;
+    const CLOCK_MONOTONIC: usize = 1;
+    let waiters = [
+        Waiter(own.1 as u64, own.0.as_ptr() as u64, U32 | PRIVATE, 0),
+        Waiter(shared.1 as u64, shared.0.as_ptr() as u64, U32, 0),
+    ];
+    let until_ns = monotonic_ns().saturating_add(timeout_ns);
+    let until = [(until_ns / 1_000_000_000) as i64, (until_ns % 1_000_000_000) as i64];
+    let (at, until) = (waiters.as_ptr() as usize, until.as_ptr() as usize);
+    // SAFETY: words, structures and time live through the call.
+    let waited = ret(unsafe { syscall5(nr::FUTEX_WAITV, at, waiters.len(), 0, until, CLOCK_MONOTONIC) });
+    if matches!(waited, Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL)) {
+        let _ = futex_wait(own.0, own.1, timeout_ns, false);
+    }
+}
+
 /// Wakes up to `count` waiters of `word`.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32, count: usize, shared: bool) {
     let op = if shared { 1 } else { 129 };
     // SAFETY: the word lives through the call.
     unsafe { syscall3(nr::FUTEX, word.as_ptr() as usize, op, count) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    #[test]
+    fn either_word_ends_a_wait() {
+        const LONG_NS: u64 = 60_000_000_000;
+        let words = [AtomicU32::new(0), AtomicU32::new(0)];
+        for (which, word) in words.iter().enumerate() {
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    while word.load(SeqCst) == 0 {
+                        futex_wait_either((&words[0], which as u32), (&words[1], 0), LONG_NS);
+                    }
+                });
+                // It may be waiting by now, or see the change before it does.
+                futex_wait_either((&words[0], which as u32), (&words[1], 0), 5_000_000);
+                word.store(1, SeqCst);
+                while !waiter.is_finished() {
+                    futex_wake(word, 1, which == 1);
+                    sched_yield();
+                }
+            });
+        }
+        futex_wait_either((&words[0], 0), (&words[1], 0), LONG_NS);
+    }
 }

@@ -1,0 +1,297 @@
+//! `process_vm_readv` and `process_vm_writev` on another managed process of the run, by which libraries of MPI pass messages on.
+//!
+//! The kernel finds nothing where a page of that process is out, and only that process can bring it in. So it is asked to, in its record
+//! ([`outswap_control::Wish`]): its background thread brings in what is wished, and keeps it in memory until the wish is another, or
+//! none. To be read, pages are wished for where the kernel did not find them. To be written to, always: a page that the kernel has
+//! looked up before it is taken, and writes to afterwards, would leave without what was written.
+use crate::errno::{EFAULT, ENOMEM};
+use crate::gate;
+use crate::layout::in_arena;
+use crate::limits::{IOV_MAX, WISH_BYTES};
+use crate::live::Live;
+use crate::pins::{self, CallPins};
+use crate::usermem::{Iovec, MAX_RW_COUNT, word};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use outswap_control::{self as control, Process, Wish};
+use outswap_core::fault::Fault;
+use outswap_core::protection::Access;
+use outswap_sys::{nr, os};
+
+/// How long a process is waited for in all that is to fulfil a wish. One without a background thread never does.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// After so long it is looked whether it is still there.
+const LOOK_NS: u64 = 20_000_000;
+/// As many waiters as there are.
+const ALL: usize = i32::MAX as usize;
+
+/// The pin that keeps what was wished of this process, and 1; 0: nothing is kept.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+/// A thread of this process has a wish.
+static WISHING: AtomicBool = AtomicBool::new(false);
+
+/// Whether there is something to do for [`serve`].
+pub fn is_asked(live: &Live) -> bool {
+    match live.record().wish.state.load(SeqCst) {
+        Wish::READ | Wish::WRITE => true,
+        Wish::HELD => false,
+        _ => HELD.load(Relaxed) != 0,
+    }
+}
+
+/// Fulfils what others wish of this process, and ends what they wish no longer. Called by the background thread.
+pub fn serve(live: &'static Live) {
+    let wish = &live.record().wish;
+    let state = wish.state.load(SeqCst);
+    let asked = matches!(state, Wish::READ | Wish::WRITE);
+    if !asked && state != Wish::NONE {
+        let owner = wish.owner.load(Acquire);
+        if control::exists(owner as i32) {
+            return;
+        }
+        // Whoever wished it is gone.
+        let _ = wish.state.compare_exchange(state, Wish::NONE, SeqCst, Relaxed);
+        let _ = wish.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
+    }
+    match HELD.swap(0, Relaxed) {
+        0 => {}
+        held => live.pager.pins.release(held - 1),
+    }
+    if !asked {
+        return;
+    }
+    let (addr, bytes) = (wish.addr.load(Relaxed) as usize, (wish.bytes.load(Relaxed) as usize).min(WISH_BYTES));
+    let access = if state == Wish::WRITE { Access::Write } else { Access::Read };
+    let pin = live.contexts.with(|cx| {
+        let mut pins = CallPins::new(live);
+        pins.set_access(access);
+        if pins.pin(cx, addr, bytes).is_ok() {
+            return Some(pins.number());
+        }
+        pins.release();
+        None
+    });
+    HELD.store(pin.map_or(0, |pin| pin + 1), Relaxed);
+    let answer = if pin.is_some() { Wish::HELD } else { Wish::REFUSED };
+    // Unless it is not wished any more.
+    let _ = wish.state.compare_exchange(state, answer, SeqCst, Relaxed);
+    os::futex_wake(&wish.state, ALL, true);
+}
+
+/// The background thread ends: what it keeps is waited for, as long as whoever wished it is alive.
+pub fn wait_for_end(live: &'static Live) {
+    let mut spins = 0;
+    while HELD.load(Relaxed) != 0 {
+        serve(live);
+        os::wait_a_little(spins);
+        spins += 1;
+    }
+}
+
+/// In a forked child nobody wishes anything, and the pin is the parent's.
+pub fn forget() {
+    HELD.store(0, Relaxed);
+    WISHING.store(false, Relaxed);
+}
+
+/// This process's wish of another.
+struct Asking<'a> {
+    live: &'a Live,
+    other: &'a Process,
+    pid: i32,
+    /// No other thread of this process has a wish.
+    alone: bool,
+    /// The wish is ours to change.
+    claimed: bool,
+    /// It was waited for in vain.
+    given_up: bool,
+}
+
+impl Asking<'_> {
+    fn is_there(&self) -> bool {
+        self.other.pid.load(Acquire) == self.pid && control::exists(self.pid)
+    }
+
+    fn claim(&mut self, until_ns: u64) -> bool {
+        let wish = &self.other.wish;
+        let me = self.live.pid.load(Relaxed) as u32;
+        let mut spins = 0;
+        while !self.claimed {
+            if !self.alone {
+                self.alone = WISHING.compare_exchange(false, true, AcqRel, Relaxed).is_ok();
+            }
+            let owner = wish.owner.load(Acquire);
+            // What is left of this process's own was before it executed this program.
+            let is_free = self.alone && (owner == 0 || owner == me || !control::exists(owner as i32));
+            self.claimed = is_free && wish.owner.compare_exchange(owner, me, AcqRel, Relaxed).is_ok();
+            if !self.claimed {
+                if os::monotonic_ns() > until_ns || !self.is_there() {
+                    return false;
+                }
+                os::wait_a_little(spins);
+                spins += 1;
+            }
+        }
+        true
+    }
+
+    /// Wishes a range of the other process's memory; whether it is there now, and stays until the next wish, or [`Asking::end`].
+    fn wish(&mut self, addr: usize, bytes: usize, what: u32) -> bool {
+        let until_ns = os::monotonic_ns() + PATIENCE_NS;
+        if self.given_up || !self.claim(until_ns) {
+            self.given_up = true;
+            return false;
+        }
+        let wish = &self.other.wish;
+        wish.addr.store(addr as u64, Relaxed);
+        wish.bytes.store(bytes as u64, Relaxed);
+        wish.state.store(what, SeqCst);
+        os::futex_wake(&wish.state, ALL, true);
+        loop {
+            match wish.state.load(SeqCst) {
+                Wish::HELD => return true,
+                state if state != what => return false,
+                _ => {}
+            }
+            if os::monotonic_ns() > until_ns || !self.is_there() {
+                self.given_up = true;
+                let _ = wish.state.compare_exchange(what, Wish::NONE, SeqCst, Relaxed);
+                return wish.state.load(SeqCst) == Wish::HELD;
+            }
+            let _ = os::futex_wait(&wish.state, what, LOOK_NS, true);
+        }
+    }
+
+    fn end(self) {
+        if self.claimed && self.is_there() {
+            self.other.wish.state.store(Wish::NONE, SeqCst);
+            os::futex_wake(&self.other.wish.state, ALL, true);
+            self.other.wish.owner.store(0, Release);
+        }
+        if self.alone {
+            WISHING.store(false, Release);
+        }
+    }
+}
+
+/// A vector of buffers that is gone through.
+struct Cursor {
+    vec: usize,
+    count: usize,
+    /// What is left of the buffer that is at hand.
+    base: usize,
+    left: usize,
+}
+
+impl Cursor {
+    /// The next bytes; `Ok(0)`: there are no more.
+    fn next(&mut self, live: &'static Live) -> Result<usize, isize> {
+        while self.left == 0 && self.count > 0 {
+            let iov = pins::read::<16>(live, self.vec).ok_or(EFAULT)?;
+            (self.base, self.left) = (word(&iov, 0), word(&iov, 8));
+            (self.vec, self.count) = (self.vec + size_of::<Iovec>(), self.count - 1);
+        }
+        Ok(self.left)
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        (self.base, self.left) = (self.base + bytes, self.left - bytes);
+    }
+}
+
+/// Whether a range of another process's memory may be managed there.
+fn may_be_managed(other: &Process, addr: usize, bytes: usize) -> bool {
+    let [start, end] = other.bss.each_ref().map(|border| border.load(Relaxed) as usize);
+    in_arena(addr) || addr < end && addr.saturating_add(bytes) > start
+}
+
+/// Serves such a call on another managed process. `None` where it is none, or the kernel is to say what is wrong with it.
+pub fn transfer(
+    live: &'static Live,
+    nr: usize,
+    [pid, local, local_count, remote, remote_count, flags]: [usize; 6],
+) -> Option<isize> {
+    let own = live.pid.load(Relaxed);
+    if flags != 0 || pid as i32 == own || local_count > IOV_MAX || remote_count > IOV_MAX || !live.is_own_process() {
+        return None;
+    }
+    let other = live.control.used_records().iter().find(|record| record.pid.load(Acquire) == pid as i32)?;
+    let (mut managed, mut bytes) = (false, 0usize);
+    for (vec, count, is_remote) in [(local, local_count, false), (remote, remote_count, true)] {
+        for i in 0..count {
+            let iov = pins::read::<16>(live, vec.checked_add(i * size_of::<Iovec>())?)?;
+            bytes = bytes.checked_add(word(&iov, 8)).filter(|bytes| *bytes <= MAX_RW_COUNT)?;
+            managed |= is_remote && may_be_managed(other, word(&iov, 0), word(&iov, 8));
+        }
+    }
+    if !managed {
+        return None;
+    }
+    let mut asking = Asking { live, other, pid: pid as i32, alone: false, claimed: false, given_up: false };
+    let here = Cursor { vec: local, count: local_count, base: 0, left: 0 };
+    let there = Cursor { vec: remote, count: remote_count, base: 0, left: 0 };
+    let result = go_through(live, nr, here, there, &mut asking);
+    asking.end();
+    Some(result)
+}
+
+fn go_through(live: &'static Live, nr: usize, mut here: Cursor, mut there: Cursor, asking: &mut Asking<'_>) -> isize {
+    let mut done = 0;
+    loop {
+        let len = match (here.next(live), there.next(live)) {
+            (Ok(here), Ok(there)) => here.min(there).min(WISH_BYTES).min(live.window_bytes()),
+            (Err(error), _) | (_, Err(error)) => return if done > 0 { done as isize } else { error },
+        };
+        if len == 0 {
+            return done as isize;
+        }
+        match piece(live, nr, here.base, there.base, len, asking) {
+            got if got > 0 => {
+                done += got as usize;
+                if (got as usize) < len {
+                    return done as isize;
+                }
+            }
+            _ if done > 0 => return done as isize,
+            error => return error,
+        }
+        here.skip(len);
+        there.skip(len);
+    }
+}
+
+/// A piece of both, each in one buffer.
+fn piece(live: &'static Live, nr: usize, here: usize, there: usize, len: usize, asking: &mut Asking<'_>) -> isize {
+    let managed = may_be_managed(asking.other, there, len);
+    let (what, first) = match nr {
+        nr::PROCESS_VM_WRITEV => (Wish::WRITE, true),
+        _ => (Wish::READ, false),
+    };
+    if managed && first {
+        asking.wish(there, len, what);
+    }
+    let got = call(live, nr, asking.pid, here, there, len);
+    if got == len as isize || !managed || first || !asking.wish(there, len, what) {
+        return got;
+    }
+    call(live, nr, asking.pid, here, there, len)
+}
+
+/// The call itself, with this process's side in memory.
+fn call(live: &'static Live, nr: usize, pid: i32, here: usize, there: usize, len: usize) -> isize {
+    live.with(move |cx| {
+        let mut pins = CallPins::new(live);
+        pins.set_access(if nr == nr::PROCESS_VM_WRITEV { Access::Read } else { Access::Write });
+        let got = match pins.pin(cx, here, len) {
+            Ok(()) => {
+                let (mine, theirs) = (Iovec { base: here, len }, Iovec { base: there, len });
+                let (mine, theirs) = (&raw const mine as usize, &raw const theirs as usize);
+                // SAFETY: the program's own call, on memory that is pinned.
+                unsafe { gate::call(nr, pid as usize, mine, 1, theirs, 1, 0) }
+            }
+            Err(Fault::NoMemory) => ENOMEM,
+            Err(_) => EFAULT,
+        };
+        pins.release();
+        got
+    })
+}
