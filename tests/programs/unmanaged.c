@@ -8,6 +8,17 @@
 #define STACK_MIB 4
 static char zeros[96UL << 20];
 static size_t mib, stay_ms;
+
+#ifdef OWN_MEMCPY
+/* It counts, in the .bss. What calls it takes it for the C library's. */
+void *memcpy(void *restrict to, const void *restrict from, size_t n) {
+    volatile char *out = to;
+    const volatile char *in = from;
+    ++*(volatile size_t *)(zeros + sizeof zeros / 2);
+    for (size_t i = 0; i < n; i++) out[i] = in[i];
+    return to;
+}
+#endif
 static char path[] = "/tmp/outswap-pages-XXXXXX";
 
 static void put(char *p, size_t bytes) {

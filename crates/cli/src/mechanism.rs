@@ -53,7 +53,7 @@ const KINDS: [Kind; 7] = [
     Kind {
         name: "bss",
         about: "zeros that the program begins with (.bss), where they are a MiB or more",
-        policies: || vec![("on", "managed, in programs that lie at random addresses"), ("off", "the kernel's")],
+        policies: || vec![("on", "managed, where it can be"), ("off", "the kernel's")],
         default: || "on",
     },
 ];

@@ -103,6 +103,30 @@ fn a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed() {
     assert_eq!(lines_with(&end, "cannot be managed (data of "), 1, "{}", end.describe());
 }
 
+/// The runtime would use it, and it the `.bss`.
+fn a_bss_beside_a_memcpy_of_the_programs_own_is_not_managed() {
+    let program = build::program_with(PROGRAM, "OWN_MEMCPY").to_string_lossy().into_owned();
+    let (end, stats) = run(&["--ram", "32M"], &[&program, "heap", "48", "1"]);
+    ok(end);
+    assert!(
+        number(&stats, "/stores/file/pages_out") > 0 || number(&stats, "/stores/memory/pages_out") > 0,
+        "{stats:#}"
+    );
+    let (end, stats) = run(&["--ram", "32M"], &[&program, "bss", "48", "1000"]);
+    ok(end);
+    assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") >= 48 * MIB, "{stats:#}");
+}
+
+/// The program has 96 MiB of it, and may have 140 MiB of data.
+fn a_bss_counts_once_in_a_limit_of_data() {
+    for source in ["auto", "copy", "guard", "mprotect"] {
+        let script = "ulimit -S -d 143360; exec \"$0\" heap 24 1";
+        let options = ["--ram", "64M", "--fault-source", source];
+        let (end, _) = run(&options, &["sh", "-c", script, &program()]);
+        ok(end);
+    }
+}
+
 fn within_the_limit_nothing_is_told() {
     let (end, stats) = run(&[&["--ram", "64M"], &BSS_OFF[..]].concat(), &[&program(), "bss", "40", "300"]);
     let end = ok(end);
@@ -383,6 +407,11 @@ fn main() -> ExitCode {
             "a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed",
             a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed,
         ),
+        trial(
+            "a_bss_beside_a_memcpy_of_the_programs_own_is_not_managed",
+            a_bss_beside_a_memcpy_of_the_programs_own_is_not_managed,
+        ),
+        trial("a_bss_counts_once_in_a_limit_of_data", a_bss_counts_once_in_a_limit_of_data),
         trial("within_the_limit_nothing_is_told", within_the_limit_nothing_is_told),
         trial(
             "what_came_and_went_between_two_looks_is_seen_at_the_end",

@@ -4,8 +4,9 @@
 //! What the kernel has put there becomes a new range of managed memory, into which goes what of it holds something already. Of the
 //! program alone, not of its libraries. Pointers into it are recognised by a filter of this process's own, for calls from its own code:
 //! programs that it executes inherit the filter, and one that is not managed could not answer it. So a program that is linked to fixed
-//! addresses, where others have their code too, must make no calls itself, but through its libraries. Most do; a program of whose
-//! code that cannot be told keeps its `.bss` unmanaged.
+//! addresses, where others have their code too, must make no calls itself, but through its libraries. One of whose code that cannot be
+//! told keeps its `.bss` unmanaged. So does a program that brings its own `memcpy`, which the runtime would then use, and which may use
+//! the `.bss`.
 use crate::arena::{address, page_of};
 use crate::gate;
 use crate::layout::{self, BSS_MAX_BYTES, BSS_PAGE};
@@ -26,18 +27,15 @@ const FIXED_END: usize = 1 << 32;
 const CODE_MAX_BYTES: usize = 64 << 20;
 /// The instruction that makes a call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// What the kernel maps for its functions in user space, from its start on, at most. A call of the kernel's from there is made for the
-/// program.
-const VDSO_BYTES: usize = 16 << 10;
+/// With so many filters already, room is left for those of programs to come: each needs one at least.
+const FILTERS_MAX: u64 = 13;
 /// Attempts to put back what was there.
 const BACK_TRIES: u32 = 1 << 12;
 
-/// What the kernel tells a program at its start: where the headers of its own segments are, one's size, how many; where the functions
-/// are that it maps.
+/// What the kernel tells a program at its start: where the headers of its own segments are, one's size, how many.
 const AT_PHDR: usize = 3;
 const AT_PHENT: usize = 4;
 const AT_PHNUM: usize = 5;
-const AT_SYSINFO_EHDR: usize = 33;
 
 /// A program header (`Elf64_Phdr`).
 #[repr(C)]
@@ -66,14 +64,12 @@ const READ_EXECUTE: u32 = 5;
 /// What is to be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bss {
-    /// Where the program's zeros begin: on a page that is of its file, and stays so. What begins there may end in managed memory.
-    pub zeros: usize,
     /// The first address that is managed.
     pub start: usize,
     /// The first after it.
     pub end: usize,
-    /// Code that the kernel has mapped, and that makes calls.
-    pub vdso: (usize, usize),
+    /// The page in which the segment begins that ends with it. Ranges that a call is about may begin there.
+    pub data: usize,
 }
 
 impl Bss {
@@ -100,29 +96,66 @@ pub fn find() -> Option<Bss> {
     }
     // SAFETY: the kernel says that so many are there, in the program's file as it is mapped.
     let segments = unsafe { slice::from_raw_parts(at as *const Segment, count) };
-    let (zeros, start, end) = zeros(segments, at)?;
-    if start < FIXED_END && !makes_no_calls(segments) {
-        return None;
-    }
-    let vdso = value(AT_SYSINFO_EHDR).map_or((0, 0), |at| (at, at + VDSO_BYTES));
-    (is_alone() && is_anonymous(start, end)).then_some(Bss { zeros, start, end, vdso })
+    let bss = zeros(segments, at)?;
+    let can_be_told = bss.start >= FIXED_END || makes_no_calls(segments);
+    let is_possible = can_be_told && !brings_its_own(segments, at) && is_random() && filters() < FILTERS_MAX;
+    (is_possible && is_alone() && is_anonymous(bss.start, bss.end)).then_some(bss)
 }
 
-/// The largest part of a program that consists of zeros alone, of those with its headers at an address: where the zeros begin, and the
-/// whole pages of them.
-fn zeros(segments: &[Segment], headers_at: usize) -> Option<(usize, usize, usize)> {
+// What the compiler makes calls of, in the runtime, too.
+unsafe extern "C" {
+    fn memcpy();
+    fn memmove();
+    fn memset();
+    fn memcmp();
+    fn bcmp();
+    fn strlen();
+}
+
+/// Whether the program has functions in place of the C library's that the runtime's code uses, wherever it is.
+fn brings_its_own(segments: &[Segment], headers_at: usize) -> bool {
+    let Some(base) = base(segments, headers_at) else { return true };
+    let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
+    let mut places = loaded.map(|segment| base + segment.at as usize..base + (segment.at + segment.bytes) as usize);
+    let used = [memcpy, memmove, memset, memcmp, bcmp, strlen].map(|function| function as *const () as usize);
+    places.any(|place| used.iter().any(|function| place.contains(function)))
+}
+
+/// Whether programs lie at random addresses on this machine.
+fn is_random() -> bool {
+    let mut digit = [0u8; 1];
+    procfs::read_file(b"/proc/sys/kernel/randomize_va_space\0", &mut digit) == 1 && digit != *b"0"
+}
+
+/// How many filters this process has; 0 where the kernel does not say (before Linux 5.9).
+fn filters() -> u64 {
+    const KEY: &[u8] = b"Seccomp_filters:\t";
+    let mut found = 0;
+    procfs::each_line(b"/proc/self/status\0", &mut [0; 4096], |line| {
+        if let Some(number) = line.strip_prefix(KEY) {
+            found = procfs::number(number);
+        }
+    });
+    found
+}
+
+fn base(segments: &[Segment], headers_at: usize) -> Option<usize> {
     let headers = segments.iter().find(|segment| segment.kind == PT_PHDR)?;
-    let base = headers_at.checked_sub(headers.at as usize)?;
+    headers_at.checked_sub(headers.at as usize)
+}
+
+/// The largest part of a program that consists of zeros alone, in whole pages.
+fn zeros(segments: &[Segment], headers_at: usize) -> Option<Bss> {
+    let base = base(segments, headers_at)?;
     let data = segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.rights == READ_WRITE);
     let parts = data.filter_map(|segment| {
         let at = base.checked_add(segment.at as usize)?;
-        let zeros = at.checked_add(segment.file_bytes as usize)?;
-        let start = zeros.checked_next_multiple_of(PAGE_BYTES)?;
+        let start = at.checked_add(segment.file_bytes as usize)?.checked_next_multiple_of(PAGE_BYTES)?;
         let end = at.checked_add(segment.bytes as usize)?.checked_next_multiple_of(PAGE_BYTES)?;
         let bytes = end.checked_sub(start)?;
-        (LEAST_BYTES..=BSS_MAX_BYTES).contains(&bytes).then_some((zeros, start, end))
+        (LEAST_BYTES..=BSS_MAX_BYTES).contains(&bytes).then_some(Bss { data: at & !(PAGE_BYTES - 1), start, end })
     });
-    parts.max_by_key(|(_, start, end)| end - start)
+    parts.max_by_key(|bss| bss.end - bss.start)
 }
 
 /// Whether a program that lies where it was linked to certainly makes no system calls by instructions of its own: their two bytes are
@@ -268,8 +301,9 @@ mod tests {
             let segments: Vec<Segment> = [headers].iter().chain(data).copied().collect();
             zeros(&segments, base + 0x40)
         };
+        let found = |data: usize, start, mib: usize| Some(Bss { data, start, end: start + mib * MIB as usize });
         let data = segment(PT_LOAD, READ_WRITE, 0x3d10, 0x300, 0x300 + 10 * MIB);
-        assert_eq!(of(&[data], base), Some((base + 0x4010, base + 0x5000, base + 0x5000 + 10 * MIB as usize)));
+        assert_eq!(of(&[data], base), found(base + 0x3000, base + 0x5000, 10));
         assert_eq!(of(&[segment(PT_LOAD, 7, 0x3d10, 0x300, 10 * MIB)], base), None, "executable");
         assert_eq!(of(&[segment(PT_LOAD, READ_WRITE, 0x3d10, 0x300, MIB)], base), None, "small");
         assert_eq!(of(&[segment(PT_LOAD, READ_WRITE, 0x3d10, 0x300, u64::MAX)], base), None, "nonsense");
@@ -280,11 +314,18 @@ mod tests {
         );
         assert_eq!(of(&[segment(PT_LOAD, READ_WRITE, 0x4000, 0x1000, 0x1000)], base), None, "none");
         let larger = segment(PT_LOAD, READ_WRITE, 0x4000_0000, 0, 20 * MIB);
-        assert_eq!(of(&[data, larger], base), {
-            let at = base + 0x4000_0000;
-            Some((at, at, at + 20 * MIB as usize))
-        });
+        assert_eq!(of(&[data, larger], base), found(base + 0x4000_0000, base + 0x4000_0000, 20));
         assert_eq!(zeros(&[data], base), None, "nobody says where the program lies");
+    }
+
+    #[test]
+    fn this_process_has_the_c_librarys_functions_and_no_other() {
+        let at = memcpy as *const () as u64 & !0xfff;
+        let headers = segment(PT_PHDR, 4, 0x40, 0x200, 0x200);
+        let with = |at: u64| [headers, segment(PT_LOAD, READ_EXECUTE, at, 0x1000, 0x1000)];
+        assert!(brings_its_own(&with(at), 0x40) && !brings_its_own(&with(0x1000), 0x40));
+        assert!(brings_its_own(&[], 0x40), "nobody says where the program lies");
+        assert!(is_random() && filters() < FILTERS_MAX);
     }
 
     #[test]

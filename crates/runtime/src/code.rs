@@ -72,6 +72,8 @@ pub struct Code {
     pub all: Ranges,
     /// From the first to the last of what lies at fixed addresses: a program that was linked so, and what is put near it.
     pub fixed: (usize, usize),
+    /// What the kernel has mapped for the program of its own functions, some of which make calls.
+    pub vdso: (usize, usize),
     /// Where the C library's file is mapped, from its start on.
     pub libc_file: (usize, usize),
     /// Whether code is in that.
@@ -100,6 +102,9 @@ impl Code {
         }
         if rights.get(2) != Some(&b'x') || start >= end {
             return;
+        }
+        if line.ends_with(b"[vdso]") {
+            self.vdso = (start, end);
         }
         if start < FIXED_END && !name.is_empty() {
             self.fixed = (if self.fixed.1 == 0 { start } else { self.fixed.0 }, end);
@@ -173,7 +178,7 @@ mod tests {
             (0x7f00_0040_0000, 0x7f00_0041_0000),
             (0x7f00_0044_0000, 0x7f00_0045_0000),
         ];
-        assert_eq!(code.fixed, (0x40_0000, 0x40_1000));
+        assert_eq!((code.fixed, code.vdso), ((0x40_0000, 0x40_1000), (0x7ffd_0000_0000, 0x7ffd_0000_1000)));
         assert_eq!(code.all.get(), all, "ours and what is of no file lie in no range");
     }
 

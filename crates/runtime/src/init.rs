@@ -321,7 +321,8 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     live::set(live);
     deliver::adopt(live);
     kept::open(min_fd);
-    rlimits::end_setup(bss_pages as u64);
+    let [managed, counted] = [live.pager.writable_pages(), live.counted_pages()];
+    rlimits::end_setup(bss_pages as u64, managed - counted.min(managed));
     charge::measure(live);
     charge::refresh(live);
     Ok(())
@@ -420,12 +421,12 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
 
 /// Has the program's `.bss` managed, as far as the kernel has room for another filter.
 fn manage_bss(live: &Live, code: &Code, bss: &Bss) -> bool {
-    let mut all = [bss.vdso; CODE_RANGES + 1];
+    let mut all = [code.vdso; CODE_RANGES + 1];
     let known = code.all.get();
-    let at = known.partition_point(|range| range.0 < bss.vdso.0);
+    let at = known.partition_point(|range| range.0 < code.vdso.0);
     all[..at].copy_from_slice(&known[..at]);
     all[at + 1..=known.len()].copy_from_slice(&known[at..]);
-    if filter::install_bss((bss.zeros, bss.end), &all[..=known.len()]).is_err() {
+    if filter::install_bss((bss.data, bss.end), &all[..=known.len()]).is_err() {
         return false;
     }
     set_bss((bss.start, bss.end));

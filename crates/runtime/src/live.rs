@@ -176,6 +176,10 @@ impl Live {
         if self.is_own_process() { self.contexts.with(f) } else { desk::ask(self.pid.load(Relaxed), self.control, f) }
     }
 
+    /// Of writable managed pages, those that the kernel counts as data.
+    pub fn counted_pages(&self) -> u64 {
+        self.source().counted_pages(&self.pager.machine, self.pager.writable_pages(), self.pager.resident_pages())
+    }
     /// The first address after this process's managed range.
     pub fn arena_end(&self) -> usize {
         ARENA + self.pager.machine.arena_bytes.load(Relaxed)

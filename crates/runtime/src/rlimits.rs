@@ -156,15 +156,16 @@ pub fn begin_setup(handed_on: &[u8]) {
     publish();
 }
 
-/// After everything is reserved and opened: what was added since [`begin_setup`] is the runtime's. And so are as many pages of address
-/// space as the kernel counts of the program's that have become managed.
-pub fn end_setup(bss_pages: u64) {
+/// After everything is reserved and opened: what was added since [`begin_setup`] is the runtime's. Of pages that were the program's before,
+/// `managed` have become managed memory, and `uncounted` of these the kernel counts as data no more.
+pub fn end_setup(managed: u64, uncounted: u64) {
     let now = procfs::sizes_pages().unwrap_or([0; 2]);
     for (kept, now) in KEPT.iter().zip(now) {
         let before = kept.our_pages.load(Relaxed);
-        kept.our_pages.store(now.saturating_sub(before), Relaxed);
+        let gone = if kept.resource == RLIMIT_DATA { uncounted } else { 0 };
+        kept.our_pages.store((now + gone).saturating_sub(before), Relaxed);
     }
-    KEPT[AS].our_pages.fetch_add(bss_pages, Relaxed);
+    KEPT[AS].our_pages.fetch_add(managed, Relaxed);
     let files = &KEPT[FILES];
     let limit = Limit { soft: files.program.get().soft, hard: files.kernel.get().hard };
     if set_kernel_limit(RLIMIT_NOFILE, limit).is_ok() {
@@ -209,8 +210,7 @@ pub fn allow(live: &Live, pages: u64, data: u64) -> bool {
     }
     let (mapped, writable) = live.pager.mapped_pages();
     // Of managed memory the kernel counts what is writable there, shared or not.
-    let pager = &live.pager;
-    let counted = live.source().counted_pages(&pager.machine, pager.writable_pages(), pager.resident_pages());
+    let counted = live.counted_pages();
     let ours = |which: usize| KEPT[which].our_pages.load(Relaxed);
     let reserve = |which: usize| KEPT[which].reserve_pages.load(Relaxed);
     let [size, private] = procfs::sizes_pages().unwrap_or([0; 2]);

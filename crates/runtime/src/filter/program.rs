@@ -218,7 +218,7 @@ impl Program {
     }
 
     /// Branches on the call's number and completes the program. Calls of another architecture are allowed: they carry 32-bit
-    /// pointers, which cannot reach managed memory.
+    /// pointers, which reach no managed memory but the `.bss` of a program that is linked to low addresses.
     pub fn finish(&mut self, targets: &[At; CALL_NUMBERS], beyond: &[(usize, At)], allow: At) {
         let mut borders = Borders::new(targets[0]);
         for (nr, &to) in targets.iter().enumerate() {
@@ -250,6 +250,7 @@ impl Borders {
     /// Adds a border that is not below the ones so far.
     pub fn add(&mut self, from: u32, to: At) {
         let (last, before) = self.of[self.len - 1];
+        assert!(from >= last, "borders ascend");
         if before == to {
             return;
         }
