@@ -12,6 +12,7 @@ daemonize = no
 listen = $here/fpm.sock
 pm = static
 pm.max_children = 2
+php_admin_value[max_execution_time] = 0
 END
 cat >nginx.conf <<END
 daemon off;
