@@ -17,8 +17,9 @@ use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
 const SHORT: u32 = 1;
 const LONG: u32 = 2;
 const SHORT_PAGES: usize = 4;
-/// The longest run of which it is remembered whether such went on.
-const JUDGED_MAX: usize = LONG as usize;
+/// Kinds of runs of which it is remembered whether such went on: of two touches, of three, by steps for the first time, and longer ones
+/// by steps.
+const JUDGED: usize = 4;
 /// How sure it is that a run goes on: as many parts of this. So many of the latest runs count, about, and below the half nothing is
 /// brought for them.
 const SURE: u32 = 1 << 12;
@@ -109,8 +110,8 @@ pub struct Streams {
     left: [AtomicU32; LEFT_BLOCKS],
     /// The same at their end, plus 1.
     left_falling: [AtomicU32; LEFT_BLOCKS],
-    /// Of the latest runs of two touches, and of three, how many lacked the next one, in parts of [`SURE`].
-    ended: [AtomicU32; JUDGED_MAX],
+    /// Of the latest runs of each kind, how many lacked the next touch, in parts of [`SURE`].
+    ended: [AtomicU32; JUDGED],
 }
 
 impl Streams {
@@ -123,7 +124,7 @@ impl Streams {
             touches: AtomicU32::new(0),
             left: left(),
             left_falling: left(),
-            ended: [const { AtomicU32::new(0) }; JUDGED_MAX],
+            ended: [const { AtomicU32::new(0) }; JUDGED],
         })
     }
 
@@ -154,9 +155,16 @@ impl Streams {
         seen.filter(|seen| seen.run.length > 0).map(|seen| seen.run.with(true))
     }
 
-    /// What is known of runs as long as one, if that is judged.
+    /// What is known of runs of the kind of one, if that is judged.
     fn ended(&self, run: Run) -> Option<&AtomicU32> {
-        if run.step > 1 { None } else { self.ended.get((run.length as usize).checked_sub(1)?) }
+        let kind = match (run.length, run.step) {
+            (0, _) => return None,
+            (SHORT | LONG, 1) => run.length - SHORT,
+            (SHORT, _) => 2,
+            (_, 2..) => 3,
+            _ => return None,
+        };
+        self.ended.get(kind as usize)
     }
 
     /// Whether most of the latest runs as long as this one went on.
@@ -167,13 +175,23 @@ impl Streams {
     /// A block was touched again, `age` touches after the last time: whether the run that was seen there has gone on. Soon after, it
     /// may yet: other pages of the block are in use, in whatever order.
     fn judge(&self, last: Run, now: Run, age: u32) {
-        if let Some(ended) = self.ended(last).filter(|_| now.length > last.length || age > RECENT) {
-            let (was, went_on) = (ended.load(Relaxed), now.step == 1 && now.length > last.length);
-            // Several threads may do so at once: what they make of it differs by a step or two.
-            let is = if went_on { was - was / LATEST } else { was + (SURE - was) / LATEST };
-            if is != was {
-                ended.store(is, Relaxed);
-            }
+        let went_on = now.step == last.step && now.length > last.length;
+        // What came by steps is more than the next page: a touch of another one of the block tells at once, and one much later
+        // says nothing.
+        let is_known = if last.step > 1 { age <= RECENT } else { now.length > last.length || age > RECENT };
+        if is_known && !(went_on && last.step > 1) {
+            self.count(last, went_on);
+        }
+    }
+
+    /// Counts that a run went on, or did not.
+    fn count(&self, run: Run, went_on: bool) {
+        let Some(ended) = self.ended(run) else { return };
+        let was = ended.load(Relaxed);
+        // Several threads may do so at once: what they make of it differs by a step or two.
+        let is = if went_on { was - was / LATEST } else { was + (SURE - was) / LATEST };
+        if is != was {
+            ended.store(is, Relaxed);
         }
     }
 
@@ -240,6 +258,10 @@ impl Readahead for Streams {
         let word = self.runs[block.0 as usize].load(Relaxed);
         if let Some(last) = Seen::of(word as u32) {
             self.judge(last.run, run, now.wrapping_sub((word >> 32) as u32));
+        }
+        if run.step > 1 && run.length > SHORT {
+            // It may have come from the block before.
+            self.count(Run { length: run.length - 1, ..run }, true);
         }
         // What came by steps ends at the page that would have been next.
         let next =
@@ -384,6 +406,45 @@ mod tests {
             assert!((9..=13).contains(&touches), "{touches} touches of 8 blocks by steps of {step}");
             let window = policy.missed(PageNo(8 * step), SlotId(0), u64::MAX, &|_| ());
             assert_eq!(window, None, "another place");
+        }
+    }
+
+    /// Touches pages upwards, where they have not come yet. How many touches that took, and how many pages came in vain.
+    fn walk(policy: &Streams, pages: &[u32]) -> (usize, usize) {
+        let mut came = std::collections::BTreeSet::new();
+        let mut touches = 0;
+        for &page in pages {
+            if came.contains(&page) {
+                continue;
+            }
+            let plan = policy.plan(PageNo(page), u64::MAX);
+            let mut end = PageNo(page);
+            while end.0 == page || end < plan.ahead_end {
+                came.insert(end.0);
+                end = end.plus(plan.step);
+            }
+            let alone = end.0 == page + plan.step as u32;
+            policy.answered(PageNo(page), PageNo(page), if alone { PageNo(page + 1) } else { end });
+            touches += 1;
+        }
+        (touches, came.iter().filter(|page| !pages.contains(page)).count())
+    }
+
+    #[test]
+    fn steps_bring_more_only_where_such_go_on() {
+        let policy = streams();
+        // Rows of a picture that are no whole number of pages, column by column.
+        let rows: Vec<u32> = (0..200).map(|row| row * 9600 / 4096).collect();
+        let in_vain: usize = (0..4).map(|_| walk(&policy, &rows).1).sum();
+        assert!(in_vain < 120, "{in_vain} pages in vain");
+        let later: usize = (0..8).map(|_| walk(&policy, &rows).1).sum();
+        assert!(later < 16, "{later} pages in vain, when it is known");
+        // Those that go on are believed again, and stay so.
+        let even: Vec<u32> = (0..8 * BLOCK_PAGES as u32).step_by(7).collect();
+        (0..4).for_each(|_| _ = walk(&policy, &even));
+        for _ in 0..4 {
+            let (touches, in_vain) = walk(&policy, &even);
+            assert!(touches <= 16 && in_vain == 0, "{touches} touches of 8 blocks, {in_vain} pages in vain");
         }
     }
 
