@@ -49,6 +49,8 @@ breakages! {
     StreamsKeepStep = "streams-keep-step",
     /// No stream of a stride is ever seen.
     NoStrides = "no-strides",
+    /// Reading ahead is taken to pay.
+    AheadPays = "ahead-pays",
     /// Hits on pages read ahead are not told to who sizes windows.
     AheadUntold = "ahead-untold",
     /// Pages read ahead are mapped with what was touched.

@@ -3,6 +3,7 @@ use crate::broken::{self, Broken};
 use crate::machine::{BatchNo, Event, Machine};
 use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
+use crate::readahead::Readahead;
 use crate::store::Store;
 use crate::units::{FrameNo, PageNo};
 
@@ -41,6 +42,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let Some(batch) = self.ahead.take_oldest(wanted, self.pause()) else { return 0 };
         let dropped = self.frames.live(batch).iter().filter(|&i| self.drop_ahead_frame(batch.frame(i))).count();
         self.machine.count(Event::PagesAheadDropped, dropped as u64);
+        if dropped > 0 {
+            self.readahead().dropped(dropped as u32);
+        }
         let pages = self.frames.filled_pages(batch);
         // Who touches a page just now, or has not filled its frame yet, needs the frame.
         let is_empty = self.frames.live(batch).is_empty() || broken::is(Broken::AheadReleased);

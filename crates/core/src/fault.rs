@@ -100,6 +100,7 @@ impl Faulting {
                 way: Way::Bypass,
                 range: (page, 1),
                 claimed: (page, 0),
+                asked_ns: 0,
             },
             cause,
             stage: Stage::Look,

@@ -11,6 +11,7 @@ use crate::mask::Mask;
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
+use crate::readahead::Readahead;
 use crate::reclaim::{Reclaim, Returned};
 use crate::store::{Read, Store, StoreError, Ticket};
 use crate::swapahead::runs_of;
@@ -107,6 +108,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             self.ask_after_miss(target.page, target.seen);
             target.way = Way::MissAsked;
         }
+        if target.way == Way::MissAsked {
+            target.asked_ns = self.machine.now_ns();
+        }
         let (runs, len) = runs_of(&cx.saved[..claimed.1]);
         let read = self.store.read(&runs[..len], &mut cx.buffer[..claimed.1 * PAGE_BYTES], &mut cx.worker);
         self.swapped_in(target, read, cx)
@@ -126,7 +130,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             Ok(Read::Done) => self.verify(count, cx),
             Err(error) => Err(error),
         };
-        let Err(error) = verified else { return self.install(target, cx) };
+        let Err(error) = verified else {
+            if target.way == Way::MissAsked {
+                self.readahead().waited(self.machine.now_ns().saturating_sub(target.asked_ns));
+            }
+            return self.install(target, cx);
+        };
         (0..count).for_each(|i| self.pages.release(first.plus(i), cx.saved[i]));
         if count > 1 {
             // A neighbour that cannot be read must not hurt the page that is wanted.

@@ -254,6 +254,31 @@ fn windows_follow_their_hits() {
 }
 
 #[test]
+fn what_does_not_pay_is_not_read_ahead() {
+    // Three pages at a time, at places without order: what looks like a stream goes no further.
+    let read_in_vain = |program: &mut Program| {
+        let before = program.count(Event::PagesReadAhead);
+        for place in scattered(3000) {
+            program.read_all(place..(place + 3).min(PAGES));
+        }
+        program.count(Event::PagesReadAhead) - before
+    };
+    let [all, paying] = [Kind::Strides, Kind::Auto].map(|kind| {
+        let mut program = Program::new(kind, 3, 1);
+        read_in_vain(&mut program);
+        let again = read_in_vain(&mut program);
+        // What goes on is seen all the same, and pays from then on. A quarter of the pages may be in memory.
+        (0..20).for_each(|_| program.read_all(0..PAGES));
+        let [misses, ..] = program.counts();
+        program.read_all(0..PAGES);
+        let [missed, ..] = program.counts();
+        assert!(missed - misses < u64::from(PAGES) / 8, "{kind:?}: {} misses of {PAGES} pages", missed - misses);
+        again
+    });
+    assert!(all > 3000 && paying < all / 4, "{all} pages in vain, and {paying}");
+}
+
+#[test]
 fn strides_and_streams_that_take_turns_are_seen() {
     let misses = |kind, pages: &mut dyn Iterator<Item = u32>| {
         let mut program = Program::new(kind, 3, 1);

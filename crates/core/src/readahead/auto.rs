@@ -1,4 +1,5 @@
-//! *streams* ([`super::streams`]) where the store is synchronous, *strides* ([`super::strides`]) where it is not.
+//! *streams* ([`super::streams`]) where the store is synchronous, *strides* ([`super::strides`]) where it is not, as long as that pays.
+use super::pays::Pays;
 use super::streams::Streams;
 use super::strides::Strides;
 use super::{Plan, Readahead, Sizes, Window};
@@ -9,12 +10,13 @@ use crate::units::{PageNo, SlotId};
 pub struct Auto {
     near: Streams,
     far: Strides,
+    pays: Pays,
 }
 
 impl Auto {
     /// Reserves what both remember. `None` where there is no memory.
     pub fn new(from: &impl Reserve, sizes: Sizes) -> Option<Auto> {
-        Some(Auto { near: Streams::new(from, sizes)?, far: Strides::new(from, sizes)? })
+        Some(Auto { near: Streams::new(from, sizes)?, far: Strides::new(from, sizes)?, pays: Pays::new() })
     }
 }
 
@@ -26,10 +28,17 @@ impl Readahead for Auto {
         self.near.answered(page, first, end);
     }
     fn missed(&self, page: PageNo, slot: SlotId, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
-        self.far.missed(page, slot, limit_pages, pause)
+        self.far.missed(page, slot, limit_pages, pause).filter(|_| self.pays.allows())
     }
     fn hit(&self, page: PageNo, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
-        self.far.hit(page, limit_pages, pause)
+        self.pays.wanted();
+        self.far.hit(page, limit_pages, pause).filter(|_| self.pays.allows())
+    }
+    fn dropped(&self, pages: u32) {
+        self.pays.dropped(pages);
+    }
+    fn waited(&self, ns: u64) {
+        self.pays.waited(ns);
     }
     fn block_bytes(&self) -> usize {
         self.near.block_bytes() + self.far.block_bytes()

@@ -5,6 +5,7 @@
 //! ([`Readahead::missed`]).
 //!
 //! A policy is a file of this folder and a line of the list at the end of this one.
+mod pays;
 mod tuner;
 
 use crate::table::Reserve;
@@ -132,6 +133,16 @@ pub trait Readahead: Sync {
         None
     }
 
+    /// Pages that were read ahead are dropped, because nobody wanted them.
+    fn dropped(&self, pages: u32) {
+        let _ = pages;
+    }
+
+    /// A page that was not read ahead of its touch was waited for so long.
+    fn waited(&self, ns: u64) {
+        let _ = ns;
+    }
+
     /// [`Readahead::WANTS_OWNERS`], of a policy that is one of several.
     fn wants_owners(&self) -> bool {
         Self::WANTS_OWNERS
@@ -183,6 +194,12 @@ macro_rules! policies {
             fn hit(&self, page: PageNo, limit_pages: u64, pause: &impl Fn(u32)) -> Option<Window> {
                 match self { $(Any::$type(policy) => policy.hit(page, limit_pages, pause)),+ }
             }
+            fn dropped(&self, pages: u32) {
+                match self { $(Any::$type(policy) => policy.dropped(pages)),+ }
+            }
+            fn waited(&self, ns: u64) {
+                match self { $(Any::$type(policy) => policy.waited(ns)),+ }
+            }
             fn wants_owners(&self) -> bool {
                 match self { $(Any::$type(policy) => policy.wants_owners()),+ }
             }
@@ -200,7 +217,7 @@ policies! {
     "cluster" cluster::Cluster "from slow stores, the group of slots around the page's, as large as earlier ones were of use"
     "neighbourhood" neighbourhood::Neighbourhood "the same with the pages around the page"
     "strides" strides::Strides "from slow stores, what streams of any stride are about to reach, of several at once"
-    "auto" auto::Auto "streams where the store is memory, strides where it is slow"
+    "auto" auto::Auto "streams where the store is memory, strides where it is slow, as long as they pay"
 }
 
 impl Kind {
