@@ -55,8 +55,13 @@ pub struct Process {
 pub struct Wish {
     /// The process that has the wish; 0: nobody.
     pub owner: AtomicU32,
-    /// One of the constants below. Whoever waits for a change of it waits on this word.
+    /// One of the constants below, and above it the number of the wish ([`Wish::NUMBER`]). Whoever waits for a change of it waits on this
+    /// word.
     pub state: AtomicU32,
+    /// 1: somebody lives in the process who fulfils wishes.
+    pub served: AtomicU32,
+    /// Nothing.
+    pub unused: AtomicU32,
     /// Where the range begins, in the process whose record this is.
     pub addr: AtomicU64,
     /// Its length.
@@ -75,11 +80,25 @@ impl Wish {
     /// It cannot be had.
     pub const REFUSED: u32 = 4;
 
+    /// Where the number begins. Each wish has another than the one before, so that no answer is taken for that of another.
+    pub const NUMBER: u32 = 1 << 8;
+
+    /// What a state is, without its number.
+    pub const fn kind(state: u32) -> u32 {
+        state % Wish::NUMBER
+    }
+    /// A state of another kind, with the number of this one.
+    pub const fn with_kind(state: u32, kind: u32) -> u32 {
+        state - Wish::kind(state) + kind
+    }
+
     /// Nobody's.
     pub const fn none() -> Wish {
         Wish {
             owner: AtomicU32::new(0),
             state: AtomicU32::new(Wish::NONE),
+            served: AtomicU32::new(0),
+            unused: AtomicU32::new(0),
             addr: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -188,7 +207,7 @@ pub struct Shared {
 pub(crate) const fn layout(hash: u64) -> u64 {
     let hash =
         layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, bss, wish, counters });
-    let hash = layout!(hash, Wish { owner, state, addr, bytes });
+    let hash = layout!(hash, Wish { owner, state, served, unused, addr, bytes });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
         hash,
@@ -327,6 +346,7 @@ impl Shared {
                     record.ending.store(0, Relaxed);
                     record.bss.iter().for_each(|border| border.store(0, Relaxed));
                     record.wish.state.store(Wish::NONE, Relaxed);
+                    record.wish.served.store(0, Relaxed);
                     record.wish.owner.store(0, Relaxed);
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);

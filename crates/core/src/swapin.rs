@@ -109,7 +109,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             target.way = Way::MissAsked;
         }
         if target.way == Way::MissAsked {
-            target.asked_ns = self.machine.now_ns();
+            let is_slow = target.seen.slot().is_some_and(|slot| !self.store.is_synchronous(slot));
+            target.asked_ns = if is_slow { self.machine.now_ns() } else { 0 };
         }
         let (runs, len) = runs_of(&cx.saved[..claimed.1]);
         let read = self.store.read(&runs[..len], &mut cx.buffer[..claimed.1 * PAGE_BYTES], &mut cx.worker);
@@ -131,7 +132,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             Err(error) => Err(error),
         };
         let Err(error) = verified else {
-            if target.way == Way::MissAsked {
+            if target.way == Way::MissAsked && target.asked_ns > 0 {
                 self.readahead().waited(self.machine.now_ns().saturating_sub(target.asked_ns));
             }
             return self.install(target, cx);

@@ -184,11 +184,12 @@ impl Live {
     pub fn arena_end(&self) -> usize {
         ARENA + self.pager.machine.arena_bytes.load(Relaxed)
     }
-    /// The stretch of managed memory that a range touches: the managed part of the program's `.bss`, or the managed range, also where
-    /// it touches neither.
+    /// The stretch of managed memory that a range touches first: the managed part of the program's `.bss`, or the managed range, also
+    /// where it touches neither. A range of a nonsensical length may touch both.
     pub fn stretch(&self, addr: usize, len: usize) -> (usize, usize) {
-        let (start, end) = bss();
-        if addr < end && addr.saturating_add(len) > start { (start, end) } else { (ARENA, self.arena_end()) }
+        let (bss, arena) = (bss(), (ARENA, self.arena_end()));
+        let touches = |(start, end): (usize, usize)| addr < end && addr.saturating_add(len) > start;
+        if touches(bss) && (bss.0 < arena.0 || !touches(arena)) { bss } else { arena }
     }
     /// The part of a range that is managed memory.
     pub fn managed_part(&self, addr: usize, len: usize) -> Option<(usize, usize)> {

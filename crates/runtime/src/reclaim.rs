@@ -275,7 +275,7 @@ extern "C" fn main() -> ! {
     let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
     loop {
         if QUIT.load(SeqCst) {
-            wishes::wait_for_end(live);
+            wishes::end_service(live);
             os::exit_thread(0);
         }
         let seen = WAKE.load(SeqCst);

@@ -10,6 +10,7 @@ use crate::layout::in_arena;
 use crate::limits::{IOV_MAX, WISH_BYTES};
 use crate::live::Live;
 use crate::pins::{self, CallPins};
+use crate::procfs;
 use crate::usermem::{Iovec, MAX_RW_COUNT, word};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use outswap_control::{self as control, Process, Wish};
@@ -18,7 +19,7 @@ use outswap_core::protection::Access;
 use outswap_sys::{nr, os};
 
 /// How long a process is waited for in all that is to fulfil a wish. One without a background thread never does.
-const PATIENCE_NS: u64 = 1_000_000_000;
+const PATIENCE_NS: u64 = 3_000_000_000;
 /// After so long it is looked whether it is still there.
 const LOOK_NS: u64 = 20_000_000;
 /// As many waiters as there are.
@@ -31,7 +32,7 @@ static WISHING: AtomicBool = AtomicBool::new(false);
 
 /// Whether there is something to do for [`serve`].
 pub fn is_asked(live: &Live) -> bool {
-    match live.record().wish.state.load(SeqCst) {
+    match Wish::kind(live.record().wish.state.load(SeqCst)) {
         Wish::READ | Wish::WRITE => true,
         Wish::HELD => false,
         _ => HELD.load(Relaxed) != 0,
@@ -41,26 +42,25 @@ pub fn is_asked(live: &Live) -> bool {
 /// Fulfils what others wish of this process, and ends what they wish no longer. Called by the background thread.
 pub fn serve(live: &'static Live) {
     let wish = &live.record().wish;
+    wish.served.store(1, Relaxed);
     let state = wish.state.load(SeqCst);
-    let asked = matches!(state, Wish::READ | Wish::WRITE);
-    if !asked && state != Wish::NONE {
+    let kind = Wish::kind(state);
+    let asked = matches!(kind, Wish::READ | Wish::WRITE);
+    if !asked && kind != Wish::NONE {
         let owner = wish.owner.load(Acquire);
-        if control::exists(owner as i32) {
+        if !procfs::is_gone(owner as i32) {
             return;
         }
         // Whoever wished it is gone.
-        let _ = wish.state.compare_exchange(state, Wish::NONE, SeqCst, Relaxed);
+        let _ = wish.state.compare_exchange(state, Wish::with_kind(state, Wish::NONE), SeqCst, Relaxed);
         let _ = wish.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
     }
-    match HELD.swap(0, Relaxed) {
-        0 => {}
-        held => live.pager.pins.release(held - 1),
-    }
+    let_go(live);
     if !asked {
         return;
     }
     let (addr, bytes) = (wish.addr.load(Relaxed) as usize, (wish.bytes.load(Relaxed) as usize).min(WISH_BYTES));
-    let access = if state == Wish::WRITE { Access::Write } else { Access::Read };
+    let access = if kind == Wish::WRITE { Access::Write } else { Access::Read };
     let pin = live.contexts.with(|cx| {
         let mut pins = CallPins::new(live);
         pins.set_access(access);
@@ -73,18 +73,31 @@ pub fn serve(live: &'static Live) {
     HELD.store(pin.map_or(0, |pin| pin + 1), Relaxed);
     let answer = if pin.is_some() { Wish::HELD } else { Wish::REFUSED };
     // Unless it is not wished any more.
-    let _ = wish.state.compare_exchange(state, answer, SeqCst, Relaxed);
+    let _ = wish.state.compare_exchange(state, Wish::with_kind(state, answer), SeqCst, Relaxed);
     os::futex_wake(&wish.state, ALL, true);
 }
 
-/// The background thread ends: what it keeps is waited for, as long as whoever wished it is alive.
-pub fn wait_for_end(live: &'static Live) {
-    let mut spins = 0;
-    while HELD.load(Relaxed) != 0 {
-        serve(live);
+/// What is kept goes as other pages do.
+fn let_go(live: &Live) {
+    match HELD.swap(0, Relaxed) {
+        0 => {}
+        held => live.pager.pins.release(held - 1),
+    }
+}
+
+/// The background thread ends: whoever has what is kept is waited for, for a while.
+pub fn end_service(live: &Live) {
+    let wish = &live.record().wish;
+    wish.served.store(0, Relaxed);
+    let (until_ns, mut spins) = (os::monotonic_ns() + PATIENCE_NS, 0);
+    while Wish::kind(wish.state.load(SeqCst)) == Wish::HELD && os::monotonic_ns() < until_ns {
+        if procfs::is_gone(wish.owner.load(Acquire) as i32) {
+            break;
+        }
         os::wait_a_little(spins);
         spins += 1;
     }
+    let_go(live);
 }
 
 /// In a forked child nobody wishes anything, and the pin is the parent's.
@@ -121,7 +134,7 @@ impl Asking<'_> {
             }
             let owner = wish.owner.load(Acquire);
             // What is left of this process's own was before it executed this program.
-            let is_free = self.alone && (owner == 0 || owner == me || !control::exists(owner as i32));
+            let is_free = self.alone && (owner == 0 || owner == me || procfs::is_gone(owner as i32));
             self.claimed = is_free && wish.owner.compare_exchange(owner, me, AcqRel, Relaxed).is_ok();
             if !self.claimed {
                 if os::monotonic_ns() > until_ns || !self.is_there() {
@@ -134,42 +147,51 @@ impl Asking<'_> {
         true
     }
 
-    /// Wishes a range of the other process's memory; whether it is there now, and stays until the next wish, or [`Asking::end`].
+    /// Whether somebody lives in the other process who fulfils wishes. Who has nobody has had no page taken yet.
+    fn is_served(&self) -> bool {
+        self.other.wish.served.load(Relaxed) != 0
+    }
+
+    /// Wishes a range of the other process's memory; whether it is there now, and stays until [`Asking::end`].
     fn wish(&mut self, addr: usize, bytes: usize, what: u32) -> bool {
         let until_ns = os::monotonic_ns() + PATIENCE_NS;
-        if self.given_up || !self.claim(until_ns) {
+        if self.given_up || !self.is_served() || !self.claim(until_ns) || !self.is_there() {
             self.given_up = true;
             return false;
         }
         let wish = &self.other.wish;
+        let what = (wish.state.load(SeqCst) / Wish::NUMBER).wrapping_add(1).wrapping_mul(Wish::NUMBER) + what;
         wish.addr.store(addr as u64, Relaxed);
         wish.bytes.store(bytes as u64, Relaxed);
         wish.state.store(what, SeqCst);
         os::futex_wake(&wish.state, ALL, true);
         loop {
             match wish.state.load(SeqCst) {
-                Wish::HELD => return true,
+                state if state == Wish::with_kind(what, Wish::HELD) => return true,
                 state if state != what => return false,
                 _ => {}
             }
             if os::monotonic_ns() > until_ns || !self.is_there() {
                 self.given_up = true;
-                let _ = wish.state.compare_exchange(what, Wish::NONE, SeqCst, Relaxed);
-                return wish.state.load(SeqCst) == Wish::HELD;
+                let _ = wish.state.compare_exchange(what, Wish::with_kind(what, Wish::NONE), SeqCst, Relaxed);
+                return wish.state.load(SeqCst) == Wish::with_kind(what, Wish::HELD);
             }
             let _ = os::futex_wait(&wish.state, what, LOOK_NS, true);
         }
     }
 
-    fn end(self) {
+    /// What was wished may go, and others may wish.
+    fn end(&mut self) {
+        let wish = &self.other.wish;
         if self.claimed && self.is_there() {
-            self.other.wish.state.store(Wish::NONE, SeqCst);
-            os::futex_wake(&self.other.wish.state, ALL, true);
-            self.other.wish.owner.store(0, Release);
+            wish.state.store(Wish::with_kind(wish.state.load(SeqCst), Wish::NONE), SeqCst);
+            os::futex_wake(&wish.state, ALL, true);
+            wish.owner.store(0, Release);
         }
         if self.alone {
             WISHING.store(false, Release);
         }
+        (self.claimed, self.alone) = (false, false);
     }
 }
 
@@ -215,8 +237,9 @@ pub fn transfer(
         return None;
     }
     let other = live.control.used_records().iter().find(|record| record.pid.load(Acquire) == pid as i32)?;
-    let (mut managed, mut bytes) = (false, 0usize);
+    let mut managed = false;
     for (vec, count, is_remote) in [(local, local_count, false), (remote, remote_count, true)] {
+        let mut bytes = 0usize;
         for i in 0..count {
             let iov = pins::read::<16>(live, vec.checked_add(i * size_of::<Iovec>())?)?;
             bytes = bytes.checked_add(word(&iov, 8)).filter(|bytes| *bytes <= MAX_RW_COUNT)?;
@@ -229,9 +252,7 @@ pub fn transfer(
     let mut asking = Asking { live, other, pid: pid as i32, alone: false, claimed: false, given_up: false };
     let here = Cursor { vec: local, count: local_count, base: 0, left: 0 };
     let there = Cursor { vec: remote, count: remote_count, base: 0, left: 0 };
-    let result = go_through(live, nr, here, there, &mut asking);
-    asking.end();
-    Some(result)
+    Some(go_through(live, nr, here, there, &mut asking))
 }
 
 fn go_through(live: &'static Live, nr: usize, mut here: Cursor, mut there: Cursor, asking: &mut Asking<'_>) -> isize {
@@ -266,14 +287,18 @@ fn piece(live: &'static Live, nr: usize, here: usize, there: usize, len: usize, 
         nr::PROCESS_VM_WRITEV => (Wish::WRITE, true),
         _ => (Wish::READ, false),
     };
-    if managed && first {
-        asking.wish(there, len, what);
+    if managed && first && !asking.wish(there, len, what) && asking.is_served() {
+        asking.end();
+        return EFAULT;
     }
-    let got = call(live, nr, asking.pid, here, there, len);
-    if got == len as isize || !managed || first || !asking.wish(there, len, what) {
-        return got;
+    let mut got = call(live, nr, asking.pid, here, there, len);
+    if (0..len as isize).contains(&got) || got == EFAULT {
+        if managed && !first && asking.wish(there, len, what) {
+            got = call(live, nr, asking.pid, here, there, len);
+        }
     }
-    call(live, nr, asking.pid, here, there, len)
+    asking.end();
+    got
 }
 
 /// The call itself, with this process's side in memory.

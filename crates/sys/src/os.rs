@@ -440,7 +440,8 @@ pub fn futex_wait_either(
     let (at, until) = (waiters.as_ptr() as usize, until.as_ptr() as usize);
     // SAFETY: words, structures and time live through the call.
     let waited = ret(unsafe { syscall5(nr::FUTEX_WAITV, at, waiters.len(), 0, until, CLOCK_MONOTONIC) });
-    if matches!(waited, Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL)) {
+    // Whatever else a kernel or a filter answers that has not got the call.
+    if waited.is_err_and(|error| !matches!(error, Errno::EAGAIN | Errno::ETIMEDOUT | Errno::EINTR)) {
         let _ = futex_wait(own.0, own.1, timeout_ns, false);
     }
 }
