@@ -29,18 +29,22 @@ fn meaning(error: Errno) -> PutError {
 
 /// Takes pages by copying those that are needed and dropping all. See [`outswap_core::machine::Machine::take`].
 pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+    // What lies between the pages and is not managed, or is about to be something else, is not ours to drop. Whoever has begun to
+    // change the map since waits for the pages that are owned.
+    let is_one = host.find(first).is_some_and(|vma| !vma.foreign && vma.end() as usize >= first.0 as usize + count);
+    let whole = if is_one { count } else { 0 };
     if wanted.framed.is_empty() {
         // A write to one of them faults and waits: their protection stays until they are gone.
-        return Taken { framed: Mask::EMPTY, dropped: drop_pages(host, first, count, wanted.clean) };
+        return Taken { framed: Mask::EMPTY, dropped: drop_pages(host, first, whole, wanted.clean) };
     }
     let uffd = host.uffd();
     if uffd.write_protect(host.address(first), count * PAGE_BYTES, true).is_err() {
-        // Part of the range may be protected already.
-        let _ = uffd.write_protect(host.address(first), count * PAGE_BYTES, false);
-        // Something that is not managed may lie between the pages: take them one by one.
         if count == 1 {
+            let _ = uffd.write_protect(host.address(first), PAGE_BYTES, false);
             return Taken::default();
         }
+        // Something that is not managed may lie between the pages: take them one by one. What is protected by now stays so until its
+        // turn, as it may be known by its protection that it was not written.
         let single = Wanted { framed: Mask::single(0), clean: Mask::EMPTY };
         let is_taken = |&i: &usize| !take(host, first.plus(i), 1, single, batch, offset + i).framed.is_empty();
         return Taken { framed: wanted.framed.iter().filter(is_taken).collect(), dropped: Mask::EMPTY };
@@ -53,9 +57,7 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch
         let taken = hidden::take(host, first.plus(at), len, batch, offset + at).at(at);
         hidden |= taken;
     });
-    // The range holds nothing else than these pages: it is owned as a whole, and all of it is managed, or write-protecting it
-    // had failed.
-    let whole = if copied == wanted.framed { count } else { 0 };
+    let whole = if copied == wanted.framed { whole } else { 0 };
     let gone = drop_pages(host, first, whole, copied | wanted.clean);
     if gone != wanted.all() {
         // A page that cannot be dropped (locked by a call that nobody saw) stays where it is.
