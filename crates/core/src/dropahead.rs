@@ -40,14 +40,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     fn drop_ahead_if(&self, wanted: impl Fn(BatchNo) -> bool) -> usize {
         let Some(batch) = self.ahead.take_oldest(wanted, self.pause()) else { return 0 };
-        let dropped = self.frames.live(batch).iter().filter(|&i| self.drop_ahead_frame(batch.frame(i))).count();
-        self.machine.count(Event::PagesAheadDropped, dropped as u64);
-        if dropped > 0 {
-            self.readahead().dropped(dropped as u32);
+        for i in self.frames.live(batch).iter() {
+            self.drop_ahead_frame(batch.frame(i));
         }
-        let pages = self.frames.filled_pages(batch);
         // Who touches a page just now, or has not filled its frame yet, needs the frame.
         let is_empty = self.frames.live(batch).is_empty() || broken::is(Broken::AheadReleased);
+        // Not before: a frame that could not be filled ceases to count before it ceases to be live.
+        let pages = self.frames.filled_pages(batch);
         if !is_empty || !self.machine.release(batch) {
             self.ahead.keep(batch, self.pause());
             return 0;
@@ -58,12 +57,19 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         pages
     }
 
-    /// Drops the page of a frame of a batch in hand. False where somebody else has it, or had.
-    fn drop_ahead_frame(&self, frame: FrameNo) -> bool {
-        let Some(page) = self.ahead.owner(frame) else { return false };
+    /// Drops the page of a frame of a batch in hand, unless somebody else has it, or had.
+    fn drop_ahead_frame(&self, frame: FrameNo) {
+        let Some(page) = self.ahead.owner(frame) else { return };
         let word = self.pages.get(page);
-        let is_there = word.is_ahead() && word.frame() == frame;
-        is_there && self.drop_ahead_page(page, word)
+        if word.is_ahead() && word.frame() == frame {
+            self.drop_ahead_page(page, word);
+        }
+    }
+
+    /// A page that was read ahead ceases to be one, and nobody wanted it.
+    pub(crate) fn ahead_in_vain(&self) {
+        self.machine.count(Event::PagesAheadDropped, 1);
+        self.readahead().dropped(1);
     }
 
     /// Drops a page that was read ahead, as seen. False where another thread was faster.
@@ -77,6 +83,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.end_live(word.frame());
         let gone = Word::swapped(slot, word.order()).with_locked(word.locked()).with_past_of(word);
         self.pages.release(page, gone);
+        self.ahead_in_vain();
         true
     }
 }

@@ -2,7 +2,7 @@
 use crate::bring::Fault;
 use crate::broken::{self, Broken};
 use crate::isolate::{By, Isolated};
-use crate::machine::{Event, Machine, Prot};
+use crate::machine::{Machine, Prot};
 use crate::mask::Mask;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
@@ -64,8 +64,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn evict_ahead(&self, page: PageNo) {
         let word = self.pages.get(page);
         if word.is_ahead() {
-            let dropped = self.drop_ahead_page(page, word);
-            self.machine.count(Event::PagesAheadDropped, dropped as u64);
+            self.drop_ahead_page(page, word);
         }
     }
 

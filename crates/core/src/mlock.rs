@@ -45,6 +45,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                                 Word::resident(None, word.order()).with_locked(true).with_protected(word.protected());
                             self.pages.release(page, kept.with_doubt());
                             self.unless_locked(word.with_locked(true), word.slot());
+                            // Reclaim may have passed by while it was owned.
+                            self.add_block(page.block());
                             break;
                         }
                         State::Swapped | State::Isolated => {

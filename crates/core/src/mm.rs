@@ -193,6 +193,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 State::Isolated => {
                     self.leave_swapcache(self.frames.take_slot(word.frame()));
                     self.frames.end_live(word.frame());
+                    if word.is_ahead() {
+                        self.ahead_in_vain();
+                    }
                 }
                 State::Untouched | State::Zero | State::Busy => {}
             }

@@ -117,7 +117,7 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         whole::take_back(live, vma, at);
         return false;
     }
-    live.objects.gave();
+    live.objects.count_replaced();
     let (mut first, end) = (vma.first.0, vma.end());
     while let Some((from, count, gone)) = live.wipes.next(first, end) {
         // From now on it is the kernel that keeps this from children.

@@ -13,7 +13,7 @@ use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
     arena, charge, clock, deliver, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers, signals, stacks,
-    threads, unseen,
+    threads, unseen, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -342,6 +342,7 @@ fn make_machine(
     advise_frames(stage, stage_bytes);
     machine.stage.store(stage, Relaxed);
     let record = charge::take_record(control, os::getpid());
+    wishes::disown(control, os::getpid());
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
     machine.record_begin(os::getpid(), 0);

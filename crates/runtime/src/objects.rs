@@ -18,8 +18,8 @@ struct Extent {
 pub struct Objects {
     extents: [Extent; OBJECTS],
     used: AtomicU32,
-    /// See [`Objects::made_whole`].
-    whole: AtomicU32,
+    /// See [`Objects::replaced`].
+    replaced: AtomicU32,
     /// New ones are the kernel's.
     closed: AtomicBool,
 }
@@ -30,7 +30,7 @@ impl Objects {
         Objects {
             extents: [const { Extent { first: AtomicU32::new(0), count: AtomicU32::new(0) } }; OBJECTS],
             used: AtomicU32::new(0),
-            whole: AtomicU32::new(0),
+            replaced: AtomicU32::new(0),
             closed: AtomicBool::new(!on),
         }
     }
@@ -77,18 +77,18 @@ impl Objects {
         })
     }
 
-    /// How often something was given to the kernel. Who touched it meanwhile tries again where this has changed.
-    pub fn made_whole(&self) -> u32 {
-        self.whole.load(Acquire)
+    /// How often something was given to the kernel, or replaced. Who touched it meanwhile tries again where this has changed.
+    pub fn replaced(&self) -> u32 {
+        self.replaced.load(Acquire)
     }
-    /// The kernel has memory now that is no object.
-    pub fn gave(&self) {
-        self.whole.fetch_add(1, Release);
+    /// The kernel has memory now that is no object, or a mapping was replaced.
+    pub fn count_replaced(&self) {
+        self.replaced.fetch_add(1, Release);
     }
     /// The kernel has an object now.
     pub fn give(&self, object: ObjectNo) {
         self.free(object);
-        self.gave();
+        self.count_replaced();
     }
 }
 
@@ -110,6 +110,6 @@ mod tests {
         let again = objects.add(PageNo(1 << 20), 1).expect("one is free");
         assert_eq!((again, objects.extent(again)), (all[2], (PageNo(1 << 20), 1)));
         objects.give(again);
-        assert_eq!((objects.made_whole(), objects.any()), (1, true));
+        assert_eq!((objects.replaced(), objects.any()), (1, true));
     }
 }

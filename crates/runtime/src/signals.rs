@@ -90,8 +90,8 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
             // The instruction runs again, after signals that came meanwhile.
             Fault::Full => return full::held_back(live),
             Fault::NotMapped => {
-                // Another thread may have put something else there, or brought the page in, since the fault.
-                if live.pager.state(page) == State::Resident || is_whole_since(live, ucontext) {
+                // Another thread may have brought the page in since the fault, or put something else there.
+                if live.pager.state(page) == State::Resident || is_replaced_since(live, ucontext) {
                     return;
                 }
             }
@@ -101,7 +101,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         }
         signal = SIGBUS;
         siginfo.signo = SIGBUS;
-    } else if may_be_ours && is_whole_since(live, ucontext) {
+    } else if may_be_ours && is_replaced_since(live, ucontext) {
         return;
     } else if signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr) && is_hole(live, addr) {
         if live.with(move |cx| memory::grow(live, cx, page_of(addr))) {
@@ -113,15 +113,21 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     if code > 0 && deliver::copy_failed(ucontext) {
         return;
     }
+    if signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr) && is_replaced_since(live, ucontext) {
+        return;
+    }
     // SAFETY: the kernel's own structures.
     unsafe { deliver::deliver(live, signal, info, uc) }
 }
 
-/// Whether the memory may have become the kernel's since the fault, and is there now ([`crate::whole`]). Says so once to each
-/// thread each time: who faults again has a reason.
-fn is_whole_since(live: &'static Live, uc: &mut Ucontext) -> bool {
-    let whole = live.objects.made_whole();
-    whole > 0 && threads::current_or_new(live, uc).is_some_and(|thread| thread.is_behind(whole))
+/// Whether something else may have come to where the fault was since then: memory was given to the kernel ([`crate::whole`]), or a
+/// mapping was replaced by another one, which is one step for the program. Says so once to each thread each time: who faults again has
+/// a reason.
+fn is_replaced_since(live: &'static Live, uc: &mut Ucontext) -> bool {
+    // A memory call of another thread that is under way is waited for. Nobody faults here while it is in one itself.
+    live.with(move |_| drop(live.pager.begin_call()));
+    let replaced = live.objects.replaced();
+    replaced > 0 && threads::current_or_new(live, uc).is_some_and(|thread| thread.is_behind(replaced))
 }
 
 fn is_hole(live: &'static Live, addr: usize) -> bool {

@@ -13,7 +13,7 @@ use crate::pins::{self, CallPins};
 use crate::procfs;
 use crate::usermem::{Iovec, MAX_RW_COUNT, word};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use outswap_control::{self as control, Process, Wish};
+use outswap_control::{self as control, Control, Process, Stat, Wish};
 use outswap_core::fault::Fault;
 use outswap_core::protection::Access;
 use outswap_sys::{nr, os};
@@ -106,6 +106,17 @@ pub fn forget() {
     WISHING.store(false, Relaxed);
 }
 
+/// This process has just executed a program: what a thread of it wished that is no more is wished no longer.
+pub fn disown(control: &Control, pid: i32) {
+    for wish in control.used_records().iter().map(|record| &record.wish) {
+        if wish.owner.load(Acquire) == pid as u32 {
+            wish.state.store(Wish::with_kind(wish.state.load(SeqCst), Wish::NONE), SeqCst);
+            os::futex_wake(&wish.state, ALL, true);
+            wish.owner.store(0, Release);
+        }
+    }
+}
+
 /// This process's wish of another.
 struct Asking<'a> {
     live: &'a Live,
@@ -147,9 +158,14 @@ impl Asking<'_> {
         true
     }
 
-    /// Whether somebody lives in the other process who fulfils wishes. Who has nobody has had no page taken yet.
+    /// Whether somebody lives in the other process who fulfils wishes.
     fn is_served(&self) -> bool {
         self.other.wish.served.load(Relaxed) != 0
+    }
+
+    /// Whether pages of the other process may be taken: there is somebody for that, or some were.
+    fn takes_pages(&self) -> bool {
+        self.is_served() || self.other.counters.get(Stat::PagesTaken) > 0
     }
 
     /// Wishes a range of the other process's memory; whether it is there now, and stays until [`Asking::end`].
@@ -287,7 +303,7 @@ fn piece(live: &'static Live, nr: usize, here: usize, there: usize, len: usize, 
         nr::PROCESS_VM_WRITEV => (Wish::WRITE, true),
         _ => (Wish::READ, false),
     };
-    if managed && first && !asking.wish(there, len, what) && asking.is_served() {
+    if managed && first && !asking.wish(there, len, what) && asking.takes_pages() {
         asking.end();
         return EFAULT;
     }

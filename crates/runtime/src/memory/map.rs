@@ -253,6 +253,7 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
             if grows && at < 0 {
                 live.grows.forget(first, count);
             }
+            live.objects.count_replaced();
             return at;
         }
     }
@@ -281,7 +282,11 @@ pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: im
     // To the map the range is free until the call is over.
     live.source().while_still(&live.pager.machine, || {
         let at = call();
-        (at, at as usize == address(first) && live.pager.map_foreign(first, count, prot))
+        let is_known = at as usize == address(first) && live.pager.map_foreign(first, count, prot);
+        if is_known {
+            live.objects.count_replaced();
+        }
+        (at, is_known)
     })
 }
 
