@@ -1,5 +1,5 @@
-/* launch [--nobody] [--deny EPERM|ENOSYS] [--no-filters] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
- * container would. Exits with 124 where --no-proc is not possible. */
+/* launch [--nobody] [--deny EPERM|ENOSYS|OLD] [--no-filters] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
+ * container would; OLD as those of some years ago did, and as systemd does that wants no calls of other processors. Exits with 124 where --no-proc is not possible. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <grp.h>
@@ -27,13 +27,19 @@ static int become_nobody(void) {
     }
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
-static int deny(int error) {
-    static const int calls[] = {SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register};
-    enum { CALLS = sizeof calls / sizeof *calls };
-    struct sock_filter code[CALLS * 2 + 2];
+static int deny(int error, int is_old) {
+    static const int calls[] = {SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+                                SYS_process_vm_readv, SYS_process_vm_writev};
+    enum { CALLS = sizeof calls / sizeof *calls, OLD_CALLS = 2 };
+    struct sock_filter code[CALLS * 2 + 4];
     int n = 0;
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (int i = 0; i < CALLS; i++) {
+    if (is_old) {
+        /* The calls of x32. */
+        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1);
+        code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    }
+    for (int i = 0; i < (is_old ? CALLS : CALLS - OLD_CALLS); i++) {
         code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
         code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error);
     }
@@ -65,7 +71,8 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--nobody")) {
             if (become_nobody()) return failed("cannot become nobody");
         } else if (!strcmp(argv[i], "--deny") && i + 1 < argc) {
-            if (deny(!strcmp(argv[++i], "EPERM") ? EPERM : ENOSYS)) return failed("cannot install a filter");
+            const char *how = argv[++i];
+            if (deny(!strcmp(how, "ENOSYS") ? ENOSYS : EPERM, !strcmp(how, "OLD"))) return failed("cannot install a filter");
         } else if (!strcmp(argv[i], "--no-filters")) {
             if (deny_filters()) return failed("cannot install a filter");
         } else if (!strcmp(argv[i], "--no-proc")) {

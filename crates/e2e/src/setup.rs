@@ -73,7 +73,8 @@ impl Setup {
         Setup { launcher: launcher(&["--nobody"]), binary: readable_binary(), ..Setup::new() }
     }
 
-    /// As nobody, with userfaultfd and io_uring answered by `errno` (`EPERM` or `ENOSYS`).
+    /// As nobody, with userfaultfd and io_uring answered by `errno` (`EPERM` or `ENOSYS`); with `OLD`, also `process_vm_readv` and
+    /// `process_vm_writev`, and any call of x32 ends the process.
     pub fn denied(errno: &str) -> Setup {
         Setup { launcher: launcher(&["--nobody", "--deny", errno]), ..Setup::nobody() }
     }

@@ -77,11 +77,13 @@ fn main() -> ExitCode {
         ("mprotect", || Setup::nobody().option("--fault-source", "mprotect")),
         ("eperm", || Setup::denied("EPERM")),
         ("enosys", || Setup::denied("ENOSYS")),
+        ("old", || Setup::denied("OLD")),
     ];
     let mut trials = vec![
         trial("nobody::is_really_nobody".into(), is_really_nobody),
         trial("eperm::is_really_denied".into(), || is_really_denied("EPERM", 1)),
         trial("enosys::is_really_denied".into(), || is_really_denied("ENOSYS", 38)),
+        trial("old::is_really_denied".into(), || is_really_denied("OLD", 1)),
     ];
     for &(way, make) in ways {
         for program in calls::programs() {

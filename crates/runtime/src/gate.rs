@@ -174,8 +174,9 @@ fn hook() -> usize {
 }
 
 const BACK_BYTES: usize = 7;
-/// Numbers of no call, which are always trapped: [`NUMBERS`] from here on, the last bits being the number of the call meant.
-pub const TRAPPED: usize = 0x4f53_0000;
+/// Numbers of no call, which are always trapped: [`NUMBERS`] from here on, the last bits being the number of the call meant. Without
+/// the bit of x32's calls (0x4000_0000), for which filters of systemd's `SystemCallArchitectures=native` end a process.
+pub const TRAPPED: usize = 0x0f53_0000;
 /// See [`TRAPPED`].
 pub const NUMBERS: usize = 0x1000;
 /// In place of a call's number: keep the pages of a range for the kernel, see [`crate::pins::keep`].

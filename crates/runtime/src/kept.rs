@@ -3,25 +3,29 @@
 //!
 //! They are opened while this process has one thread: as it is set up, and in a forked child.
 use crate::limits::KEPT_FDS;
-use crate::process;
+use crate::{process, usermem};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
 use outswap_sys::os::{self, FileStatus};
 use outswap_sys::procfs::read_file;
 
 /// Memory in pages. Empty once the main thread has ended, which `THREAD` then tells in its place.
-pub static STATM: KeptFile = KeptFile::new(b"/proc/self/statm\0", b"/proc/thread-self/statm\0");
+pub static STATM: KeptFile = KeptFile::new(b"/proc/self/statm\0", b"/proc/thread-self/statm\0", os::O_RDONLY);
 /// Memory by kind, and the share of what is shared. As above.
-pub static SMAPS_ROLLUP: KeptFile = KeptFile::new(b"/proc/self/smaps_rollup\0", b"/proc/thread-self/smaps_rollup\0");
+pub static SMAPS_ROLLUP: KeptFile =
+    KeptFile::new(b"/proc/self/smaps_rollup\0", b"/proc/thread-self/smaps_rollup\0", os::O_RDONLY);
 /// The directory of threads.
-pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/task\0");
+pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/task\0", os::O_RDONLY);
+/// The process's memory. Only where [`usermem`] has no better way to it.
+pub static MEM: KeptFile = KeptFile::new(b"/proc/self/mem\0", b"/proc/thread-self/mem\0", os::O_RDWR);
 
-const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK];
+const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK, &MEM];
 
 /// A file that stays open.
 pub struct KeptFile {
     path: &'static [u8],
     /// The same for a thread whose process's main thread may have ended.
     thread_path: &'static [u8],
+    flags: usize,
     fd: AtomicI32,
     /// What it was when it was opened: a program can do things to a number that are not seen.
     identity: [AtomicU64; 2],
@@ -30,8 +34,8 @@ pub struct KeptFile {
 const NONE: i32 = -1;
 
 impl KeptFile {
-    const fn new(path: &'static [u8], thread_path: &'static [u8]) -> KeptFile {
-        KeptFile { path, thread_path, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
+    const fn new(path: &'static [u8], thread_path: &'static [u8], flags: usize) -> KeptFile {
+        KeptFile { path, thread_path, flags, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
     }
 
     /// Opens it, at `min_fd` or above, unless it is open.
@@ -39,7 +43,7 @@ impl KeptFile {
         if self.fd.load(Relaxed) != NONE {
             return;
         }
-        let Ok(low) = os::open(self.path, os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
+        let Ok(low) = os::open(self.path, self.flags | os::O_CLOEXEC, 0) else { return };
         let fd = process::raise(low, min_fd);
         match os::fstat(fd) {
             Ok(status) => {
@@ -58,6 +62,11 @@ impl KeptFile {
         (identity == [status.device, status.inode]).then_some(status)
     }
 
+    /// Its number, if it is open still.
+    pub fn fd(&self) -> Option<i32> {
+        self.status().map(|_| self.fd.load(Acquire))
+    }
+
     /// Reads it from its start; returns the bytes read.
     pub fn read(&self, buf: &mut [u8]) -> usize {
         let is_open = self.status().is_some();
@@ -70,7 +79,8 @@ impl KeptFile {
 /// Opens all, at `min_fd` or above: a process that forks may have used up its numbers by then. The caller is the only thread of its
 /// process.
 pub fn open(min_fd: i32) {
-    ALL.iter().for_each(|file| file.open(min_fd));
+    let needs_mem = usermem::is_refused();
+    ALL.iter().filter(|file| needs_mem || !core::ptr::eq(**file, &MEM)).for_each(|file| file.open(min_fd));
 }
 
 /// In a forked child, which may share pages: what is open is about the parent. The caller is the only thread of its process.

@@ -1,5 +1,11 @@
 //! The program's memory, read and written without faulting, and the structures that system calls find there.
-use crate::gate;
+use crate::arena::page_of;
+use crate::errno::EFAULT;
+use crate::live::{Live, try_live};
+use crate::{gate, kept};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use outswap_core::machine::Prot;
+use outswap_core::units::PageNo;
 use outswap_sys::{nr, os};
 
 /// `struct iovec`.
@@ -44,16 +50,54 @@ pub fn word(bytes: &[u8], at: usize) -> usize {
     usize::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {
-    if len == 0 {
-        return true;
-    }
+/// The kernel refuses the calls by which a process reads and writes its own memory without faulting, as Docker's profile did up to 20.10.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether it does; asked once, while this process has one thread.
+pub fn is_refused() -> bool {
+    let (from, mut to) = ([1u8; 1], [0u8; 1]);
+    let got = through_call(nr::PROCESS_VM_READV, from.as_ptr() as usize, to.as_mut_ptr(), 1);
+    REFUSED.store(got < 0, Relaxed);
+    got < 0
+}
+
+fn through_call(nr: usize, addr: usize, local: *mut u8, len: usize) -> isize {
     let mine = Iovec { base: local as usize, len };
     let theirs = Iovec { base: addr, len };
     let (a, b) = (&raw const mine as usize, &raw const theirs as usize);
     // By the thread's number: a main thread that has ended leaves the process's number without memory.
     // SAFETY: the local part is memory of ours of that length; the other part is checked by the kernel.
-    unsafe { gate::call(nr, os::gettid() as usize, a, 1, b, 1, 0) == len as isize }
+    unsafe { gate::call(nr, os::gettid() as usize, a, 1, b, 1, 0) }
+}
+
+/// The same through `/proc/self/mem`, which passes access rights by: a pointer to memory of the kernel's that the program must not read,
+/// or write, is not found wrong.
+fn through_file(nr: usize, addr: usize, local: *mut u8, len: usize) -> isize {
+    let Some(fd) = kept::MEM.fd() else { return EFAULT };
+    let (nr, needs) = if nr == nr::PROCESS_VM_READV { (nr::PREAD64, Prot::READ) } else { (nr::PWRITE64, Prot::WRITE) };
+    if try_live().is_some_and(|live| !allows(live, addr, len, needs)) {
+        return EFAULT;
+    }
+    // SAFETY: as above.
+    unsafe { gate::call(nr, fd as usize, local as usize, len, addr, 0, 0) }
+}
+
+/// Whether the program may do that with all that is managed of a range.
+fn allows(live: &Live, addr: usize, len: usize, needs: Prot) -> bool {
+    let Some((start, end)) = live.managed_part(addr, len) else { return true };
+    let (mut page, end) = (page_of(start).0, page_of(end - 1).0 + 1);
+    while page < end {
+        match live.pager.find(PageNo(page)) {
+            Some(vma) if vma.foreign || vma.prot.0 & needs.0 != 0 => page = vma.end(),
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {
+    let through = if REFUSED.load(Relaxed) { through_file } else { through_call };
+    len == 0 || through(nr, addr, local, len) == len as isize
 }
 
 /// Reads the program's memory without faulting. What is managed must be resident.
