@@ -22,6 +22,11 @@ int main(void) {
     OK(pthread_create(&thread, NULL, use, NULL));
     for (int i = 0; i < ROUNDS; i++) {
         memset(place_at, 1, PAGES * PAGE / 8);
+        if (i % 3 == 2) {
+            char *other = fresh(PAGES);
+            EQ((intptr_t)mremap(other, PAGES * PAGE, PAGES * PAGE, 3, place_at), (intptr_t)place_at);
+            continue;
+        }
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | (i % 3 == 0 ? MAP_STACK : 0);
         EQ((intptr_t)mmap(place_at, PAGES * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0), (intptr_t)place_at);
     }

@@ -10,8 +10,8 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    bss, charge, desk, direct, exec, gate, kept, pins, process, reclaim, rlimits, sharers, threads, unseen, whole,
-    wishes,
+    bss, charge, desk, direct, exec, gate, kept, memory, pins, process, reclaim, rlimits, sharers, threads, unseen,
+    whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
@@ -75,6 +75,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             }
             stacks::only_this(thread);
             live.wipe();
+            memory::unlock_all(live);
         } else {
             live.pager.store.fork_parent(ticket, pid.max(0) as i32);
         }

@@ -6,7 +6,7 @@ use crate::contexts::Cx;
 use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
 use crate::live::Live;
-use crate::memory::may_hold;
+use crate::memory::{self, may_hold};
 use crate::pins::{read, write};
 use crate::usermem::word;
 use crate::whole;
@@ -118,13 +118,7 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         return false;
     }
     live.objects.count_replaced();
-    let (mut first, end) = (vma.first.0, vma.end());
-    while let Some((from, count, gone)) = live.wipes.next(first, end) {
-        // From now on it is the kernel that keeps this from children.
-        let advice = if gone { os::MADV_DONTFORK } else { os::MADV_WIPEONFORK };
-        pass(nr::MADVISE, [arena::address(from), count as usize * PAGE_BYTES, advice, 0, 0, 0]);
-        first = from.0 + count;
-    }
+    memory::hand_over_wipes(live, vma.first, vma.count, arena::address(vma.first));
     if DUMPS.hides() {
         // What of it the program has hidden is not known here, and its secrets may be there.
         pass(nr::MADVISE, [arena::address(vma.first), bytes, os::MADV_DONTDUMP, 0, 0, 0]);

@@ -7,13 +7,13 @@ const S_IFBLK: u32 = 0o060000;
 const S_IFREG: u32 = 0o100000;
 const S_IFSOCK: u32 = 0o140000;
 
-/// Type of what a descriptor is open on, and its major number where that is a device.
-fn file_type(fd: usize) -> (u32, u32) {
+/// Type of what a descriptor is open on, and its major and minor numbers where that is a device.
+fn file_type(fd: usize) -> (u32, (u32, u32)) {
     const S_IFMT: u32 = 0o170000;
     let mut stat = [0u32; 36];
     // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40.
     let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
-    if ok { (stat[6] & S_IFMT, stat[10] >> 8 & 0xfff) } else { (0, 0) }
+    if ok { (stat[6] & S_IFMT, (stat[10] >> 8 & 0xfff, stat[10] & 0xff)) } else { (0, (0, 0)) }
 }
 
 /// What a descriptor is open on, as far as transfers differ.
@@ -34,8 +34,11 @@ pub enum Kind {
 /// What a descriptor is open on.
 pub fn kind(fd: usize) -> Kind {
     const MEM_MAJOR: u32 = 1;
+    /// `/dev/kmsg` is of that major, but reads of it wait.
+    const KMSG_MINOR: u32 = 11;
     match file_type(fd) {
-        (S_IFREG | S_IFBLK, _) | (S_IFCHR, MEM_MAJOR) => Kind::File,
+        (S_IFCHR, (MEM_MAJOR, KMSG_MINOR)) => Kind::Other,
+        (S_IFREG | S_IFBLK, _) | (S_IFCHR, (MEM_MAJOR, _)) => Kind::File,
         (S_IFIFO, _) => Kind::Pipe,
         (S_IFSOCK, _) if is_stream(fd) => Kind::Stream,
         (S_IFSOCK, _) => Kind::Messages,

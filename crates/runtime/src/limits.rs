@@ -68,8 +68,6 @@ pub const GUESS_WORDS: usize = 128;
 pub const WISH_BYTES: usize = 256 << 10;
 /// See [`GUESS_WORDS`].
 pub const GUESSES: usize = 16;
-/// More than a datagram holds: UDP has 64 KiB, Unix sockets 208 KiB unless `net.core.wmem_max` is raised.
-pub const DATAGRAM_BYTES: usize = 1 << 20;
 /// The kernel's `UIO_MAXIOV`.
 pub const IOV_MAX: usize = 1024;
 /// Buffers of a message or vector that goes in parts, of one part.
@@ -87,7 +85,7 @@ const _: () = {
     assert!(NAME_MAX_BYTES + CONTROL_MAX_BYTES + WINDOW_MAX_BYTES < PINNED_MIN_BYTES);
     assert!(DEFAULT_BYTES as usize * (GUESSES + 6) < PINNED_MIN_BYTES);
     assert!(SIZED_MAX_BYTES < PINNED_MIN_BYTES && FD_SET_MAX_WORDS * 8 * 3 < PINNED_MIN_BYTES);
-    assert!(DATAGRAM_BYTES < PINNED_MIN_BYTES && DATAGRAM_BYTES >= WINDOW_MAX_BYTES);
+    assert!(SHORT_BYTES < PINNED_MIN_BYTES);
     assert!(MESSAGE_PARTS <= IOV_MAX && WISH_BYTES < PINNED_MIN_BYTES);
 };
 

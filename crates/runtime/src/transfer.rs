@@ -1,14 +1,15 @@
 //! Transfers between memory and descriptors: whole, in pieces, or in parts, by what the descriptor is open on.
 use crate::assisted::assisted;
+use crate::budget;
 use crate::calls::{self, Call};
 use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
 use crate::kind::{Kind, kind};
 use crate::layout::*;
-use crate::limits::{DATAGRAM_BYTES, IOV_MAX};
+use crate::limits::{IOV_MAX, SHORT_BYTES};
 use crate::live::Live;
 use crate::parts;
-use crate::pins::{self, CallPins};
+use crate::pins::{self, CallPins, UNCUT};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
 use outswap_core::protection::Access;
 use outswap_sys::nr;
@@ -69,9 +70,16 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
         (nr::RECVFROM, Kind::Stream) if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
-        (_, Kind::Messages) => assisted(live, nr, args, DATAGRAM_BYTES, uc),
+        (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
+        (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
         _ => assisted(live, nr, args, window_bytes, uc),
     }
+}
+
+/// What one call moves at most that cannot be made in parts, but may do less than was asked: who reads a device has reasons for the length
+/// of the buffer. (The kernel refuses to give requests of FUSE to who has not room for the largest.)
+fn most_bytes(live: &Live) -> usize {
+    budget::pinned_max_bytes(live.pager.limit_pages()) - SHORT_BYTES
 }
 
 /// A transfer of several buffers: as [`transfer`].
@@ -82,7 +90,8 @@ pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontex
     }
     match (nr, kind(args[0])) {
         (_, Kind::File) => uc.gregs.rax = pieces(live, nr, args) as u64,
-        (_, Kind::Messages) => assisted(live, nr, args, DATAGRAM_BYTES, uc),
+        (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
+        (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
         (nr::READV | nr::WRITEV, _) => parts::start(live, Part::Vector, nr, args, &mut uc.gregs),
         _ => assisted(live, nr, args, window_bytes, uc),
     }

@@ -55,23 +55,30 @@ impl Wipes {
         self.0.lock(os::wait_a_little).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
     }
 
-    /// The first part of a range that children find empty, or do not have (true).
-    pub fn next(&self, first: u32, end: u32) -> Option<(PageNo, u32, bool)> {
+    /// The first part of a range that children find empty, or do not have (`gone`). A page may be of both kinds: what it is with one
+    /// advice it is also while it has the other.
+    pub fn next(&self, first: u32, end: u32, gone: bool) -> Option<(PageNo, u32)> {
         let wipes = self.0.lock(os::wait_a_little);
-        let in_range = |w: &&Wipe| w.count > 0 && w.first < end && w.first + w.count > first;
+        let in_range = |w: &&Wipe| w.count > 0 && w.gone == gone && w.first < end && w.first + w.count > first;
         let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
         let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
-        Some((PageNo(from), to - from, wipe.gone))
+        Some((PageNo(from), to - from))
     }
 
-    /// Forgets a range: it is unmapped, or children are to get it after all. What overlaps it is cut.
+    /// Forgets a range, which is unmapped. What overlaps it is cut.
     pub fn forget(&self, first: PageNo, count: u32) {
+        self.forget_kind(first, count, false);
+        self.forget_kind(first, count, true);
+    }
+
+    /// The same where children are to get it after all, as far as that kind goes.
+    pub fn forget_kind(&self, first: PageNo, count: u32, kind: bool) {
         let (start, end) = (first.0, first.0 + count);
         let mut wipes = self.0.lock(os::wait_a_little);
         for i in 0..WIPES {
             let Wipe { first, count, gone } = wipes[i];
             let last = first + count;
-            if count == 0 || first >= end || last <= start {
+            if count == 0 || gone != kind || first >= end || last <= start {
                 continue;
             }
             wipes[i].count = start.saturating_sub(first);
@@ -136,12 +143,24 @@ mod tests {
     #[test]
     fn parts_of_a_range_are_found_in_ascending_order() {
         let wipes = Wipes::default();
-        assert!(wipes.add(PageNo(50), 10, true) && wipes.add(PageNo(10), 20, false));
-        assert_eq!(wipes.next(0, 100), Some((PageNo(10), 20, false)));
-        assert_eq!(wipes.next(15, 20), Some((PageNo(15), 5, false)));
-        assert_eq!(wipes.next(30, 55), Some((PageNo(50), 5, true)));
-        assert_eq!(wipes.next(30, 50), None);
-        assert_eq!(wipes.next(60, 100), None);
+        assert!(wipes.add(PageNo(50), 10, true) && wipes.add(PageNo(40), 9, true) && wipes.add(PageNo(10), 20, false));
+        assert_eq!(wipes.next(0, 100, false), Some((PageNo(10), 20)));
+        assert_eq!(wipes.next(0, 100, true), Some((PageNo(40), 9)));
+        assert_eq!(wipes.next(15, 20, false), Some((PageNo(15), 5)));
+        assert_eq!(wipes.next(49, 55, true), Some((PageNo(50), 5)));
+        assert_eq!((wipes.next(30, 50, false), wipes.next(60, 100, true)), (None, None));
+    }
+
+    #[test]
+    fn each_kind_is_forgotten_by_itself() {
+        let wipes = Wipes::default();
+        assert!(wipes.add(PageNo(10), 10, true) && wipes.add(PageNo(10), 10, false));
+        wipes.forget_kind(PageNo(12), 2, true);
+        assert_eq!(list(&wipes), [(10, 2, true), (10, 10, false), (14, 6, true)]);
+        wipes.forget_kind(PageNo(0), 100, false);
+        assert_eq!(list(&wipes), [(10, 2, true), (14, 6, true)]);
+        wipes.forget(PageNo(0), 100);
+        assert!(wipes.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::lock::{may_hold, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
-use crate::errno::{EACCES, EAGAIN, EFAULT, EINVAL, ENOMEM};
+use crate::errno::{EACCES, EAGAIN, EINVAL, ENOMEM};
 use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins::CallPins;
@@ -114,16 +114,17 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         advice::REMOVE | advice::COLLAPSE => return EINVAL,
         advice::WIPEONFORK => return wipe_on_fork(live, cx, vma.first, vma.count),
         advice::DONTFORK => {
-            end_wipe(live, vma.first, vma.count);
+            live.wipes.forget_kind(vma.first, vma.count, true);
             if !live.wipes.add(vma.first, vma.count, true) {
                 return EAGAIN;
             }
         }
-        advice::KEEPONFORK | advice::DOFORK => end_wipe(live, vma.first, vma.count),
+        advice::KEEPONFORK => end_wipe(live, vma.first, vma.count),
+        advice::DOFORK => live.wipes.forget_kind(vma.first, vma.count, true),
         advice::POPULATE_READ | advice::POPULATE_WRITE => {
             let need = if what == advice::POPULATE_READ { PROT_READ } else { PROT_WRITE };
             if vma.prot.0 as usize & need == 0 {
-                return EFAULT;
+                return EINVAL;
             }
             let access = if what == advice::POPULATE_READ { Access::Read } else { Access::Write };
             for i in 0..vma.count as usize {
@@ -172,7 +173,7 @@ fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
     if !may_hold(live, live.wipes.pages() + count as u64) {
         return EAGAIN;
     }
-    live.wipes.forget(first, count);
+    live.wipes.forget_kind(first, count, false);
     if !live.wipes.add(first, count, false) {
         end_wipe(live, first, count);
         return EAGAIN;
@@ -186,23 +187,51 @@ fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
     }
 }
 
-/// Children get a range as it is again.
+/// Children do not find a range empty any more.
 fn end_wipe(live: &Live, first: PageNo, count: u32) {
-    live.wipes.forget(first, count);
+    live.wipes.forget_kind(first, count, false);
     live.pager.end_private(first, count);
 }
 
-/// What forked children are not to have of a range that moves, they do not get in its new place.
-pub fn move_wipes(live: &Live, cx: &mut Cx, from: PageNo, to: PageNo, count: u32) {
-    let (mut page, end) = (from.0, from.0 + count);
-    while let Some((first, n, gone)) = live.wipes.next(page, end) {
-        page = first.0 + n;
-        let target = PageNo(to.0 + (first.0 - from.0));
-        live.wipes.forget(first, n);
-        if gone {
-            live.wipes.add(target, n, true);
-        } else {
-            wipe_on_fork(live, cx, target, n);
+/// What forked children are not to have of a range that moves, they do not get in its new place, nor in the old one where that `stays`.
+pub fn move_wipes(live: &Live, cx: &mut Cx, from: PageNo, to: PageNo, count: u32, stays: bool) {
+    let end = from.0 + count;
+    for gone in [false, true] {
+        let mut page = from.0;
+        while let Some((first, n)) = live.wipes.next(page, end, gone) {
+            page = first.0 + n;
+            let target = PageNo(to.0 + (first.0 - from.0));
+            if !stays {
+                live.wipes.forget_kind(first, n, gone);
+            }
+            if gone {
+                live.wipes.add(target, n, true);
+            } else {
+                wipe_on_fork(live, cx, target, n);
+            }
+        }
+    }
+}
+
+/// The pages from `first` on are of what the page before them is: a mapping has grown.
+pub fn extend_wipes(live: &Live, cx: &mut Cx, first: PageNo, count: u32) {
+    let is = |gone: bool| live.wipes.next(first.0 - 1, first.0, gone).is_some();
+    if is(false) {
+        wipe_on_fork(live, cx, first, count);
+    }
+    if is(true) {
+        live.wipes.add(first, count, true);
+    }
+}
+
+/// Tells the kernel the same of memory that it has now, from `to` on.
+pub fn hand_over_wipes(live: &Live, from: PageNo, count: u32, to: usize) {
+    for (gone, advice) in [(false, advice::WIPEONFORK), (true, advice::DONTFORK)] {
+        let mut page = from.0;
+        while let Some((first, n)) = live.wipes.next(page, from.0 + count, gone) {
+            page = first.0 + n;
+            let at = to + (first.0 - from.0) as usize * PAGE_BYTES;
+            pass(nr::MADVISE, [at, n as usize * PAGE_BYTES, advice, 0, 0, 0]);
         }
     }
 }

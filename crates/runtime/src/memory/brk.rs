@@ -1,7 +1,9 @@
 //! brk.
 use super::common::*;
+use super::lock::{mlock_on_fault, mlock_range};
 use super::map::unmap;
 use crate::arena::{address, page_of};
+use crate::contexts::Cx;
 use crate::layout::ARENA;
 use crate::limits::BRK_PAGES;
 use crate::live::Live;
@@ -14,7 +16,7 @@ use outswap_sys::nr;
 const KERNEL_HEAP_MAX_BYTES: usize = 1 << 40;
 
 /// `brk`: the heap that grows by it is a managed mapping.
-pub fn brk(live: &Live, addr: usize) -> isize {
+pub fn brk(live: &Live, cx: &mut Cx, addr: usize) -> isize {
     let _call = live.pager.begin_call();
     let mut heap = live.heap();
     if addr != 0 && !(ARENA..live.arena_end()).contains(&addr) {
@@ -48,6 +50,7 @@ pub fn brk(live: &Live, addr: usize) -> isize {
             rlimits::allow(live, count as u64, count as u64)
                 && live.pager.is_free(page_of(old), count)
                 && live.pager.map(page_of(old), count, Prot::READ_WRITE, false)
+                && is_locked_as_asked(live, cx, page_of(old), count)
         }
         core::cmp::Ordering::Less => unmap(live, page_of(new), ((old - new) / PAGE_BYTES) as u32),
         core::cmp::Ordering::Equal => true,
@@ -56,4 +59,21 @@ pub fn brk(live: &Live, addr: usize) -> isize {
         heap.end = addr;
     }
     heap.end as isize
+}
+
+/// Locks what has come, where the program wants all that comes locked (`MCL_FUTURE`). False where it may not, and it is gone again.
+fn is_locked_as_asked(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool {
+    if !live.mlocks.future() {
+        return true;
+    }
+    let done = live.mlocks.may_mlock(count)
+        && if live.mlocks.future_on_fault() {
+            mlock_on_fault(live, first, count)
+        } else {
+            mlock_range(live, cx, first, count)
+        };
+    if !done {
+        unmap(live, first, count);
+    }
+    done
 }

@@ -158,6 +158,20 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
     0
 }
 
+/// Lifts all that the program locked, and what is to be locked from now on. A forked child inherits no locks.
+pub fn unlock_all(live: &Live) {
+    live.mlocks.set_future(false, false);
+    if live.mlocks.pages() == 0 {
+        return;
+    }
+    let _ = each(live, PageNo(0), live.pager.machine.pages(), |vma| {
+        if vma.locked && !vma.foreign {
+            munlock_vma(live, &vma);
+        }
+        0
+    });
+}
+
 /// `mlockall` and `munlockall`. Other memory than managed is never evicted by us, and is not locked for the kernel: the
 /// runtime's tables are large and mostly untouched.
 pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
@@ -167,13 +181,7 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
     let all = live.pager.machine.pages();
     let _call = live.pager.begin_call();
     if nr == nr::MUNLOCKALL {
-        live.mlocks.set_future(false, false);
-        let _ = each(live, PageNo(0), all, |vma| {
-            if vma.locked && !vma.foreign {
-                munlock_vma(live, &vma);
-            }
-            0
-        });
+        unlock_all(live);
         return 0;
     }
     if flags == 0 || flags & !(CURRENT | FUTURE | ONFAULT) != 0 || flags == ONFAULT {

@@ -336,7 +336,7 @@ pub fn grow(live: &Live, cx: &mut Cx, page: PageNo) -> bool {
         // Another thread's touch was first.
         return true;
     }
-    let Some((first, pages, _)) = live.grows.next(above.first.0, all) else { return false };
+    let Some((first, pages)) = live.grows.next(above.first.0, all, false) else { return false };
     let count = above.first.0 - page.0;
     let size = (first.0 + pages).min(above.end()) - page.0;
     let near = page.0.saturating_sub(GUARD_PAGES);
@@ -345,7 +345,7 @@ pub fn grow(live: &Live, cx: &mut Cx, page: PageNo) -> bool {
         && rlimits::allow(live, count as u64, count as u64)
         && may_map_locked(live, above.locked, count).is_ok();
     let _ = each(live, PageNo(near), page.0 - near, |vma| {
-        may_be &= vma.prot == Prot::NONE || live.grows.next(vma.end() - 1, vma.end()).is_some();
+        may_be &= vma.prot == Prot::NONE || live.grows.next(vma.end() - 1, vma.end(), false).is_some();
         0
     });
     if !may_be || !live.grows.grow(above.first, count) {

@@ -15,8 +15,8 @@ mod brk;
 mod shm;
 mod query;
 
-pub use advise::madvise;
-pub use lock::may_hold;
+pub use advise::{hand_over_wipes, madvise};
+pub use lock::{may_hold, unlock_all};
 pub use map::{grow, mmap, munmap};
 pub use near::know as know_code;
 
@@ -57,7 +57,7 @@ pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isi
         nr::MLOCKALL | nr::MUNLOCKALL => mlockall(live, cx, nr, a),
         nr::MINCORE => mincore(live, cx, a, b, c),
         nr::MSYNC => msync(live, a, b, c),
-        nr::BRK => brk(live, a),
+        nr::BRK => brk(live, cx, a),
         nr::REMAP_FILE_PAGES if is_kernels(live, a, b) => common::pass(nr, args),
         nr::REMAP_FILE_PAGES => EINVAL,
         // What is sealed could not be evicted. As on kernels before 6.10.

@@ -1,5 +1,5 @@
 //! mremap.
-use super::advise::move_wipes;
+use super::advise::{extend_wipes, hand_over_wipes, move_wipes};
 use super::common::*;
 use super::lock::{mlock_like, mlock_on_fault, mlock_range, munlock_vma};
 use super::map::{alignment, unmap};
@@ -111,7 +111,9 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         return EINVAL;
     }
     if asked.old > vma.end() - asked.first.0 {
-        return EFAULT;
+        // What is cut off may be anything.
+        let shrinks = asked.new <= asked.old && !asked.is_fixed() && !asked.keeps_old();
+        return shrinks.then(|| in_place(live, cx, &asked, &vma)).flatten().unwrap_or(EFAULT);
     }
     let growth = if asked.keeps_old() { asked.new } else { asked.new.saturating_sub(asked.old) };
     if !may_grow(live, &vma, growth) {
@@ -155,18 +157,17 @@ fn in_place(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma) -> Option<isiz
     }
     let (tail, extra) = (first.plus(old as usize), new - old);
     if first.0 + old == vma.end() && live.is_managed(addr, asked.new_bytes()) && live.pager.is_free(tail, extra) {
-        return Some(match live.pager.map(tail, extra, vma.prot, false) {
-            true if vma.on_fault => {
-                mlock_on_fault(live, tail, extra);
-                addr as isize
-            }
-            true if vma.locked && !mlock_range(live, cx, tail, extra) => {
-                live.pager.unmap(tail, extra);
-                EAGAIN
-            }
-            true => addr as isize,
-            false => ENOMEM,
-        });
+        if !live.pager.map(tail, extra, vma.prot, false) {
+            return Some(ENOMEM);
+        }
+        if vma.on_fault {
+            mlock_on_fault(live, tail, extra);
+        } else if vma.locked && !mlock_range(live, cx, tail, extra) {
+            live.pager.unmap(tail, extra);
+            return Some(EAGAIN);
+        }
+        extend_wipes(live, cx, tail, extra);
+        return Some(addr as isize);
     }
     (flags & MREMAP_MAYMOVE == 0).then_some(ENOMEM)
 }
@@ -208,7 +209,11 @@ fn relocate(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma, target: PageNo
     }
     protect(target, new, vma.prot);
     mlock_like(live, cx, vma, target, new);
-    move_wipes(live, cx, first, target, moved);
+    move_wipes(live, cx, first, target, moved, asked.keeps_old());
+    if new > old {
+        extend_wipes(live, cx, target.plus(old as usize), new - old);
+    }
+    live.objects.count_replaced();
     if asked.keeps_old() {
         protect(first, old, vma.prot);
     } else {
@@ -243,8 +248,12 @@ fn move_out(live: &Live, cx: &mut Cx, asked: &Request, vma: Vma) -> isize {
     if vma.prot != Prot::READ_WRITE {
         pass(nr::MPROTECT, [to, new as usize * PAGE_BYTES, vma.prot.0 as usize, 0, 0, 0]);
     }
+    hand_over_wipes(live, first, old.min(new), to);
     if asked.keeps_old() {
         live.pager.discard(first, old);
+        if vma.prot != Prot::READ_WRITE {
+            live.pager.protect(first, old, vma.prot);
+        }
     } else {
         unmap(live, first, old);
     }
@@ -260,7 +269,12 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     }
     let first = page_of(addr);
     if old > vma.end() - first.0 {
-        return EFAULT;
+        if new == 0 || new > old || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 {
+            return EFAULT;
+        }
+        // What is cut off may be anything.
+        let fits = new == old || unmap(live, first.plus(new as usize), old - new);
+        return if fits { addr as isize } else { ENOMEM };
     }
     // Growing in place would run into managed memory.
     if new > old && flags & MREMAP_MAYMOVE == 0 {

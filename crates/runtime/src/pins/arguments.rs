@@ -14,6 +14,9 @@ use outswap_core::fault::Fault;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::nr;
 
+/// In place of a length: no length is cut, because what is transferred is a message, which would be another one.
+pub const UNCUT: usize = usize::MAX;
+
 impl CallPins<'_> {
     fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
         if !overlaps_managed(addr, PAGE_BYTES) {
@@ -77,7 +80,28 @@ impl CallPins<'_> {
         self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
     }
 
-    /// Makes everything resident that a call's arguments point to. Lengths of a transfer in `args` are cut to `window_bytes`.
+    /// Makes resident what an array of `struct iovec` names, as much of it as may be: the call goes out as it is.
+    fn uncut_vector(&mut self, cx: &mut Cx, addr: usize, count: usize) -> Result<(), Fault> {
+        if count > IOV_MAX {
+            return Ok(());
+        }
+        self.pin(cx, addr, count * 16)?;
+        for i in 0..count {
+            let Some(iov) = self.read::<Iovec>(cx, addr.wrapping_add(i * 16)).filter(is_allowed) else { return Ok(()) };
+            self.uncut_buffer(cx, iov.base, iov.len)?;
+        }
+        Ok(())
+    }
+
+    /// The same of a buffer.
+    fn uncut_buffer(&mut self, cx: &mut Cx, addr: usize, len: usize) -> Result<(), Fault> {
+        // Pages at both ends are rounded up.
+        let len = len.min(self.room_bytes().saturating_sub(2 * PAGE_BYTES));
+        self.pin(cx, addr, self.reachable(addr, len))
+    }
+
+    /// Makes everything resident that a call's arguments point to. Lengths of a transfer in `args` are cut to `window_bytes`, unless
+    /// that is [`UNCUT`].
     pub fn arguments(
         &mut self,
         cx: &mut Cx,
@@ -108,6 +132,7 @@ impl CallPins<'_> {
                 }
                 Arg::N(bytes) => self.pin(cx, at, bytes as usize)?,
                 Arg::Str => self.string(cx, at)?,
+                Arg::Iov(k) if call.transfer && window_bytes == UNCUT => self.uncut_vector(cx, at, args[k as usize])?,
                 Arg::Iov(k) => {
                     let limit = call.transfer.then_some(window_bytes);
                     self.buffers(cx, at, &mut args[k as usize], limit)?;
@@ -210,6 +235,9 @@ impl CallPins<'_> {
         } else if is_refused(at, *len) {
             // The kernel refuses this length; cut, it would not.
             return Ok(());
+        }
+        if call.transfer && window_bytes == UNCUT {
+            return self.uncut_buffer(cx, at, *len);
         }
         // Who waits for all of it takes less for the end of the connection.
         if call.transfer && !waits_for_all && overlaps_managed(at, *len) {

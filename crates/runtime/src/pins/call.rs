@@ -5,7 +5,7 @@ use crate::layout::*;
 use crate::limits::{PIN_SPINS, SHORT_BYTES};
 use crate::live::Live;
 use crate::usermem::peek;
-use crate::{budget, desk};
+use crate::{budget, desk, gate};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_control::Once;
 use outswap_core::fault::Fault;
@@ -32,6 +32,8 @@ impl<'a> CallPins<'a> {
         let mut spins = 0;
         loop {
             if let Some(pin) = live.pager.pins.acquire(tid) {
+                // SAFETY: the pin is this call's. What an earlier one waited with says nothing of this one.
+                unsafe { (*gate::state(pin)).waits_with = None };
                 return CallPins { live, pin, pinned_bytes: 0, access: Access::Write, shared: None };
             }
             if spins == PIN_SPINS {
@@ -55,6 +57,11 @@ impl<'a> CallPins<'a> {
     /// An address in a shared object, where the call uses any that is managed.
     pub fn shared(&self) -> Option<usize> {
         self.shared
+    }
+
+    /// Bytes that may be asked for yet.
+    pub fn room_bytes(&self) -> usize {
+        budget::pinned_max_bytes(self.live.pager.limit_pages()).saturating_sub(self.pinned_bytes)
     }
 
     /// Ends the assistance.
