@@ -1,5 +1,6 @@
-/* launch [--nobody] [--deny EPERM|ENOSYS|OLD] [--no-filters] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
- * container would; OLD as those of some years ago did, and as systemd does that wants no calls of other processors. Exits with 124 where --no-proc is not possible. */
+/* launch [--nobody] [--deny EPERM|ENOSYS|OLD] [--no-code] [--no-filters] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
+ * container would; OLD as those of some years ago did, and as systemd does that wants no calls of other processors;
+ * --no-code as systemd's MemoryDenyWriteExecute. Exits with 124 where --no-proc is not possible. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <grp.h>
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -48,6 +50,25 @@ static int deny(int error, int is_old) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
 }
+static int deny_code(void) {
+    enum { EXEC = PROT_EXEC, BOTH = PROT_EXEC | PROT_WRITE };
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, EXEC, 5, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, BOTH),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, BOTH, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+}
 static int deny_filters(void) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -73,6 +94,8 @@ int main(int argc, char **argv) {
         } else if (!strcmp(argv[i], "--deny") && i + 1 < argc) {
             const char *how = argv[++i];
             if (deny(!strcmp(how, "ENOSYS") ? ENOSYS : EPERM, !strcmp(how, "OLD"))) return failed("cannot install a filter");
+        } else if (!strcmp(argv[i], "--no-code")) {
+            if (deny_code()) return failed("cannot install a filter");
         } else if (!strcmp(argv[i], "--no-filters")) {
             if (deny_filters()) return failed("cannot install a filter");
         } else if (!strcmp(argv[i], "--no-proc")) {

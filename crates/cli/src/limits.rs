@@ -20,9 +20,12 @@ pub struct Machine {
     pub available_bytes: u64,
 }
 
-/// Reads `/proc/meminfo`.
+/// Reads `/proc/meminfo`; where there is none (systemd's `ProcSubset=pid`), what can be had is what is free.
 pub fn machine() -> Result<Machine, String> {
-    let text = std::fs::read_to_string("/proc/meminfo").map_err(|e| format!("/proc/meminfo: {e}"))?;
+    let text = match std::fs::read_to_string("/proc/meminfo") {
+        Ok(text) => text,
+        Err(e) => return from_sysinfo().ok_or_else(|| format!("/proc/meminfo: {e}")),
+    };
     let field = |name: &str| {
         let line = text.lines().find_map(|l| l.strip_prefix(name))?;
         line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
@@ -31,6 +34,16 @@ pub fn machine() -> Result<Machine, String> {
         (Some(total_bytes), Some(available_bytes)) => Ok(Machine { total_bytes, available_bytes }),
         _ => Err("/proc/meminfo does not say how much memory there is".into()),
     }
+}
+
+fn from_sysinfo() -> Option<Machine> {
+    // SAFETY: numbers, which may be zero; the call fills them in.
+    let info = unsafe {
+        let mut info: libc::sysinfo = core::mem::zeroed();
+        (libc::sysinfo(&mut info) == 0).then_some(info)?
+    };
+    let bytes = |units: libc::c_ulong| units * libc::c_ulong::from(info.mem_unit);
+    Some(Machine { total_bytes: bytes(info.totalram), available_bytes: bytes(info.freeram + info.bufferram) })
 }
 
 /// The tightest limit that applies to this process: of its own groups and all their visible ancestors, version 1

@@ -79,6 +79,11 @@ impl Setup {
         Setup { launcher: launcher(&["--nobody", "--deny", errno]), ..Setup::nobody() }
     }
 
+    /// As nobody, where no memory becomes executable that was written.
+    pub fn without_code() -> Setup {
+        Setup { launcher: launcher(&["--nobody", "--no-code"]), ..Setup::nobody() }
+    }
+
     /// As nobody, with no more seccomp filters.
     pub fn without_filters() -> Setup {
         Setup { launcher: launcher(&["--nobody", "--no-filters"]), ..Setup::nobody() }

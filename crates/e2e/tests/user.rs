@@ -66,6 +66,14 @@ fn is_really_denied(errno: &str, number: i32) {
     assert_eq!(plain.text(), "-1 True\n");
 }
 
+/// The same for the filter that lets nobody make code of what was written.
+fn no_code_is_made() {
+    let script =
+        "import mmap\nm=mmap.mmap(-1,4096,prot=3)\ntry: mmap.mmap(-1,4096,prot=7)\nexcept OSError as e: print(e.errno)";
+    let plain = Setup::without_code().plain(workloads::python()).args(["-c", script]).run().succeeded();
+    assert_eq!(plain.text(), "1\n");
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let full = env_or("OUTSWAP_E2E_FULL", 0) != 0;
@@ -84,6 +92,8 @@ fn main() -> ExitCode {
         trial("eperm::is_really_denied".into(), || is_really_denied("EPERM", 1)),
         trial("enosys::is_really_denied".into(), || is_really_denied("ENOSYS", 38)),
         trial("old::is_really_denied".into(), || is_really_denied("OLD", 1)),
+        trial("no_code::is_really_denied".into(), no_code_is_made),
+        trial("no_code::python_objects".into(), || workloads::python_program(&Setup::without_code(), "objects.py")),
     ];
     for &(way, make) in ways {
         for program in calls::programs() {

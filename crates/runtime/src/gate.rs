@@ -101,7 +101,7 @@ pub fn open() -> Result<()> {
         assert!(to - from <= PAGE_BYTES - START_AT, "the start of threads fits the gate's page");
         core::ptr::copy_nonoverlapping(from as *const u8, (gate() + START_AT) as *mut u8, to - from);
         // Nothing writes the page from here on.
-        os::mprotect(gate(), PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)?;
+        make_code(gate(), PAGE_BYTES)?;
         // All calls of the runtime come from there: our own structures may lie in managed memory too, where the program puts
         // its stacks there.
         outswap_sys::issue_from(gate());
@@ -157,8 +157,30 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
         code[0] = 0x0d; // or eax, TRAPPED
         code[1..5].copy_from_slice(&number);
         code[5..8].copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
-        os::mprotect(stubs(), PINS * STUB_BYTES + PAGE_BYTES, os::PROT_READ | os::PROT_EXEC)
+        make_code(stubs(), PINS * STUB_BYTES + PAGE_BYTES)
     }
+}
+
+/// Makes code of what was written to memory. Where that is refused (systemd's `MemoryDenyWriteExecute`), the same is mapped from a file.
+///
+/// # Safety
+/// The range must be mapped, and whole pages; nobody writes to it any more.
+unsafe fn make_code(at: usize, len: usize) -> Result<()> {
+    const ACCESS: usize = os::PROT_READ | os::PROT_EXEC;
+    const MFD_CLOEXEC: usize = 1;
+    // SAFETY: as the caller says; the content stays what it is.
+    let refused = match unsafe { os::mprotect(at, len, ACCESS) } {
+        Ok(()) => return Ok(()),
+        Err(refused) => refused,
+    };
+    let fd = os::memfd_create(b"liboutswap_gate\0", MFD_CLOEXEC).map_err(|_| refused)?;
+    // SAFETY: as above.
+    let content = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+    let is_written = os::pwrite(fd, content, 0) == Ok(len);
+    // SAFETY: replaces memory of ours by what is the same.
+    let mapped = unsafe { os::mmap(at, len, ACCESS, os::MAP_PRIVATE | os::MAP_FIXED, fd, 0) };
+    let _ = os::close(fd);
+    if is_written && mapped.is_ok() { Ok(()) } else { Err(refused) }
 }
 
 fn stubs() -> usize {

@@ -275,7 +275,10 @@ const HOOKS: Hooks = Hooks {
 fn setup(control: &'static Control) -> Result<(), SetupError> {
     clock::start();
     place_gate(control.config.gate);
-    gate::open().map_err(system("warning: the gate's address is taken; a process runs unmanaged"))?;
+    gate::open().map_err(|error| match error {
+        Errno::EEXIST => SetupError::System("warning: the gate's address is taken; a process runs unmanaged", error),
+        error => SetupError::System("warning: memory cannot be made executable; a process runs unmanaged", error),
+    })?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
     stacks::reserve().map_err(|_| SetupError::NoMemory)?;
     unseen::reserve().map_err(|_| SetupError::NoMemory)?;
