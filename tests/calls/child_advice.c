@@ -22,6 +22,7 @@ static int child_sees(char *at) {
 static char *filled(size_t pages) {
     char *at = fresh(pages);
     memset(at, 7, pages * PAGE);
+    evict_some(at, pages * PAGE);
     return at;
 }
 
@@ -94,9 +95,6 @@ int main(void) {
     });
     expect_exit(pid, 0);
     EQ(at[0], 7);
-    char *heap_end = sbrk(MIB), *page = (char *)(((uintptr_t)heap_end + PAGE - 1) & ~(PAGE - 1));
-    EQ(madvise(page, PAGE, MADV_DONTNEED), -1);
-    EQ(errno, EINVAL);
     puts("ok");
     return 0;
 }

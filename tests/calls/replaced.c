@@ -18,6 +18,8 @@ static void *use(void *unused) {
 
 int main(void) {
     place_at = fresh(PAGES);
+    memset(place_at, 1, PAGES * PAGE);
+    evict(place_at, PAGES * PAGE);
     pthread_t thread;
     OK(pthread_create(&thread, NULL, use, NULL));
     for (int i = 0; i < ROUNDS; i++) {
