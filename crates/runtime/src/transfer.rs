@@ -6,7 +6,7 @@ use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
 use crate::kind::{Kind, kind};
 use crate::layout::*;
-use crate::limits::{IOV_MAX, SHORT_BYTES};
+use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, NAME_MAX_BYTES, SHORT_BYTES};
 use crate::live::Live;
 use crate::parts;
 use crate::pins::{self, CallPins, UNCUT};
@@ -38,8 +38,13 @@ fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usi
 }
 
 fn is_long_message(live: &'static Live, at: usize) -> bool {
-    pins::read::<{ MSGHDR_BYTES }>(live, at)
-        .is_some_and(|header| is_long_vector(live, word(&header, 16), word(&header, 24), live.window_bytes()))
+    pins::read::<{ MSGHDR_BYTES }>(live, at).is_some_and(|header| {
+        // Descriptors may come with any byte of a stream, and control data goes with one part only.
+        let has_control = word(&header, 40) > 0;
+        let room_bytes = most_bytes(live).saturating_sub(CONTROL_MAX_BYTES + NAME_MAX_BYTES);
+        let most_bytes = if has_control { room_bytes.max(live.window_bytes()) } else { live.window_bytes() };
+        is_long_vector(live, word(&header, 16), word(&header, 24), most_bytes)
+    })
 }
 
 /// Whether a call that sends or receives a message is to go in parts: it is long, on a stream, and nothing but the next bytes.
