@@ -18,8 +18,34 @@ use std::path::Path;
 /// Messages that begin so are printed under `--quiet` too.
 const ERROR_HEAD: &[u8] = b"error";
 
+/// The descriptors that were handed to us for the program, other than the standard streams: those that an exec does not close.
+fn inherited() -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    // SAFETY: takes integers only.
+    let stays = |fd: i32| unsafe { libc::fcntl(fd, libc::F_GETFD) } & libc::FD_CLOEXEC == 0;
+    numbers.filter(|&fd| fd > libc::STDERR_FILENO && stays(fd)).collect()
+}
+
+/// The program has them now, and standard input and output, too: whoever waits for their end waits for the program alone. (Standard
+/// error is where we tell what there is to tell; an outer run's descriptors are what programs are known to it by.)
+fn leave_to_program(inherited: &[i32]) {
+    let outer = block::outer().map_or([-1; 2], |place| [place.fd, place.fd + 1]);
+    for &fd in inherited.iter().filter(|fd| !outer.contains(fd)) {
+        // SAFETY: nothing of ours: it was there before anything was opened.
+        unsafe { libc::close(fd) };
+    }
+    if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            // SAFETY: nobody reads or writes these any more.
+            unsafe { libc::dup2(nothing.as_raw_fd(), stream) };
+        }
+    }
+}
+
 /// Runs the program and gives the exit status to end with.
 pub fn run(options: RunOptions) -> Result<i32, Failure> {
+    let inherited = inherited();
     let name = options.command.first().ok_or_else(|| Failure::ours("no program was named"))?;
     let program = preflight::examine(name, std::env::var_os("PATH").as_deref())?;
     let warn = |text: &str| {
@@ -66,6 +92,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     let environment = spawn::environment(block.place.zip(preload.as_deref()));
     let oom_kills = limits::oom_kills();
     let pid = start(&program, &options, &environment, &signals)?;
+    leave_to_program(&inherited);
     let mut watch = Watch::new(block.control, pid, !options.no_follow);
     let print = || print_messages(block.control, options.quiet);
     let end = supervise::supervise(pid, &signals, || {

@@ -115,7 +115,12 @@ impl Job {
         // The terminal and the kernel signal the whole process group, which the program is in, or has left of its own
         // will. What the program itself sent to its group, and our own SIGPIPE, is not news to it either.
         let ours = sender == self.pid || sender == outswap_sys::os::getpid();
-        if code == libc::SI_KERNEL || ours && code != libc::SI_QUEUE {
+        // Where the terminal hangs up, the kernel tells the leader of its session alone: whoever else is there learns of it when that
+        // one ends.
+        // SAFETY: takes an integer only.
+        let leads = unsafe { libc::getsid(0) } == outswap_sys::os::getpid();
+        let hangs_up = leads && matches!(signal, libc::SIGHUP | libc::SIGCONT);
+        if code == libc::SI_KERNEL && !hangs_up || ours && code != libc::SI_QUEUE {
             return;
         }
         // SAFETY: our own child, not yet reaped.

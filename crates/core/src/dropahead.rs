@@ -1,9 +1,8 @@
 //! Pages read ahead that nobody wanted go back to their slots, which hold the same: nothing is read, compressed or written.
 use crate::broken::{self, Broken};
-use crate::machine::{BatchNo, Event, Machine};
+use crate::machine::{BatchNo, Machine};
 use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
-use crate::readahead::Readahead;
 use crate::store::Store;
 use crate::units::{FrameNo, PageNo};
 
@@ -64,12 +63,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if word.is_ahead() && word.frame() == frame {
             self.drop_ahead_page(page, word);
         }
-    }
-
-    /// A page that was read ahead ceases to be one, and nobody wanted it.
-    pub(crate) fn ahead_in_vain(&self) {
-        self.machine.count(Event::PagesAheadDropped, 1);
-        self.readahead().dropped(1);
     }
 
     /// Drops a page that was read ahead, as seen. False where another thread was faster.

@@ -1,13 +1,20 @@
 //! Memory calls: map, unmap, protect, discard.
 use crate::broken::{self, Broken};
-use crate::machine::{Machine, Prot};
+use crate::machine::{Event, Machine, Prot};
 use crate::page::{State, Word};
 use crate::pager::{Pager, Policies};
+use crate::readahead::Readahead;
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, Order, PageNo};
 use crate::vma::{ObjectNo, Vma};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// A page that was read ahead ceases to be one, and nobody wanted it.
+    pub(crate) fn ahead_in_vain(&self) {
+        self.machine.count(Event::PagesAheadDropped, 1);
+        self.readahead().dropped(1);
+    }
+
     /// The mapping around a page.
     pub fn find(&self, page: PageNo) -> Option<Vma> {
         self.map.lock(self.pause()).find(page)

@@ -67,6 +67,86 @@ fn signals_reach_the_program() {
     }
 }
 
+/// Runs a script of Python, which is given the words of a command that runs what follows it.
+fn beside(script: &str) -> Outcome {
+    let words: Vec<_> = match plain_mode() {
+        true => vec!["env".into()],
+        false => [setup::outswap().to_string_lossy().as_ref(), "run", "--ram", "32M", "--strict", "--"]
+            .map(String::from)
+            .into(),
+    };
+    Run::new("python3").args(["-c", script]).args(&words).timeout_s(60).run().succeeded()
+}
+
+#[test]
+fn what_the_program_closes_is_closed() {
+    let script = r#"
+import os, subprocess, sys, socket
+read, write = os.pipe()
+listens = socket.create_server(('127.0.0.1', 0))
+os.set_inheritable(listens.fileno(), True)
+child = subprocess.Popen(sys.argv[1:] + ['sh', '-c', f'exec <&- >&- {write}>&- {listens.fileno()}>&-; echo closed >&2; sleep 20'],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[write, listens.fileno()])
+os.close(write)
+address = listens.getsockname()
+listens.close()
+assert child.stderr.readline() == b'closed\n'
+assert child.stdout.read() == b'' and os.read(read, 1) == b''
+try:
+    child.stdin.write(b'x'); child.stdin.flush(); print('somebody reads')
+except BrokenPipeError: pass
+try: socket.create_connection(address); print('somebody listens')
+except ConnectionRefusedError: pass
+assert child.poll() is None
+child.terminate()
+child.wait()
+"#;
+    let end = beside(script);
+    assert_eq!(end.text(), "", "{}", end.describe());
+}
+
+#[test]
+fn a_terminal_that_hangs_up_tells_the_program() {
+    let script = r#"
+import os, pty, sys, time
+read, write = os.pipe()
+pid, terminal = pty.fork()
+if pid == 0:
+    os.set_inheritable(write, True)
+    os.execvp(sys.argv[1], sys.argv[1:] + ['sh', '-c', f"trap 'exit 9' HUP; echo ready >&{write}; while :; do sleep 0.05; done"])
+os.close(write)
+assert os.read(read, 6) == b'ready\n'
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+    let end = beside(script);
+    assert_eq!(end.text(), "9\n", "{}", end.describe());
+}
+
+#[test]
+fn a_program_cannot_mark_what_keeps_others_managed() {
+    if !setup::is_root() {
+        return;
+    }
+    let script = r#"
+import fcntl, os
+for fd in range(3, 1100):
+    try: fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    except OSError: pass
+os.setgid(65534)
+os.setuid(65534)
+os.execvp('python3', ['python3', '-c', 'a = [bytes([i % 251]) * 4096 for i in range(20000)]; print(sum(x[7] for x in a))'])
+"#;
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let setup = if plain_mode() { Setup::new() } else { Setup::new().option("--stats", &file.to_string_lossy()) };
+    let end = setup.managed(RAM_BYTES, "python3").args(["-c", script]).run().succeeded();
+    assert_eq!(end.text(), "2493160\n", "{}", end.describe());
+    if !plain_mode() {
+        assert!(number(&stats::read(&file), "/pages/taken") > 0, "it ran unmanaged: {}", end.describe());
+    }
+}
+
 #[test]
 fn output_is_the_programs_alone() {
     let script = "printf 'one\\0two'; echo three >&2; seq 1 100000";

@@ -124,7 +124,9 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     reclaim::forget();
     sharers::forget();
     threads::forget();
-    kept::renew(live.fds.0 + 2);
+    if !kept::renew(live.fds.0 + 2) {
+        return Err(Errno::EACCES);
+    }
     desk::forget();
     wishes::forget();
     live.contexts.only_this();

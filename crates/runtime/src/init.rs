@@ -13,7 +13,7 @@ use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
     arena, charge, clock, deliver, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers, signals, stacks,
-    threads, unseen, wishes,
+    threads, unseen, usermem, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -323,7 +323,17 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     full::begin(live);
     live::set(live);
     deliver::adopt(live);
-    kept::open(min_fd);
+    if usermem::is_refused() {
+        // Calls made without a trap read the program's memory with signals open.
+        live.direct.store(false, Release);
+        kept::want_mem();
+    }
+    if !kept::open(min_fd) {
+        control.post(
+            b"error: process_vm_readv is refused, and /proc/self/mem cannot be opened: a process cannot be managed",
+        );
+        os::exit_group(125);
+    }
     let [managed, counted] = [live.pager.writable_pages(), live.counted_pages()];
     rlimits::end_setup(bss_pages as u64, managed - counted.min(managed));
     charge::measure(live);

@@ -3,8 +3,8 @@
 //!
 //! They are opened while this process has one thread: as it is set up, and in a forked child.
 use crate::limits::KEPT_FDS;
-use crate::{process, usermem};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
+use crate::process;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use outswap_sys::os::{self, FileStatus};
 use outswap_sys::procfs::read_file;
 
@@ -15,7 +15,7 @@ pub static SMAPS_ROLLUP: KeptFile =
     KeptFile::new(b"/proc/self/smaps_rollup\0", b"/proc/thread-self/smaps_rollup\0", os::O_RDONLY);
 /// The directory of threads.
 pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/task\0", os::O_RDONLY);
-/// The process's memory. Only where [`usermem`] has no better way to it.
+/// The process's memory. Only where there is no better way to it.
 pub static MEM: KeptFile = KeptFile::new(b"/proc/self/mem\0", b"/proc/thread-self/mem\0", os::O_RDWR);
 
 const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK, &MEM];
@@ -33,6 +33,8 @@ pub struct KeptFile {
 
 const NONE: i32 = -1;
 
+static WANTS_MEM: AtomicBool = AtomicBool::new(false);
+
 impl KeptFile {
     const fn new(path: &'static [u8], thread_path: &'static [u8], flags: usize) -> KeptFile {
         KeptFile { path, thread_path, flags, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
@@ -43,7 +45,12 @@ impl KeptFile {
         if self.fd.load(Relaxed) != NONE {
             return;
         }
-        let Ok(low) = os::open(self.path, self.flags | os::O_CLOEXEC, 0) else { return };
+        let opened = match self.flags {
+            // Not everybody may open his own memory.
+            os::O_RDWR => outswap_source::open_mem(),
+            flags => os::open(self.path, flags | os::O_CLOEXEC, 0),
+        };
+        let Ok(low) = opened else { return };
         let fd = process::raise(low, min_fd);
         match os::fstat(fd) {
             Ok(status) => {
@@ -78,20 +85,28 @@ impl KeptFile {
 
 /// Opens all, at `min_fd` or above: a process that forks may have used up its numbers by then. The caller is the only thread of its
 /// process.
-pub fn open(min_fd: i32) {
-    let needs_mem = usermem::is_refused();
-    ALL.iter().filter(|file| needs_mem || !core::ptr::eq(**file, &MEM)).for_each(|file| file.open(min_fd));
+/// Whether [`MEM`] is wanted is said as it is set up. Says whether that is open where it is wanted.
+pub fn open(min_fd: i32) -> bool {
+    let wants_mem = WANTS_MEM.load(Relaxed);
+    ALL.iter().filter(|file| wants_mem || !core::ptr::eq(**file, &MEM)).for_each(|file| file.open(min_fd));
+    !wants_mem || MEM.fd().is_some()
+}
+
+/// [`MEM`] is wanted from now on.
+pub fn want_mem() {
+    WANTS_MEM.store(true, Relaxed);
 }
 
 /// In a forked child, which may share pages: what is open is about the parent. The caller is the only thread of its process.
-pub fn renew(min_fd: i32) {
+#[must_use]
+pub fn renew(min_fd: i32) -> bool {
     for file in ALL {
         if file.status().is_some() {
             let _ = os::close(file.fd.load(Relaxed));
         }
         file.fd.store(NONE, Relaxed);
     }
-    open(min_fd);
+    open(min_fd)
 }
 
 /// Closes what is a directory: it would lead out of the root directory. Without it a process counts as one with other threads.

@@ -38,7 +38,6 @@ pub mod gate;
 mod unseen;
 mod filter;
 mod stacks;
-mod usermem;
 
 // Managed memory.
 mod arena;
@@ -52,6 +51,7 @@ mod desk;
 
 // The process.
 pub mod live;
+mod usermem;
 mod bss;
 mod threads;
 mod descriptors;

@@ -229,7 +229,10 @@ pub fn holds(address: usize) -> bool {
 
 /// In a forked child, the calling thread, which was `own`, is the only one, under a new number.
 pub fn only_this(own: Option<&Thread>) {
+    // What waits for the parent does not wait for the child.
+    WAITING.store(0, Relaxed);
     for thread in &all()[..USED.load(Acquire)] {
+        thread.waiting.store(0, Relaxed);
         let own = own.is_some_and(|own| core::ptr::eq(own, thread));
         thread.tid.store(if own { os::gettid() } else { 0 }, Release);
         // SAFETY: no other thread uses the place.

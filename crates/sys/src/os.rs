@@ -186,6 +186,8 @@ pub fn fcntl(fd: i32, cmd: usize, arg: usize) -> Result<usize> {
     // SAFETY: only integer commands are used by this crate's callers.
     ret(unsafe { syscall3(nr::FCNTL, fd as usize, cmd, arg) })
 }
+/// `F_SETFD`.
+pub const F_SETFD: usize = 2;
 /// `F_DUPFD`.
 pub const F_DUPFD: usize = 0;
 /// `F_DUPFD_CLOEXEC`.

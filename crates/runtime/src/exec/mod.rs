@@ -19,6 +19,7 @@ use crate::{charge, code, rlimits, stub_call, traced, usermem};
 use buffer::{Buffer, Pages};
 use environment::Wanted;
 use outswap_control::until_nul;
+use outswap_sys::os;
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 use program::{AT_FDCWD, Target, is_executable, look_ahead};
@@ -72,6 +73,10 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     // Who searches for a program tries several places: it is not traced before one of them has it.
     if starts {
         traced::begin();
+    }
+    // The program may have marked all descriptors to be closed; without these, who is not who it was cannot be managed.
+    for fd in [live.fds.0, live.fds.0 + 1] {
+        let _ = os::fcntl(fd, os::F_SETFD, 0);
     }
     stub_call::resume(pin, Part::Exec, nr, changed, &mut uc.gregs);
     // SAFETY: the pin is this call's.
