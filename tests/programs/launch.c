@@ -29,6 +29,12 @@ static int become_nobody(void) {
     }
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
+/* From here on the filter says what is allowed. */
+static int install(struct sock_filter *code, unsigned short len) {
+    struct sock_fprog program = {len, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+}
 static int deny(int error, int is_old) {
     static const int calls[] = {SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
                                 SYS_process_vm_readv, SYS_process_vm_writev};
@@ -46,9 +52,7 @@ static int deny(int error, int is_old) {
         code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error);
     }
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog program = {n, code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    return install(code, n);
 }
 static int deny_code(void) {
     enum { EXEC = PROT_EXEC, BOTH = PROT_EXEC | PROT_WRITE };
@@ -65,9 +69,7 @@ static int deny_code(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof code / sizeof *code, code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    return install(code, sizeof code / sizeof *code);
 }
 static int deny_filters(void) {
     struct sock_filter code[] = {
@@ -76,9 +78,7 @@ static int deny_filters(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof code / sizeof *code, code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    return install(code, sizeof code / sizeof *code);
 }
 /* An empty directory over /proc, which nobody else sees. */
 static int hide_proc(void) {

@@ -7,7 +7,7 @@ use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::watch::Watch;
 use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, swap_dir, trial};
-use outswap_control::Control;
+use outswap_control::{Control, Place};
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -29,8 +29,8 @@ fn inherited() -> Vec<i32> {
 
 /// The program has them now, and standard input and output, too: whoever waits for their end waits for the program alone. (Standard
 /// error is where we tell what there is to tell; an outer run's descriptors are what programs are known to it by.)
-fn leave_to_program(inherited: &[i32]) {
-    let outer = block::outer().map_or([-1; 2], |place| [place.fd, place.fd + 1]);
+fn leave_to_program(inherited: &[i32], outer: Option<Place>) {
+    let outer = outer.map_or([-1; 2], |place| [place.fd, place.fd + 1]);
     for &fd in inherited.iter().filter(|fd| !outer.contains(fd)) {
         // SAFETY: nothing of ours: it was there before anything was opened.
         unsafe { libc::close(fd) };
@@ -83,7 +83,8 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     {
         warn(&text);
     }
-    let block = block::make(&options, preload.as_deref(), block::outer()).map_err(Failure::ours)?;
+    let outer = block::outer();
+    let block = block::make(&options, preload.as_deref(), outer).map_err(Failure::ours)?;
     let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
     let mut recorder =
         options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
@@ -92,7 +93,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     let environment = spawn::environment(block.place.zip(preload.as_deref()));
     let oom_kills = limits::oom_kills();
     let pid = start(&program, &options, &environment, &signals)?;
-    leave_to_program(&inherited);
+    leave_to_program(&inherited, outer);
     let mut watch = Watch::new(block.control, pid, !options.no_follow);
     let print = || print_messages(block.control, options.quiet);
     let end = supervise::supervise(pid, &signals, || {

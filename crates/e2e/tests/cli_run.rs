@@ -1,5 +1,6 @@
 //! `outswap run` as its user sees it: statuses, signals, streams, environment, statistics. Where both sides are run
 //! plainly (`OUTSWAP_E2E_PLAIN=1`), what only Outswap does is not asked for.
+use outswap_e2e::workloads::python;
 use outswap_e2e::{KIB, MIB, Outcome, Run, Setup, Tmp, plain_mode, setup, stats};
 use serde_json::Value;
 use std::fs::{self, Permissions};
@@ -75,7 +76,7 @@ fn beside(script: &str) -> Outcome {
             .map(String::from)
             .into(),
     };
-    Run::new("python3").args(["-c", script]).args(&words).timeout_s(60).run().succeeded()
+    Run::new(python()).args(["-c", script]).args(&words).timeout_s(60).run().succeeded()
 }
 
 #[test]
@@ -129,18 +130,18 @@ fn a_program_cannot_mark_what_keeps_others_managed() {
         return;
     }
     let script = r#"
-import fcntl, os
+import fcntl, os, sys
 for fd in range(3, 1100):
     try: fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     except OSError: pass
 os.setgid(65534)
 os.setuid(65534)
-os.execvp('python3', ['python3', '-c', 'a = [bytes([i % 251]) * 4096 for i in range(20000)]; print(sum(x[7] for x in a))'])
+os.execv(sys.executable, [sys.executable, '-c', 'a = [bytes([i % 251]) * 4096 for i in range(20000)]; print(sum(x[7] for x in a))'])
 "#;
     let dir = Tmp::new();
     let file = dir.join("stats.json");
     let setup = if plain_mode() { Setup::new() } else { Setup::new().option("--stats", &file.to_string_lossy()) };
-    let end = setup.managed(RAM_BYTES, "python3").args(["-c", script]).run().succeeded();
+    let end = setup.managed(RAM_BYTES, python()).args(["-c", script]).run().succeeded();
     assert_eq!(end.text(), "2493160\n", "{}", end.describe());
     if !plain_mode() {
         assert!(number(&stats::read(&file), "/pages/taken") > 0, "it ran unmanaged: {}", end.describe());

@@ -9,14 +9,13 @@ use outswap_sys::os::{self, FileStatus};
 use outswap_sys::procfs::read_file;
 
 /// Memory in pages. Empty once the main thread has ended, which `THREAD` then tells in its place.
-pub static STATM: KeptFile = KeptFile::new(b"/proc/self/statm\0", b"/proc/thread-self/statm\0", os::O_RDONLY);
+pub static STATM: KeptFile = KeptFile::new(b"/proc/self/statm\0", b"/proc/thread-self/statm\0");
 /// Memory by kind, and the share of what is shared. As above.
-pub static SMAPS_ROLLUP: KeptFile =
-    KeptFile::new(b"/proc/self/smaps_rollup\0", b"/proc/thread-self/smaps_rollup\0", os::O_RDONLY);
+pub static SMAPS_ROLLUP: KeptFile = KeptFile::new(b"/proc/self/smaps_rollup\0", b"/proc/thread-self/smaps_rollup\0");
 /// The directory of threads.
-pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/task\0", os::O_RDONLY);
+pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/task\0");
 /// The process's memory. Only where there is no better way to it.
-pub static MEM: KeptFile = KeptFile::new(b"/proc/self/mem\0", b"/proc/thread-self/mem\0", os::O_RDWR);
+pub static MEM: KeptFile = KeptFile::new(b"/proc/self/mem\0", b"/proc/thread-self/mem\0");
 
 const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK, &MEM];
 
@@ -25,7 +24,6 @@ pub struct KeptFile {
     path: &'static [u8],
     /// The same for a thread whose process's main thread may have ended.
     thread_path: &'static [u8],
-    flags: usize,
     fd: AtomicI32,
     /// What it was when it was opened: a program can do things to a number that are not seen.
     identity: [AtomicU64; 2],
@@ -36,8 +34,8 @@ const NONE: i32 = -1;
 static WANTS_MEM: AtomicBool = AtomicBool::new(false);
 
 impl KeptFile {
-    const fn new(path: &'static [u8], thread_path: &'static [u8], flags: usize) -> KeptFile {
-        KeptFile { path, thread_path, flags, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
+    const fn new(path: &'static [u8], thread_path: &'static [u8]) -> KeptFile {
+        KeptFile { path, thread_path, fd: AtomicI32::new(NONE), identity: [const { AtomicU64::new(0) }; 2] }
     }
 
     /// Opens it, at `min_fd` or above, unless it is open.
@@ -45,10 +43,10 @@ impl KeptFile {
         if self.fd.load(Relaxed) != NONE {
             return;
         }
-        let opened = match self.flags {
-            // Not everybody may open his own memory.
-            os::O_RDWR => outswap_source::open_mem(),
-            flags => os::open(self.path, flags | os::O_CLOEXEC, 0),
+        // Not everybody may open his own memory.
+        let opened = match self.is_mem() {
+            true => outswap_source::open_mem(),
+            false => os::open(self.path, os::O_RDONLY | os::O_CLOEXEC, 0),
         };
         let Ok(low) = opened else { return };
         let fd = process::raise(low, min_fd);
@@ -60,6 +58,10 @@ impl KeptFile {
             }
             Err(_) => _ = os::close(fd),
         }
+    }
+
+    fn is_mem(&self) -> bool {
+        core::ptr::eq(self, &MEM)
     }
 
     /// The kernel's word on it, if it is open still.
@@ -85,14 +87,19 @@ impl KeptFile {
 
 /// Opens all, at `min_fd` or above: a process that forks may have used up its numbers by then. The caller is the only thread of its
 /// process.
-/// Whether [`MEM`] is wanted is said as it is set up. Says whether that is open where it is wanted.
+/// False where [`MEM`] is wanted and cannot be opened.
+#[must_use]
 pub fn open(min_fd: i32) -> bool {
-    let wants_mem = WANTS_MEM.load(Relaxed);
-    ALL.iter().filter(|file| wants_mem || !core::ptr::eq(**file, &MEM)).for_each(|file| file.open(min_fd));
-    !wants_mem || MEM.fd().is_some()
+    ALL.iter().filter(|file| wants_mem() || !file.is_mem()).for_each(|file| file.open(min_fd));
+    !wants_mem() || MEM.fd().is_some()
 }
 
-/// [`MEM`] is wanted from now on.
+/// Whether [`MEM`] is wanted.
+pub fn wants_mem() -> bool {
+    WANTS_MEM.load(Relaxed)
+}
+
+/// It is from now on, in children, too.
 pub fn want_mem() {
     WANTS_MEM.store(true, Relaxed);
 }

@@ -60,6 +60,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     }
     threads::adopt(live, ucontext);
     let mut signal = signal;
+    let is_denied = signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr);
     let source = live.source();
     let may_be_ours = source.may_be_missing(signal, code) && live.is_managed(addr, 1);
     let ours = if may_be_ours && source.asks_map() {
@@ -68,7 +69,9 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
     } else {
         may_be_ours
     };
+    let mut may_be_replaced = may_be_ours || is_denied;
     if ours {
+        may_be_replaced = false;
         let start = clock::ticks();
         let page = page_of(addr);
         let state = live.pager.state(page);
@@ -90,10 +93,11 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
             // The instruction runs again, after signals that came meanwhile.
             Fault::Full => return full::held_back(live),
             Fault::NotMapped => {
-                // Another thread may have brought the page in since the fault, or put something else there.
-                if live.pager.state(page) == State::Resident || is_replaced_since(live, ucontext) {
+                // Another thread may have brought the page in since the fault.
+                if live.pager.state(page) == State::Resident {
                     return;
                 }
+                may_be_replaced = true;
             }
             Fault::Corrupt => live.warn(b"warning: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data"),
             Fault::Unreadable => live.warn(b"warning: the swap file cannot be read: the program gets SIGBUS"),
@@ -101,19 +105,14 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         }
         signal = SIGBUS;
         siginfo.signo = SIGBUS;
-    } else if may_be_ours && is_replaced_since(live, ucontext) {
-        return;
-    } else if signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr) && is_hole(live, addr) {
+    } else if is_denied && is_hole(live, addr) {
         if live.with(move |cx| memory::grow(live, cx, page_of(addr))) {
             return;
         }
         // The reserved range is mapped without access where the program has nothing mapped.
         siginfo.code = SEGV_MAPERR;
     }
-    if code > 0 && deliver::copy_failed(ucontext) {
-        return;
-    }
-    if signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr) && is_replaced_since(live, ucontext) {
+    if may_be_replaced && is_replaced_since(live, ucontext) || code > 0 && deliver::copy_failed(ucontext) {
         return;
     }
     // SAFETY: the kernel's own structures.

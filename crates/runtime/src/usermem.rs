@@ -3,7 +3,6 @@ use crate::arena::page_of;
 use crate::errno::EFAULT;
 use crate::live::{Live, try_live};
 use crate::{gate, kept};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_core::machine::Prot;
 use outswap_core::units::PageNo;
 use outswap_sys::{nr, os};
@@ -50,15 +49,11 @@ pub fn word(bytes: &[u8], at: usize) -> usize {
     usize::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// The kernel refuses the calls by which a process reads and writes its own memory without faulting, as Docker's profile did up to 20.10.
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// Whether it does; asked once, while this process has one thread.
+/// Whether the kernel refuses the calls by which a process reads and writes its own memory without faulting, as Docker's profile did up to
+/// 20.10. They are made in no case where [`kept::MEM`] is wanted.
 pub fn is_refused() -> bool {
     let (from, mut to) = ([1u8; 1], [0u8; 1]);
-    let got = through_call(nr::PROCESS_VM_READV, from.as_ptr() as usize, to.as_mut_ptr(), 1);
-    REFUSED.store(got < 0, Relaxed);
-    got < 0
+    through_call(nr::PROCESS_VM_READV, from.as_ptr() as usize, to.as_mut_ptr(), 1) < 0
 }
 
 fn through_call(nr: usize, addr: usize, local: *mut u8, len: usize) -> isize {
@@ -96,7 +91,7 @@ fn allows(live: &Live, addr: usize, len: usize, needs: Prot) -> bool {
 }
 
 fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {
-    let through = if REFUSED.load(Relaxed) { through_file } else { through_call };
+    let through = if kept::wants_mem() { through_file } else { through_call };
     len == 0 || through(nr, addr, local, len) == len as isize
 }
 

@@ -67,18 +67,21 @@ impl Wipes {
 
     /// Forgets a range, which is unmapped. What overlaps it is cut.
     pub fn forget(&self, first: PageNo, count: u32) {
-        self.forget_kind(first, count, false);
-        self.forget_kind(first, count, true);
+        self.cut(first, count, |_| true);
     }
 
     /// The same where children are to get it after all, as far as that kind goes.
-    pub fn forget_kind(&self, first: PageNo, count: u32, kind: bool) {
+    pub fn forget_kind(&self, first: PageNo, count: u32, gone: bool) {
+        self.cut(first, count, |wipe| wipe.gone == gone);
+    }
+
+    fn cut(&self, first: PageNo, count: u32, wanted: impl Fn(&Wipe) -> bool) {
         let (start, end) = (first.0, first.0 + count);
         let mut wipes = self.0.lock(os::wait_a_little);
         for i in 0..WIPES {
             let Wipe { first, count, gone } = wipes[i];
             let last = first + count;
-            if count == 0 || gone != kind || first >= end || last <= start {
+            if count == 0 || !wanted(&wipes[i]) || first >= end || last <= start {
                 continue;
             }
             wipes[i].count = start.saturating_sub(first);

@@ -19,9 +19,8 @@ use crate::{charge, code, rlimits, stub_call, traced, usermem};
 use buffer::{Buffer, Pages};
 use environment::Wanted;
 use outswap_control::until_nul;
-use outswap_sys::os;
 use outswap_sys::signal::Ucontext;
-use outswap_sys::{Errno, nr};
+use outswap_sys::{Errno, nr, os};
 use program::{AT_FDCWD, Target, is_executable, look_ahead};
 
 /// Serves execve and execveat: the call is made to run in a stub, so that a signal that comes before it finds the program's own

@@ -1,7 +1,7 @@
 //! brk.
 use super::common::*;
-use super::lock::{mlock_on_fault, mlock_range};
-use super::map::unmap;
+use super::lock::may_map_locked;
+use super::map::{finish_mmap, unmap};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::layout::ARENA;
@@ -49,8 +49,8 @@ pub fn brk(live: &Live, cx: &mut Cx, addr: usize) -> isize {
             let count = ((new - old) / PAGE_BYTES) as u32;
             rlimits::allow(live, count as u64, count as u64)
                 && live.pager.is_free(page_of(old), count)
-                && live.pager.map(page_of(old), count, Prot::READ_WRITE, false)
-                && is_locked_as_asked(live, cx, page_of(old), count)
+                && may_map_locked(live, false, count).is_ok()
+                && finish_mmap(live, cx, page_of(old), count, None, Prot::READ_WRITE.0 as usize, 0) > 0
         }
         core::cmp::Ordering::Less => unmap(live, page_of(new), ((old - new) / PAGE_BYTES) as u32),
         core::cmp::Ordering::Equal => true,
@@ -59,21 +59,4 @@ pub fn brk(live: &Live, cx: &mut Cx, addr: usize) -> isize {
         heap.end = addr;
     }
     heap.end as isize
-}
-
-/// Locks what has come, where the program wants all that comes locked (`MCL_FUTURE`). False where it may not, and it is gone again.
-fn is_locked_as_asked(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool {
-    if !live.mlocks.future() {
-        return true;
-    }
-    let done = live.mlocks.may_mlock(count)
-        && if live.mlocks.future_on_fault() {
-            mlock_on_fault(live, first, count)
-        } else {
-            mlock_range(live, cx, first, count)
-        };
-    if !done {
-        unmap(live, first, count);
-    }
-    done
 }

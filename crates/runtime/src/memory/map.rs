@@ -173,7 +173,7 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
 }
 
 /// Maps a free range, of which there is the object already where it is shared.
-fn finish_mmap(
+pub fn finish_mmap(
     live: &Live,
     cx: &mut Cx,
     first: PageNo,

@@ -111,9 +111,8 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         return EINVAL;
     }
     if asked.old > vma.end() - asked.first.0 {
-        // What is cut off may be anything.
         let shrinks = asked.new <= asked.old && !asked.is_fixed() && !asked.keeps_old();
-        return shrinks.then(|| in_place(live, cx, &asked, &vma)).flatten().unwrap_or(EFAULT);
+        return if shrinks { shrink(live, asked.first, asked.old, asked.new) } else { EFAULT };
     }
     let growth = if asked.keeps_old() { asked.new } else { asked.new.saturating_sub(asked.old) };
     if !may_grow(live, &vma, growth) {
@@ -150,10 +149,7 @@ fn in_place(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma) -> Option<isiz
     let &Request { first, old, new, flags, .. } = asked;
     let addr = address(first);
     if new <= old {
-        if new < old && !unmap(live, first.plus(new as usize), old - new) {
-            return Some(ENOMEM);
-        }
-        return Some(addr as isize);
+        return Some(shrink(live, first, old, new));
     }
     let (tail, extra) = (first.plus(old as usize), new - old);
     if first.0 + old == vma.end() && live.is_managed(addr, asked.new_bytes()) && live.pager.is_free(tail, extra) {
@@ -170,6 +166,12 @@ fn in_place(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma) -> Option<isiz
         return Some(addr as isize);
     }
     (flags & MREMAP_MAYMOVE == 0).then_some(ENOMEM)
+}
+
+/// Cuts off what lies behind the first `new` pages of a range, whatever that is.
+fn shrink(live: &Live, first: PageNo, old: u32, new: u32) -> isize {
+    let is_cut = new == old || unmap(live, first.plus(new as usize), old - new);
+    if is_cut { address(first) as isize } else { ENOMEM }
 }
 
 /// Where in managed memory a mapping moves to: the place asked for, once nothing is there, or one that is free.
@@ -269,12 +271,8 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     }
     let first = page_of(addr);
     if old > vma.end() - first.0 {
-        if new == 0 || new > old || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 {
-            return EFAULT;
-        }
-        // What is cut off may be anything.
-        let fits = new == old || unmap(live, first.plus(new as usize), old - new);
-        return if fits { addr as isize } else { ENOMEM };
+        let shrinks = (1..=old).contains(&new) && flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0;
+        return if shrinks { shrink(live, first, old, new) } else { EFAULT };
     }
     // Growing in place would run into managed memory.
     if new > old && flags & MREMAP_MAYMOVE == 0 {
