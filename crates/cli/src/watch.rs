@@ -350,6 +350,8 @@ fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
     if record.charge_bytes.compare_exchange(charge, bytes, AcqRel, Relaxed).is_ok() {
         counters.set(Stat::UnmanagedBytes, bytes.saturating_sub(managed));
         counters.set(Stat::ChargeBytes, bytes);
+        // It does nothing, and the others have had time to measure.
+        record.others_part_bytes.store(0, Relaxed);
         counters.stats[Stat::PeakChargeBytes as usize].fetch_max(bytes, Relaxed);
     }
     Some(bytes)

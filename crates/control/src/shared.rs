@@ -33,6 +33,8 @@ pub struct Process {
     pub fault_source: AtomicU32,
     /// Anonymous memory of this process as counted in the budget, bytes.
     pub charge_bytes: AtomicU64,
+    /// What others of its family have because it had it, too, and perhaps do not know of: bytes that count until they have measured.
+    pub others_part_bytes: AtomicU64,
     /// How often the process has measured its anonymous memory, [`u32::MAX`] while it executes a program. Where it does not measure,
     /// the supervisor does.
     pub measured: AtomicU32,
@@ -205,8 +207,10 @@ pub struct Shared {
 
 /// Goes on with how all of it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    let hash =
-        layout!(hash, Process { pid, fault_source, charge_bytes, measured, family, ending, bss, wish, counters });
+    let hash = layout!(
+        hash,
+        Process { pid, fault_source, charge_bytes, others_part_bytes, measured, family, ending, bss, wish, counters }
+    );
     let hash = layout!(hash, Wish { owner, state, served, unused, addr, bytes });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
     layout!(
@@ -239,6 +243,10 @@ impl Process {
     /// What the process is charged with, in bytes; never more than [`CHARGE_MAX_BYTES`].
     pub fn charge(&self) -> u64 {
         self.charge_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
+    }
+    /// The same with what others have and perhaps do not know of.
+    pub fn claim(&self) -> u64 {
+        (self.charge() + self.others_part_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)).min(CHARGE_MAX_BYTES)
     }
 }
 
@@ -274,8 +282,16 @@ impl Shared {
 
     /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
     pub fn charges_of_others(&self, own: *const Process) -> u64 {
-        let others = self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0 && !core::ptr::eq(*p, own));
-        others.map(Process::charge).sum::<u64>() + self.outside()
+        self.others(own).map(Process::charge).sum::<u64>() + self.outside()
+    }
+
+    /// What these leave no room for: the same sum of [`Process::claim`].
+    pub fn claims_of_others(&self, own: *const Process) -> u64 {
+        self.others(own).map(Process::claim).sum::<u64>() + self.outside()
+    }
+
+    fn others(&self, own: *const Process) -> impl Iterator<Item = &Process> {
+        self.used_records().iter().filter(move |p| p.pid.load(Relaxed) > 0 && !core::ptr::eq(*p, own))
     }
 
     /// Sums of [`TREE_PEAKS`] over all live processes, bytes, none counted for more than [`CHARGE_MAX_BYTES`]; they go into the highest ones.
@@ -301,6 +317,7 @@ impl Shared {
             return false;
         }
         process.charge_bytes.store(0, Relaxed);
+        process.others_part_bytes.store(0, Relaxed);
         self.ended.fold(&process.counters);
         self.tell_sharers(process.family.swap(0, Relaxed));
         // Unless somebody took us for dead, and goes on with it.
@@ -341,6 +358,7 @@ impl Shared {
                 if record.pid.load(Relaxed) == 0 && record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
                     // Whoever wrongly takes a process for dead may have left something.
                     record.charge_bytes.store(0, Relaxed);
+                    record.others_part_bytes.store(0, Relaxed);
                     record.measured.store(0, Relaxed);
                     record.family.store(0, Relaxed);
                     record.ending.store(0, Relaxed);
@@ -424,6 +442,9 @@ mod tests {
         assert_eq!(shared.used_records().len(), 3);
         assert_eq!(shared.charges_of_others(core::ptr::null()), 3210);
         assert_eq!(shared.charges_of_others(records[1]), 3010);
+        records[2].others_part_bytes.store(500, Relaxed);
+        assert_eq!((shared.claims_of_others(records[1]), shared.claims_of_others(records[2])), (3510, 210));
+        assert_eq!(shared.charges_of_others(records[1]), 3010, "it has them no longer");
         assert!(shared.fold(records[2], 3) && !shared.fold(records[2], 3));
         assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
         // A process that was taken for dead publishes in a record that is not its own any more.

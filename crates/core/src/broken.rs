@@ -41,6 +41,8 @@ breakages! {
     StreamsRise = "streams-rise",
     /// Pages that are to be held after a fork are not.
     CopiesUnseen = "copies-unseen",
+    /// Pages that leave while others have them count no more.
+    LeftIsFree = "left-is-free",
     /// Pages that a call uses are held, too.
     PinnedHeld = "pinned-held",
     /// Of short runs of touches all are taken to go on.

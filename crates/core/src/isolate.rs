@@ -174,7 +174,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             asked = present;
             let first = base.plus(start);
             let wanted = Wanted { framed: (present - clean).from(start), clean: clean.from(start) };
+            let shared = match self.copies.is_shared() {
+                true => self.machine.shared(first, claimed - start),
+                false => Mask::EMPTY,
+            };
             let Taken { framed, dropped } = self.machine.take(first, claimed - start, wanted, batch, start);
+            self.copies.left(((framed | dropped) & shared).count() as u64);
             taken = Taken { framed: framed.at(start), dropped: dropped.at(start) };
             let is_sound = (taken.all() - present).is_empty() && (taken.dropped - clean).is_empty();
             assert!(is_sound && (taken.framed & taken.dropped).is_empty(), "the machine takes what it was asked for");

@@ -121,6 +121,13 @@ pub trait Machine: Sync {
     /// From the instant a page is taken no write of the program reaches its frame.
     fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
 
+    /// Which of `count` pages from `first`, counted from there, another process has as well, since a fork. Asked where there was one. Those
+    /// of which nobody tells are left out.
+    fn shared(&self, first: PageNo, count: usize) -> Mask {
+        let _ = (first, count);
+        Mask::EMPTY
+    }
+
     /// Gives pages back from frames of `batch` to their places in its block, whose first page is `first`: those of `pages`, each
     /// from the frame at the same distance. `held` says which of the batch's frames hold anything. Returns those that are mapped
     /// again, writable; their frames are empty.

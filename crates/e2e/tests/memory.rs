@@ -204,6 +204,16 @@ fn copies_after_forks_do_not_fill_a_limit_of_resident_pages() {
     assert!((1..2048).contains(&faults), "{stats:#}");
 }
 
+/// What two processes share is freed by neither alone, and what one of them writes to is copied unseen: the limit holds all the same.
+fn what_is_shared_stays_in_the_limit() {
+    let program = build::program("tests/programs/shared_writes.c").to_string_lossy().into_owned();
+    let (end, stats) = run(&["--ram", "256M", "--swap", "compressed,file"], &[&program, "448", "200", "1500"]);
+    let end = ok(end);
+    is_the_peak(&end, &stats);
+    assert_eq!(number(&stats, "/problems/over_budget"), 0, "{stats:#}");
+    end.within(256 * MIB);
+}
+
 fn parts_are_what_the_whole_is_of() {
     let (end, stats) = run(&["--ram", "32M", "--swap", "file"], &[&program(), "heap", "48", "400"]);
     let end = ok(end);
@@ -412,6 +422,7 @@ fn main() -> ExitCode {
             a_bss_beside_a_memcpy_of_the_programs_own_is_not_managed,
         ),
         trial("a_bss_counts_once_in_a_limit_of_data", a_bss_counts_once_in_a_limit_of_data),
+        trial("what_is_shared_stays_in_the_limit", what_is_shared_stays_in_the_limit),
         trial("within_the_limit_nothing_is_told", within_the_limit_nothing_is_told),
         trial(
             "what_came_and_went_between_two_looks_is_seen_at_the_end",

@@ -15,6 +15,9 @@ const MEASURERS: usize = 8;
 /// The longest time between two measurements of a process that shares pages, and does nothing.
 const QUIET_MAX_NS: u64 = 1_000_000_000;
 
+/// What it takes at least to write to a page that is shared, which the kernel copies.
+const COPY_NS: u64 = 1_000;
+
 /// What a process knows of its budget.
 #[derive(Default)]
 pub struct State {
@@ -28,6 +31,8 @@ pub struct State {
     pub measure_cost_ns: AtomicU64,
     /// Measurements in a row that found what the one before had found.
     pub quiet: AtomicU32,
+    /// The limit is exceeded, as far as is known.
+    pub is_over: AtomicBool,
     /// A thread is measuring.
     pub measuring: AtomicBool,
     /// The over-budget warning was given.
@@ -57,8 +62,8 @@ pub fn measure_pause_ns(ns: u64, cost_ns: u64, processes: usize) -> u64 {
     pause_ns.saturating_mul(processes.max(MEASURERS) as u64) / MEASURERS as u64
 }
 
-/// How far apart measurements are at least that come because processes ended which shared pages: what those were charged with is
-/// taken for room until then, so that they may take more of a processor than others.
+/// How far apart measurements are at least on which room depends: those that come because processes ended which shared pages, whose charge
+/// is taken for room until then, and those of what is shared while the limit is exceeded. They may take more of a processor than others.
 pub fn ends_pause_ns(cost_ns: u64, processes: usize) -> u64 {
     cost_ns.saturating_mul(ENDS_SHARE).saturating_mul(processes.max(MEASURERS) as u64) / MEASURERS as u64
 }
@@ -67,6 +72,12 @@ pub fn ends_pause_ns(cost_ns: u64, processes: usize) -> u64 {
 pub fn quiet_pause_ns(ns: u64, cost_ns: u64, processes: usize, quiet: u32, is_near: bool) -> u64 {
     let most = if is_near { ns } else { QUIET_MAX_NS };
     measure_pause_ns((ns << quiet.min(16)).min(most), cost_ns, processes)
+}
+
+/// Pages that the kernel may copy unseen from one measurement of a process that shares pages to the next, as fast as one thread can
+/// write to them.
+pub fn unseen_copies_pages(cost_ns: u64, processes: usize, pause_ns: u64) -> u64 {
+    measure_pause_ns(pause_ns, cost_ns, processes) / COPY_NS
 }
 
 /// Sixteenths of the budget kept for resident pages, however much the pool would like: at start, at most, and at least, which is
@@ -242,6 +253,12 @@ mod tests {
             [40 * MS, 40 * MS, 400 * MS, 4000 * MS]
         );
         assert_eq!([8, 80].map(|n| ends_pause_ns(3 * MS, n)), [12 * MS, 120 * MS]);
+    }
+
+    #[test]
+    fn the_dearer_it_is_to_measure_the_more_may_be_copied_unseen() {
+        const MS: u64 = 1_000_000;
+        assert_eq!([0, 1, 10].map(|cost| unseen_copies_pages(cost * MS, 1, 10 * MS)), [10_000, 20_000, 200_000]);
     }
 
     #[test]

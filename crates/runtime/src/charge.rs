@@ -23,6 +23,7 @@ pub static UNCOUNTED: Process = Process {
     pid: AtomicI32::new(0),
     fault_source: AtomicU32::new(0),
     charge_bytes: AtomicU64::new(0),
+    others_part_bytes: AtomicU64::new(0),
     measured: AtomicU32::new(0),
     family: AtomicU32::new(0),
     ending: AtomicU32::new(0),
@@ -108,10 +109,30 @@ pub fn forget(live: &Live) {
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
+/// Whether what this process shares with others is so much that, were it copied by writes to it, the room there is would be gone
+/// before a measurement could tell.
+pub fn copies_may_exceed(live: &Live) -> bool {
+    // Without a budget, the limit is of managed pages, which the copies are instead of others.
+    if !live.may_share() || !live.control.has_budget() || live.pager.copies.is_held() {
+        return false;
+    }
+    let budget = &live.budget;
+    let (cost_ns, processes) = (budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
+    let used = live.pager.used_pages();
+    let free = live.pager.limit_pages().saturating_sub(used + live.pager.copies.unmeasured_pages());
+    free < used.min(budget::unseen_copies_pages(cost_ns, processes, LOOK_SHARED_NS))
+}
+
 /// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
 /// first must not find the other charged with all of it. Corrected by the measurement that follows.
-pub fn before_fork(live: &Live) {
+///
+/// Returns what is to be given to [`fork_failed`] where it fails.
+pub fn before_fork(live: &Live) -> i64 {
     live.budget.quiet.store(0, Relaxed);
+    let used = (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
+    let pool = live.pager.store.memory_bytes() as i64;
+    let half = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0) / 2;
+    live.budget.other_bytes.fetch_sub(half, Relaxed);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {
             record.family.store(live.family.load(Relaxed), Release);
@@ -121,6 +142,12 @@ pub fn before_fork(live: &Live) {
             record.charge_bytes.store(record.charge() / 2, Release);
         }
     }
+    half
+}
+
+/// There is no child: all is this process's as before.
+pub fn fork_failed(live: &Live, half: i64) {
+    live.budget.other_bytes.fetch_add(half, Relaxed);
 }
 
 /// Measures if the last time is long ago; longer where the limit is not near.
@@ -166,7 +193,15 @@ fn measure_after_ends(live: &Live) {
 }
 
 fn measure_after(live: &Live, ns: u64) {
-    if os::monotonic_ns().saturating_sub(live.budget.measured_at_ns.load(Relaxed)) >= ns {
+    let budget = &live.budget;
+    // Where what others have changes and the limit is exceeded, room is made for what measurements find.
+    let is_urgent = live.may_share() && budget.is_over.load(Relaxed) && budget.quiet.load(Relaxed) == 0;
+    let ns = if is_urgent {
+        ns.min(budget::ends_pause_ns(budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed)))
+    } else {
+        ns
+    };
+    if os::monotonic_ns().saturating_sub(budget.measured_at_ns.load(Relaxed)) >= ns {
         measure(live);
     }
 }
@@ -258,6 +293,7 @@ pub fn begin_exec(live: &Live) {
     set_gauges(live, [Stat::IsolatedBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
+        record.others_part_bytes.store(0, Release);
         record.measured.store(u32::MAX, Release);
     }
     live.control.levels().for_each(|level| level.tell_sharers(live.family.load(Relaxed)));
@@ -321,16 +357,20 @@ fn has_file(live: &Live) -> bool {
 /// processes' use is what makes it as tight as it is.
 fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> (Room, bool) {
     let mut tight = Room::UNBOUNDED;
-    let mut shared = false;
+    let (mut shared, mut over) = (false, false);
     for level in live.control.levels() {
         let (config, record) = (level.config, own_record(live, level));
         // Without a budget, managed pages alone count.
         let charge = if config.ram_bytes > 0 { used.saturating_add_signed(rest) } else { used };
+        let others_part = if config.ram_bytes > 0 { live.pager.copies.others_pages() * PAGE_BYTES as u64 } else { 0 };
         if let Some(record) = record {
             record.charge_bytes.store(charge, Release);
+            record.others_part_bytes.store(others_part, Release);
         }
-        let others = level.charges_of_others(record.map_or(core::ptr::null(), |r| r));
-        level.peak_charge_bytes.fetch_max(others.saturating_add(charge), Relaxed);
+        let own = record.map_or(core::ptr::null(), |r| r as *const Process);
+        level.peak_charge_bytes.fetch_max(level.charges_of_others(own).saturating_add(charge), Relaxed);
+        let others = level.claims_of_others(own);
+        over |= config.ram_bytes > 0 && others.saturating_add(charge) > config.ram_bytes;
         let room = budget::room(config.ram_bytes, config.resident_bytes, others, rest, unmanaged, sixteenths);
         if room.pages_bytes < tight.pages_bytes {
             tight.pages_bytes = room.pages_bytes;
@@ -338,6 +378,7 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
         }
         tight.pool_bytes = [tight.pool_bytes, room.pool_bytes].into_iter().flatten().min();
     }
+    live.budget.is_over.store(over, Relaxed);
     (tight, shared)
 }
 

@@ -55,12 +55,14 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         live.join_family();
-        charge::before_fork(live);
+        let half = charge::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
             unseen::adopt();
+        } else if pid < 0 {
+            charge::fork_failed(live, half);
         }
         live.inherit(false);
         if pid == 0 {
@@ -98,9 +100,12 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.pager.copies.forked();
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
-        live.contexts.with(|_| {
+        live.contexts.with(|cx| {
             charge::measure(live);
             charge::refresh(live);
+            if charge::copies_may_exceed(live) {
+                live.pager.hold_copies(cx);
+            }
         });
         if result == 0 {
             reclaim::wake_if_low(live);

@@ -17,7 +17,10 @@ pub static TASK: KeptFile = KeptFile::new(b"/proc/self/task\0", b"/proc/self/tas
 /// The process's memory. Only where there is no better way to it.
 pub static MEM: KeptFile = KeptFile::new(b"/proc/self/mem\0", b"/proc/thread-self/mem\0");
 
-const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK, &MEM];
+/// What the page table has of each page. What it tells goes by the rights of who opened it: it is closed when these change.
+pub static PAGEMAP: KeptFile = KeptFile::new(b"/proc/self/pagemap\0", b"/proc/self/pagemap\0");
+
+const ALL: [&KeptFile; KEPT_FDS as usize] = [&STATM, &SMAPS_ROLLUP, &TASK, &MEM, &PAGEMAP];
 
 /// A file that stays open.
 pub struct KeptFile {
@@ -60,6 +63,12 @@ impl KeptFile {
         }
     }
 
+    fn close(&self) {
+        if self.status().is_some() {
+            let _ = os::close(self.fd.swap(NONE, AcqRel));
+        }
+    }
+
     fn is_mem(&self) -> bool {
         core::ptr::eq(self, &MEM)
     }
@@ -74,6 +83,11 @@ impl KeptFile {
     /// Its number, if it is open still.
     pub fn fd(&self) -> Option<i32> {
         self.status().map(|_| self.fd.load(Acquire))
+    }
+
+    /// Reads a part of it, if it is open still; returns the bytes read.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
+        self.fd().map_or(0, |fd| os::pread(fd, buf, offset).unwrap_or(0))
     }
 
     /// Reads it from its start; returns the bytes read.
@@ -118,9 +132,12 @@ pub fn renew(min_fd: i32) -> bool {
 
 /// Closes what is a directory: it would lead out of the root directory. Without it a process counts as one with other threads.
 pub fn leave_directory() {
-    if TASK.status().is_some() {
-        let _ = os::close(TASK.fd.swap(NONE, AcqRel));
-    }
+    TASK.close();
+}
+
+/// Closes what tells by the rights of who opened it.
+pub fn leave_rights() {
+    PAGEMAP.close();
 }
 
 /// Whether a descriptor is one of these.

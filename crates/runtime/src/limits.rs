@@ -136,7 +136,7 @@ pub const EXEC_BUFFER_WAITS: u32 = 1 << 14;
 /// The range of descriptors that the runtime keeps: the control block's two are inherited, the others follow them.
 pub const FDS: i32 = 64;
 /// Files of `/proc` that stay open.
-pub const KEPT_FDS: i32 = 4;
+pub const KEPT_FDS: i32 = 5;
 /// What the store's numbers come after: the fault source's one, and those of files that stay open.
 pub const SOURCE_FDS: i32 = 1 + KEPT_FDS;
 

@@ -6,6 +6,7 @@ use crate::clock;
 use crate::dumps::DUMPS;
 use crate::layout::bss;
 use crate::limits::PROGRESS_PAGES;
+use crate::procfs;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{self as control, Access, Control, Process, Recorded, Stat};
@@ -246,6 +247,10 @@ impl Machine for LiveMachine {
 
     fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
         self.source().take(self, first, count, wanted, batch, offset)
+    }
+
+    fn shared(&self, first: PageNo, count: usize) -> Mask {
+        procfs::shared_pages(address(first), count)
     }
 
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {

@@ -40,6 +40,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
     if value >= 0 {
+        kept::leave_rights();
         match nr {
             nr::CHROOT | nr::PIVOT_ROOT => CONFINED.store(true, Relaxed),
             // It would lead out of the root directory for somebody who could not leave that by other means any more.

@@ -1,5 +1,7 @@
 //! What the kernel tells of a process in `/proc`.
 use crate::kept;
+use outswap_core::mask::Mask;
+use outswap_core::units::BLOCK_PAGES;
 use outswap_sys::procfs::{number, read_file};
 use outswap_sys::{PAGE_BYTES, os};
 
@@ -31,6 +33,18 @@ fn all_anonymous_bytes() -> Option<u64> {
     let resident = number(fields.nth(1)?);
     let file_and_shared = number(fields.next()?);
     Some(resident.saturating_sub(file_and_shared) * PAGE_BYTES as u64)
+}
+
+/// Which pages of a range, at most those of a block, others have as well: none where the kernel does not tell.
+pub fn shared_pages(at: usize, count: usize) -> Mask {
+    const PRESENT: u64 = 1 << 63;
+    const EXCLUSIVE: u64 = 1 << 56;
+    const ENTRY_BYTES: usize = 8;
+    let mut buf = [0u8; BLOCK_PAGES * ENTRY_BYTES];
+    let wanted = &mut buf[..count.min(BLOCK_PAGES) * ENTRY_BYTES];
+    let len = kept::PAGEMAP.read_at(wanted, (at / PAGE_BYTES * ENTRY_BYTES) as u64);
+    let entries = buf[..len].as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
+    entries.enumerate().filter(|(_, entry)| entry & (PRESENT | EXCLUSIVE) == PRESENT).map(|(i, _)| i).collect()
 }
 
 /// Pages of this process's address space, and of its private writable mappings with its stack. `None` where the kernel does not

@@ -285,9 +285,7 @@ extern "C" fn main() -> ! {
         wishes::serve(live);
         read_ahead(live);
         follow_streams(live);
-        // Without a budget, the limit is of managed pages, which the copies are instead of others.
-        let copies_count = live.may_share() && live.control.has_budget();
-        if copies_count && free_pages(live) == 0 && !live.pager.copies.is_held() {
+        if charge::copies_may_exceed(live) {
             live.contexts.with(|cx| live.pager.hold_copies(cx));
         }
         let (low, high) = watermarks(live.pager.limit_pages());

@@ -237,6 +237,10 @@ impl SimMachine {
     pub fn calm(&self) {
         self.lock().chaos = Chaos::default();
     }
+    /// The other side has given up a page, or has one of its own: this side has it alone.
+    pub fn is_alone_with(&self, page: PageNo) {
+        self.lock().shared[page.0 as usize] = false;
+    }
     /// A process was forked off: both sides share all pages that are mapped.
     pub fn forked(&self, seed: u64, is_child: bool) {
         let mut m = self.lock();
@@ -353,6 +357,11 @@ impl Machine for SimMachine {
         }
         step();
         taken
+    }
+
+    fn shared(&self, first: PageNo, count: usize) -> Mask {
+        let m = self.lock();
+        (0..count).filter(|&i| m.shared[first.0 as usize + i]).collect()
     }
 
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {

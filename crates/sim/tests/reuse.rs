@@ -226,6 +226,41 @@ fn what_the_kernel_will_copy_makes_room_first_once_it_is_held() {
 }
 
 #[test]
+fn what_leaves_while_others_have_it_counts_until_they_have_measured() {
+    let mut program = Program::new(protection::Kind::Hash);
+    for page in 0..20 {
+        program.access(page, Access::Write, page as u8 + 1);
+    }
+    let others = |program: &Program| program.pager.copies.others_pages();
+    program.page_out();
+    assert_eq!(others(&program), 0, "no others");
+    for page in 0..20 {
+        program.access(page, Access::Read, page as u8 + 1);
+    }
+    program.pager.forked();
+    program.pager.copies.forked();
+    program.pager.machine.forked(1, true);
+    (0..8).for_each(|page| program.pager.machine.is_alone_with(PageNo(page)));
+    // What is shared is refused now and then.
+    for _ in 0..64 {
+        program.pager.page_out(PageNo(0), PAGES, true, &mut program.cx);
+    }
+    program.page_out();
+    assert_eq!(others(&program), 12, "the eight are gone");
+    for page in 0..20 {
+        program.access(page, Access::Read, page as u8 + 1);
+    }
+    assert_eq!(others(&program), 12, "what came back is this process's own");
+    program.page_out();
+    assert_eq!(others(&program), 12);
+    program.pager.copies.begin_measurement();
+    assert_eq!(others(&program), 6, "the others' part");
+    program.pager.copies.begin_measurement();
+    assert_eq!(others(&program), 0);
+    program.pager.check();
+}
+
+#[test]
 fn calls_that_write_meet_no_protection() {
     let mut program = Program::filled(protection::Kind::Protect, 20);
     let pin = program.pager.pins.acquire(1).expect("none is in use");
