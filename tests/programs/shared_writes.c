@@ -1,5 +1,5 @@
 /* shared_writes MIB HOT_MIB MS: fills memory with words that do not compress well, forks, and for so long the parent writes to the last HOT_MIB
- * of it at random, while the child reads all of it, again and again. Each looks at what it has. Nothing of what they share is freed by
+ * of it, page by page, while the child reads all of it, again and again. Each looks at what it has. Nothing of what they share is freed by
  * the one alone. */
 #include "../calls/common.h"
 
@@ -19,8 +19,8 @@ int main(int argc, char **argv) {
     for (size_t next = 0;;) {
         CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
         if ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 >= atol(argv[3])) break;
-        for (int n = 0; n < 64; n++) {
-            size_t i = pid ? pages - 1 - next_random(&x) % hot : next++ % pages;
+        for (int n = 0; n < 4096; n++) {
+            size_t i = pid ? pages - 1 - next++ % hot : next++ % pages;
             EQ(at[i][0], i);
             if (pid) at[i][WORDS - 1]++, written++;
             else EQ(at[i][WORDS - 1], 0);
