@@ -8,6 +8,7 @@
 //! Only the background thread looks. Where the files cannot be opened (no `/proc`, a process that is not dumpable), nothing is
 //! known.
 use crate::arena::{self, page_of};
+use crate::avoided;
 use crate::layout::ARENA;
 use crate::limits::SPLITS;
 use crate::live::Live;
@@ -25,7 +26,7 @@ static SPLIT: AtomicU32 = AtomicU32::new(0);
 
 /// Looks, if it is time.
 pub fn look_if_due(live: &Live) {
-    if !live.pager.look_is_due() {
+    if !live.pager.look_is_due() || !avoided::may_name_files() {
         return;
     }
     // Inside, so that no fork copies a lock of the pager held.

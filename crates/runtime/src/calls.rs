@@ -387,6 +387,17 @@ pub fn is_strict_mode(nr: usize, first: usize, second: usize) -> bool {
     }
 }
 
+/// Whether a call installs a filter of the program's own.
+pub fn installs_filter(nr: usize, first: usize, second: usize) -> bool {
+    const SECCOMP_MODE_FILTER: usize = 2;
+    const SECCOMP_SET_MODE_FILTER: usize = 1;
+    match nr {
+        nr::PRCTL => first as u32 as usize == PR_SET_SECCOMP && second == SECCOMP_MODE_FILTER,
+        nr::SECCOMP => first as u32 as usize == SECCOMP_SET_MODE_FILTER,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,6 +447,12 @@ mod tests {
     fn strict_mode_is_told_apart_from_filters() {
         assert!(is_strict_mode(nr::PRCTL, PR_SET_SECCOMP, 1) && is_strict_mode(nr::SECCOMP, 0, 0));
         assert!(!is_strict_mode(nr::PRCTL, PR_SET_SECCOMP, 2) && !is_strict_mode(nr::SECCOMP, 1, 1));
+        assert!(installs_filter(nr::PRCTL, PR_SET_SECCOMP, 2) && installs_filter(nr::SECCOMP, 1, 8));
+        assert!(
+            !installs_filter(nr::PRCTL, PR_SET_SECCOMP, 1)
+                && !installs_filter(nr::SECCOMP, 3, 1)
+                && !installs_filter(1, 22, 2)
+        );
         assert!(!is_strict_mode(nr::PRCTL, PR_SET_SECCOMP - 1, 1) && !is_strict_mode(nr::READ, 0, 1));
     }
 

@@ -10,8 +10,8 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    bss, charge, desk, direct, exec, gate, kept, memory, pins, process, reclaim, rlimits, sharers, threads, unseen,
-    whole, wishes,
+    avoided, bss, charge, desk, direct, exec, gate, kept, memory, pins, process, reclaim, rlimits, sharers, threads,
+    unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
@@ -29,6 +29,11 @@ const CLONE_VFORK: usize = 0x4000;
 pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'static Thread>) -> isize {
     if !live.is_own_process() {
         // A vforked child that forks: its child would share nothing with the runtime it stands on.
+        return EAGAIN;
+    }
+    if live.source().asks_map() && !avoided::may_open_files() {
+        // The child could not open its own memory.
+        live.warn(b"warning: a program's own filter lets it open no files, without which it cannot fork with this fault source");
         return EAGAIN;
     }
     const SIGCHLD: usize = 17;

@@ -3,7 +3,7 @@
 //!
 //! They are opened while this process has one thread: as it is set up, and in a forked child.
 use crate::limits::KEPT_FDS;
-use crate::process;
+use crate::{avoided, process};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use outswap_sys::os::{self, FileStatus};
 use outswap_sys::procfs::read_file;
@@ -95,7 +95,8 @@ impl KeptFile {
         let is_open = self.status().is_some();
         let len = if is_open { os::pread(self.fd.load(Acquire), buf, 0).unwrap_or(0) } else { 0 };
         // No number at all stands for no memory.
-        if len == 0 || buf[..len].starts_with(b"0 0") { read_file(self.thread_path, buf) } else { len }
+        let is_nothing = len == 0 || buf[..len].starts_with(b"0 0");
+        if is_nothing && avoided::may_name_files() { read_file(self.thread_path, buf) } else { len }
     }
 }
 
@@ -127,7 +128,7 @@ pub fn renew(min_fd: i32) -> bool {
         }
         file.fd.store(NONE, Relaxed);
     }
-    open(min_fd)
+    !avoided::may_name_files() || open(min_fd)
 }
 
 /// Closes what is a directory: it would lead out of the root directory. Without it a process counts as one with other threads.

@@ -20,6 +20,7 @@ mod pointers;
 // What the kernel and the C library know of this process.
 mod clock;
 mod process;
+mod avoided;
 mod kept;
 mod procfs;
 mod code;
@@ -79,6 +80,7 @@ mod accessed;
 mod reclaim;
 mod clone;
 mod fork;
+mod sandbox;
 mod privileges;
 mod deliver;
 mod sigcalls;

@@ -4,8 +4,9 @@
 use crate::calls;
 use crate::live::Live;
 use crate::pins::CallPins;
+use crate::sandbox::Filter;
 use crate::store::ProcessStore;
-use crate::{gate, kept, reclaim};
+use crate::{avoided, gate, kept, reclaim};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
@@ -36,11 +37,21 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     if live.is_own_process() && live.pager.store.is_writing_shared() {
         live.contexts.alone(|_| live.pager.store.give_up_writing());
     }
-    let [a, b, c, d, e, f] = args;
+    let filter = Filter::of(live, nr, args);
+    let [a, b, mut c, d, e, f] = args;
+    if let Some(filter) = &filter {
+        c = filter.argument();
+    }
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
     if value >= 0 {
         kept::leave_rights();
+        if let Some(filter) = &filter {
+            filter.installed();
+            if !avoided::may_name_files() {
+                live.pager.store.leave_directory();
+            }
+        }
         match nr {
             nr::CHROOT | nr::PIVOT_ROOT => CONFINED.store(true, Relaxed),
             // It would lead out of the root directory for somebody who could not leave that by other means any more.

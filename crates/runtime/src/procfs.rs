@@ -1,5 +1,5 @@
 //! What the kernel tells of a process in `/proc`.
-use crate::kept;
+use crate::{avoided, kept};
 use outswap_core::mask::Mask;
 use outswap_core::units::BLOCK_PAGES;
 use outswap_sys::procfs::{number, read_file};
@@ -73,7 +73,7 @@ pub fn is_zombie(pid: i32) -> bool {
 fn threads_past_main(exe: &[u8], stat: &[u8]) -> Option<u64> {
     // A main thread that has ended executes nothing. That much can be asked without a descriptor, of which the program may have none
     // left, and which it would miss for that moment.
-    if os::stat_at(None, exe).is_ok() {
+    if !avoided::may_name_files() || os::stat_at(None, exe).is_ok() {
         return None;
     }
     let mut buf = [0u8; STAT_BYTES];

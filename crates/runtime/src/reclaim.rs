@@ -8,8 +8,8 @@ use crate::budget::watermarks;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::{accessed, charge, desk, pins, procfs, sharers, threads, wishes};
-use core::arch::asm;
+use crate::{accessed, charge, desk, gate, pins, procfs, sharers, threads, wishes};
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
@@ -216,10 +216,25 @@ pub fn let_go(live: &'static Live) {
     wake_if_low(live);
 }
 
+/// How the thread is made: VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, PARENT_SETTID, CHILD_CLEARTID.
+pub const THREAD_FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
+
+global_asm!(
+    ".globl outswap_background",
+    ".hidden outswap_background",
+    "outswap_background:",
+    "xor ebp, ebp",
+    "and rsp, -16",
+    "call {main}",
+    "ud2",
+    main = sym main,
+);
+unsafe extern "C" {
+    fn outswap_background();
+}
+
 /// Makes the thread. The caller has `STARTING`, and there is none.
 fn start() -> bool {
-    // VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, PARENT_SETTID, CHILD_CLEARTID
-    const CLONE_FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000 | 0x20_0000;
     let mut stack = STACK.load(Acquire);
     if stack == 0 {
         let Ok(at) = os::mmap_anonymous(PAGE_BYTES + BACKGROUND_STACK_BYTES) else { return false };
@@ -230,22 +245,13 @@ fn start() -> bool {
     }
     QUIT.store(false, SeqCst);
     let mask = signal::set_mask(u64::MAX);
-    // SAFETY: a thread with a stack of its own, which no other thread uses: the one before has ended. The child jumps to `main`
-    // and never returns here. The id's word lives for ever.
+    let top = stack + BACKGROUND_STACK_BYTES - 64;
+    // SAFETY: a thread with a stack of its own, which no other thread uses: the one before has ended. It returns from the gate to what
+    // stands on that stack, and never here. The id's word lives for ever.
     let tid = unsafe {
-        let tid: isize;
-        asm!("syscall",
-             "test rax, rax",
-             "jnz 2f",
-             "xor ebp, ebp",
-             "call {main}",
-             "ud2",
-             "2:",
-             main = in(reg) main as extern "C" fn() -> !,
-             inlateout("rax") nr::CLONE as isize => tid,
-             in("rdi") CLONE_FLAGS, in("rsi") stack + BACKGROUND_STACK_BYTES - 64, in("rdx") THREAD.as_ptr(),
-             in("r10") THREAD.as_ptr(), in("r8") 0, in("r9") 0, out("rcx") _, out("r11") _);
-        tid
+        (top as *mut usize).write(outswap_background as *const () as usize);
+        let id = THREAD.as_ptr() as usize;
+        gate::call(nr::CLONE, THREAD_FLAGS, top, id, id, 0, 0)
     };
     signal::set_mask(mask);
     tid > 0

@@ -2,10 +2,10 @@
 use crate::arena::page_of;
 use crate::errno::EFAULT;
 use crate::live::{Live, try_live};
-use crate::{gate, kept};
+use crate::{avoided, gate, kept};
 use outswap_core::machine::Prot;
 use outswap_core::units::PageNo;
-use outswap_sys::{nr, os};
+use outswap_sys::{PAGE_BYTES, nr, os};
 
 /// `struct iovec`.
 #[repr(C)]
@@ -90,8 +90,29 @@ fn allows(live: &Live, addr: usize, len: usize, needs: Prot) -> bool {
     true
 }
 
+/// The same without a call that names the memory, where a filter of the program's own has no room for one. A pointer to memory that is mapped
+/// and that the program must not use ends it.
+fn through_copy(nr: usize, addr: usize, local: *mut u8, len: usize) -> isize {
+    let Some(end) = addr.checked_add(len) else { return EFAULT };
+    let is_mapped = |at: usize| os::mincore(at, PAGE_BYTES, &mut [0]).is_ok();
+    let needs = if nr == nr::PROCESS_VM_READV { Prot::READ } else { Prot::WRITE };
+    let pages = (addr / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(|page| page * PAGE_BYTES);
+    if !pages.into_iter().all(is_mapped) || try_live().is_some_and(|live| !allows(live, addr, len, needs)) {
+        return EFAULT;
+    }
+    let (to, from) = if nr == nr::PROCESS_VM_READV { (local, addr as *mut u8) } else { (addr as *mut u8, local) };
+    // SAFETY: the local part is memory of ours of that length; the other part is mapped, and what is managed of it resident. Bytes are
+    // copied that the program may be changing, as the kernel would.
+    unsafe { core::ptr::copy(from, to, len) };
+    len as isize
+}
+
 fn transfer(nr: usize, addr: usize, local: *mut u8, len: usize) -> bool {
-    let through = if kept::wants_mem() { through_file } else { through_call };
+    let through = match () {
+        () if !avoided::may_name_memory() => through_copy,
+        () if kept::wants_mem() => through_file,
+        () => through_call,
+    };
     len == 0 || through(nr, addr, local, len) == len as isize
 }
 

@@ -6,6 +6,11 @@ pub const ELSEWHERE: u64 = 0x5555_0000_0000;
 
 /// Runs a filter as the kernel would. Returns its answer and how many instructions that took.
 pub fn execute(p: &Program, arch: u32, nr: usize, ip: u64, args: [u64; 6]) -> (u32, usize) {
+    run_ops(p.ops(), arch, nr, ip, args)
+}
+
+/// The same with its instructions.
+pub fn run_ops(ops: &[Op], arch: u32, nr: usize, ip: u64, args: [u64; 6]) -> (u32, usize) {
     let mut data = [0u8; 64];
     data[..4].copy_from_slice(&(nr as u32).to_le_bytes());
     data[4..8].copy_from_slice(&arch.to_le_bytes());
@@ -15,7 +20,7 @@ pub fn execute(p: &Program, arch: u32, nr: usize, ip: u64, args: [u64; 6]) -> (u
     }
     let (mut pc, mut a) = (0, 0u32);
     for steps in 1.. {
-        let op = p.ops()[pc];
+        let op = ops[pc];
         pc += 1;
         let jump = |yes: bool| if yes { op.jt as usize } else { op.jf as usize };
         match op.code {

@@ -11,6 +11,8 @@
 //! The **filter of the program's `.bss`** is as the range filter, for the one range of addresses where that lies, and sees only calls
 //! from this process's own code, as the process filter does. Only programs with a large `.bss` have it.
 //!
+//! **Filters of the program's own** are preceded by room for the runtime's calls (`room.rs`).
+//!
 //! All run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
 //! comes from last. The kernel sees that a call is allowed by its number alone, and does not run the filters for it at all.
 
@@ -20,9 +22,14 @@ mod interpreter;
 mod range;
 mod process;
 mod install;
+mod judge;
+mod room;
 
 pub use install::{install_bss, install_process, install_range};
+pub use judge::{answer, is_harmless, is_made};
 pub use process::Known;
+pub use program::Op;
+pub use room::{after, build_room};
 
 #[cfg(test)]
 mod tests {

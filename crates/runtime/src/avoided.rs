@@ -1,0 +1,37 @@
+//! What the runtime must not call any more, because a filter of the program's own would end the process for it ([`crate::sandbox`]).
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+static AVOIDED: AtomicU32 = AtomicU32::new(0);
+const NAMES: u32 = 1;
+const MEMORY: u32 = 2;
+const OPEN: u32 = 4;
+
+/// Whether files can be named.
+pub fn may_name_files() -> bool {
+    AVOIDED.load(Relaxed) & NAMES == 0
+}
+
+/// Files are named no more.
+pub fn avoid_names() {
+    AVOIDED.fetch_or(NAMES, Relaxed);
+}
+
+/// Whether files can be opened by name, for all that is known.
+pub fn may_open_files() -> bool {
+    AVOIDED.load(Relaxed) & (NAMES | OPEN) == 0
+}
+
+/// Opening files by name is refused.
+pub fn cannot_open() {
+    AVOIDED.fetch_or(OPEN, Relaxed);
+}
+
+/// Whether memory can be read and written by calls that name the process.
+pub fn may_name_memory() -> bool {
+    AVOIDED.load(Relaxed) & MEMORY == 0
+}
+
+/// Such calls are made no more.
+pub fn avoid_memory() {
+    AVOIDED.fetch_or(MEMORY, Relaxed);
+}

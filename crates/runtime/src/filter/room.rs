@@ -1,0 +1,197 @@
+//! Room in a program's own filters for what the runtime needs.
+//!
+//! A program that locks itself in lists what it calls itself. Whatever else is called in it then fails, or ends it: so what it installs is
+//! preceded by a few instructions that let calls of the runtime's pass, which are told by where they come from. Whoever has taken such a
+//! program over can jump there: what passes is what concerns the process's own memory, threads and signals, the runtime's descriptors, and
+//! userfaultfd for the program's own accesses; not files by name, and no memory that can be executed.
+use super::program::*;
+use crate::gate;
+use crate::limits::CALL_NUMBERS;
+use core::ops::RangeInclusive;
+use outswap_sys::{PAGE_BYTES, nr};
+
+/// Calls that pass whatever their arguments are.
+const FREE: &[usize] = &[
+    nr::MADVISE,
+    nr::MINCORE,
+    nr::MUNMAP,
+    nr::MREMAP,
+    nr::FUTEX,
+    nr::FUTEX_WAITV,
+    nr::SCHED_YIELD,
+    nr::NANOSLEEP,
+    nr::RESTART_SYSCALL,
+    nr::CLOCK_GETTIME,
+    nr::GETRANDOM,
+    nr::GETPID,
+    nr::GETPPID,
+    nr::GETTID,
+    nr::GETUID,
+    nr::GETEUID,
+    nr::GETGID,
+    nr::GETEGID,
+    nr::RT_SIGACTION,
+    nr::RT_SIGPROCMASK,
+    nr::RT_SIGPENDING,
+    nr::SIGALTSTACK,
+    nr::FSTAT,
+    nr::CLOSE,
+    nr::EXIT,
+    nr::EXIT_GROUP,
+];
+
+/// Calls that pass on the runtime's descriptors, which come first.
+const ON_OURS: &[usize] =
+    &[nr::READ, nr::PREAD64, nr::PWRITE64, nr::PREADV, nr::PWRITEV, nr::FALLOCATE, nr::FTRUNCATE, nr::FCNTL];
+
+/// What the numbers of its requests have in common.
+const UFFDIO: (u32, u32) = (0xff00, 0xaa00);
+const UFFD_USER_MODE_ONLY: u32 = 1;
+const PROT_EXEC: u32 = 4;
+const MAP_ANONYMOUS: u32 = 0x20;
+const F_DUPFD_CLOEXEC: u32 = 1030;
+const SOL_SOCKET: u32 = 1;
+const SO_TYPE: u32 = 3;
+const ARCH_GET_FS: u32 = 0x1003;
+
+/// What is to precede a program's filter; its last instruction stands for the first of that. `from` is the page that calls of the
+/// runtime's come from, `thread` what flags the runtime's own thread is made with.
+pub fn build_room(from: usize, ours: RangeInclusive<i32>, thread: usize) -> Program {
+    let mut p = Program::new(8);
+    let rest = p.ret(0);
+    let allow = p.ret(ALLOW);
+    p.branch(JEQ, from as u32, allow, rest);
+    p.push(AND, !(PAGE_BYTES as u32 - 1), 0, 0);
+    let low = p.load(AT_IP);
+    p.branch(JEQ, (from >> 32) as u32, low, rest);
+    let is_us = p.load(AT_IP + 4);
+    let mut targets = [rest; CALL_NUMBERS];
+    FREE.iter().for_each(|&nr| targets[nr] = is_us);
+    // What a handler returns by does what registers say, as any code can.
+    targets[nr::RT_SIGRETURN] = allow;
+    let (first, end) = (*ours.start() as u32, *ours.end() as u32 + 1);
+    let ours_at = |p: &mut Program, arg: u32| p.switch(at_arg(arg), !0, &[(0, rest), (first, is_us), (end, rest)]);
+    let on_ours = ours_at(&mut p, 0);
+    ON_OURS.iter().for_each(|&nr| targets[nr] = on_ours);
+    // To a number of ours.
+    let raised = ours_at(&mut p, 2);
+    p.branch(JEQ, F_DUPFD_CLOEXEC, raised, on_ours);
+    targets[nr::FCNTL] = p.load(at_arg(1));
+    let mut word = |arg: u32, half: u32, mask: u32, value: u32, yes: At| {
+        p.branch(JEQ, value, yes, rest);
+        if mask != !0 {
+            p.push(AND, mask, 0, 0);
+        }
+        p.load(at_arg(arg) + 4 * half)
+    };
+    targets[nr::IOCTL] = word(1, 0, UFFDIO.0, UFFDIO.1, is_us);
+    targets[nr::USERFAULTFD] = word(0, 0, UFFD_USER_MODE_ONLY, UFFD_USER_MODE_ONLY, is_us);
+    targets[nr::MPROTECT] = word(2, 0, PROT_EXEC, 0, is_us);
+    let anonymous = word(3, 0, MAP_ANONYMOUS, MAP_ANONYMOUS, is_us);
+    targets[nr::MMAP] = word(2, 0, PROT_EXEC, 0, anonymous);
+    targets[nr::CLONE] = word(0, 0, !0, thread as u32, is_us);
+    // Whether somebody is there.
+    targets[nr::KILL] = word(1, 0, !0, 0, is_us);
+    targets[nr::TKILL] = targets[nr::KILL];
+    targets[nr::TGKILL] = word(2, 0, !0, 0, is_us);
+    // Limits are looked at.
+    let high = word(2, 1, !0, 0, is_us);
+    let only_read = word(2, 0, !0, 0, high);
+    targets[nr::PRLIMIT64] = word(0, 0, !0, 0, only_read);
+    let kind = word(2, 0, !0, SO_TYPE, is_us);
+    targets[nr::GETSOCKOPT] = word(1, 0, !0, SOL_SOCKET, kind);
+    targets[nr::ARCH_PRCTL] = word(0, 0, !0, ARCH_GET_FS, is_us);
+    // Numbers of no call: the runtime's own filter, which is older, has them trapped.
+    let beyond = [(CALL_NUMBERS, rest), (gate::TRAPPED, allow), (gate::TRAPPED + gate::NUMBERS, rest)];
+    p.finish(&targets, &beyond, rest);
+    p
+}
+
+/// Puts a filter after that. `None` where it does not fit.
+pub fn after(room: &Program, filter: &[Op], to: &mut [Op]) -> Option<usize> {
+    let (_, before) = room.ops().split_last()?;
+    let to = to.get_mut(..before.len() + filter.len())?;
+    to[..before.len()].copy_from_slice(before);
+    to[before.len()..].copy_from_slice(filter);
+    Some(to.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interpreter::{ELSEWHERE, run_ops};
+    use super::super::judge::answer;
+    use super::*;
+
+    const FROM: u64 = 0x1fff_ff00_1000;
+    const KILL: u32 = 0x8000_0000;
+    const THREAD: usize = 0x11_0000;
+
+    /// What becomes of a call in a program that allows none but `getpgid`.
+    fn of(nr: usize, ip: u64, args: [u64; 6]) -> u32 {
+        let locked = [
+            Op { code: LOAD, jt: 0, jf: 0, k: AT_NR },
+            Op { code: JEQ, jt: 0, jf: 1, k: nr::GETPGID as u32 },
+            Op { code: RET, jt: 0, jf: 0, k: ALLOW },
+            Op { code: RET, jt: 0, jf: 0, k: KILL },
+        ];
+        let mut all = [Op { code: 0, jt: 0, jf: 0, k: 0 }; 1024];
+        let len = after(&build_room(FROM as usize, 928..=991, THREAD), &locked, &mut all).expect("it fits");
+        let found = run_ops(&all[..len], ARCH_X86_64, nr, ip, args).0;
+        assert_eq!(found, answer(&all[..len], nr, ip, args), "both ways to run it");
+        assert_eq!(run_ops(&all[..len], ARCH_X86_64 ^ 1, nr, ip, args).0, if nr == nr::GETPGID { ALLOW } else { KILL });
+        found
+    }
+
+    #[test]
+    fn the_runtimes_calls_pass_and_the_programs_are_the_filters() {
+        for ip in [FROM + 2, FROM + 0xfff, FROM + 0x1000, FROM + (1 << 32), ELSEWHERE] {
+            let us = if ip & !0xfff == FROM { ALLOW } else { KILL };
+            for &nr in FREE {
+                assert_eq!(of(nr, ip, [0; 6]), us, "{}", nr::name(nr));
+            }
+            for &nr in ON_OURS {
+                let with = |fd: u64| of(nr, ip, [fd, 0, 0, 0, 0, 0]);
+                assert_eq!(
+                    [927, 928, 991, 992, 928 + (1 << 31)].map(with),
+                    [KILL, us, us, KILL, KILL],
+                    "{}",
+                    nr::name(nr)
+                );
+            }
+            assert_eq!(of(nr::FCNTL, ip, [3, 1030, 930, 0, 0, 0]), us);
+            assert_eq!(of(nr::FCNTL, ip, [3, 1030, 3, 0, 0, 0]), KILL);
+            assert_eq!(of(nr::IOCTL, ip, [3, 0xc028_aa03, 0, 0, 0, 0]), us);
+            assert_eq!(of(nr::IOCTL, ip, [3, 0x5401, 0, 0, 0, 0]), KILL);
+            assert_eq!([0, 1, 0x8_0801].map(|flags| of(nr::USERFAULTFD, ip, [flags, 0, 0, 0, 0, 0])), [KILL, us, us]);
+            assert_eq!([0, 3, 7].map(|prot| of(nr::MPROTECT, ip, [0, 0, prot, 0, 0, 0])), [us, us, KILL]);
+            let map = |(prot, flags)| of(nr::MMAP, ip, [0, 0, prot, flags, 0, 0]);
+            assert_eq!([(3, 0x22), (3, 2), (7, 0x22)].map(map), [us, KILL, KILL]);
+            assert_eq!([THREAD as u64, 17].map(|flags| of(nr::CLONE, ip, [flags, 0, 0, 0, 0, 0])), [us, KILL]);
+            assert_eq!([0, 9].map(|signal| of(nr::KILL, ip, [1, signal, 0, 0, 0, 0])), [us, KILL]);
+            assert_eq!([0, 9].map(|signal| of(nr::TGKILL, ip, [1, 1, signal, 0, 0, 0])), [us, KILL]);
+            let limits = |(pid, new)| of(nr::PRLIMIT64, ip, [pid, 7, new, 0, 0, 0]);
+            assert_eq!([(0, 0), (1, 0), (0, 8), (0, 1 << 40)].map(limits), [us, KILL, KILL, KILL]);
+            assert_eq!(
+                [(1, 3), (1, 4), (6, 3)].map(|(a, b)| of(nr::GETSOCKOPT, ip, [3, a, b, 0, 0, 0])),
+                [us, KILL, KILL]
+            );
+            for nr in [nr::OPENAT, nr::EXECVE, nr::SOCKET, nr::PTRACE, nr::PROCESS_VM_WRITEV, nr::NEWFSTATAT, 600] {
+                assert_eq!(of(nr, ip, [928; 6]), KILL, "{}", nr::name(nr));
+            }
+            assert_eq!(of(nr::GETPGID, ip, [0; 6]), ALLOW, "what the program's filter says");
+            assert_eq!(of(nr::RT_SIGRETURN, ip, [0; 6]), ALLOW);
+            assert_eq!([gate::TRAPPED, gate::TRAPPED + gate::NUMBERS].map(|nr| of(nr, ip, [0; 6])), [ALLOW, KILL]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_as_it_is() {
+        let room = build_room(FROM as usize, 928..=991, THREAD);
+        let filter = [Op { code: RET, jt: 0, jf: 0, k: ALLOW }; 8];
+        let mut to = [filter[0]; 300];
+        let len = after(&room, &filter, &mut to).expect("it fits");
+        assert_eq!(len, room.ops().len() - 1 + 8);
+        assert!(after(&room, &filter, &mut to[..len - 1]).is_none());
+        println!("{} instructions", room.ops().len());
+    }
+}

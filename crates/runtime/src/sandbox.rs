@@ -1,0 +1,94 @@
+//! Programs that lock themselves in by a filter of their own. It gets room for the runtime's calls ([`crate::filter::build_room`]) as it is
+//! installed; what has no room there (files by name, other memory by process) is not called any more where the filter would end the
+//! process for it.
+use crate::filter::{Op, after, answer, build_room, is_harmless, is_made};
+use crate::layout::gate;
+use crate::live::Live;
+use crate::{avoided, calls, reclaim, usermem};
+use outswap_sys::{nr, os};
+
+/// What the kernel accepts of instructions.
+const OPS_MAX: usize = 4096;
+/// A `struct sock_fprog`.
+const FPROG_BYTES: usize = 16;
+
+/// A filter that a program is about to install, with room for the runtime.
+pub struct Filter {
+    /// Where it is: instructions, and behind them what points to them.
+    at: usize,
+    len: usize,
+}
+
+/// Bytes that instructions take.
+const OPS_BYTES: usize = OPS_MAX * size_of::<Op>();
+
+impl Filter {
+    /// The filter of a call that installs one. `None` for other calls, and where there is no room.
+    pub fn of(live: &Live, nr: usize, args: [usize; 6]) -> Option<Filter> {
+        if !calls::installs_filter(nr, args[0], args[1]) {
+            return None;
+        }
+        let mut fprog = [0u8; FPROG_BYTES];
+        if !usermem::peek(args[2], &mut fprog) {
+            return None;
+        }
+        let (theirs, theirs_at) = (u16::from_le_bytes([fprog[0], fprog[1]]) as usize, usermem::word(&fprog, 8));
+        if theirs == 0 || theirs > OPS_MAX {
+            return None;
+        }
+        let at = os::mmap_anonymous(2 * OPS_BYTES + FPROG_BYTES).ok()?;
+        let mut filter = Filter { at, len: 0 };
+        // SAFETY: fresh memory of that size, ours alone; any bytes are instructions.
+        let (to, from) = unsafe {
+            let to = core::slice::from_raw_parts_mut(at as *mut Op, OPS_MAX);
+            (to, core::slice::from_raw_parts_mut((at + OPS_BYTES) as *mut Op, theirs))
+        };
+        // SAFETY: the same bytes.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(from.as_mut_ptr().cast::<u8>(), size_of_val(from)) };
+        if !usermem::peek(theirs_at, bytes) {
+            return None;
+        }
+        let room = build_room(gate(), live.fds.0..=live.fds.1, reclaim::THREAD_FLAGS);
+        filter.len = after(&room, from, to)?;
+        // SAFETY: behind both.
+        unsafe {
+            ((at + 2 * OPS_BYTES) as *mut usize).write(filter.len);
+            ((at + 2 * OPS_BYTES + 8) as *mut usize).write(at);
+        }
+        Some(filter)
+    }
+
+    /// What the call gets in place of the program's.
+    pub fn argument(&self) -> usize {
+        self.at + 2 * OPS_BYTES
+    }
+
+    /// It is installed: what it does not allow is not called any more.
+    pub fn installed(&self) {
+        // SAFETY: written in `of`, and nobody changes it.
+        let ops = unsafe { core::slice::from_raw_parts(self.at as *const Op, self.len) };
+        let of = |nr: usize, args: [u64; 6]| answer(ops, nr, gate() as u64, args);
+        const AT_FDCWD: u64 = -100i64 as u64;
+        let name = gate() as u64;
+        let open = of(nr::OPENAT, [AT_FDCWD, name, os::O_CLOEXEC as u64, 0, 0, 0]);
+        if !is_made(open) {
+            avoided::cannot_open();
+        }
+        let names = [open, of(nr::NEWFSTATAT, [AT_FDCWD, name, name, 0, 0, 0])];
+        if !names.into_iter().all(is_harmless) {
+            avoided::avoid_names();
+        }
+        let tid = os::gettid() as u64;
+        let memory = [nr::PROCESS_VM_READV, nr::PROCESS_VM_WRITEV].map(|nr| of(nr, [tid, name, 1, name, 1, 0]));
+        if !memory.into_iter().all(is_made) {
+            avoided::avoid_memory();
+        }
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // SAFETY: ours alone.
+        let _ = unsafe { os::munmap(self.at, 2 * OPS_BYTES + FPROG_BYTES) };
+    }
+}
