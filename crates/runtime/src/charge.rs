@@ -131,7 +131,9 @@ pub fn before_fork(live: &Live) -> i64 {
     live.budget.quiet.store(0, Relaxed);
     let used = (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     let pool = live.pager.store.memory_bytes() as i64;
-    let half = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0) / 2;
+    let all = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0);
+    // Without a budget nothing is measured.
+    let half = if live.control.has_budget() { all / 2 } else { 0 };
     live.budget.other_bytes.fetch_sub(half, Relaxed);
     for level in live.control.levels() {
         if let Some(record) = own_record(live, level) {

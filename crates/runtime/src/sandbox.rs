@@ -74,8 +74,9 @@ impl Filter {
         if !is_made(open) {
             avoided::cannot_open();
         }
-        let names = [open, of(nr::NEWFSTATAT, [AT_FDCWD, name, name, 0, 0, 0])];
-        if !names.into_iter().all(is_harmless) {
+        let stat = of(nr::NEWFSTATAT, [AT_FDCWD, name, name, 0, 0, 0]);
+        let link = of(nr::READLINK, [name, name, 1, 0, 0, 0]);
+        if ![open, stat, link].into_iter().all(is_harmless) {
             avoided::avoid_names();
         }
         let tid = os::gettid() as u64;

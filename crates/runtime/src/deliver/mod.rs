@@ -158,7 +158,12 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         }
         _ => {}
     }
+    let was_at = uc.gregs.rip as usize;
     leave_stub(live, uc);
+    if signal == SIGSYS && !sent && info.addr == was_at {
+        // Trapped in a stub, by a filter of the program's own: it is told of its own call.
+        info.addr = uc.gregs.rip as usize;
+    }
     if ours && sent && action.flags & SA_RESTART == 0 {
         interrupt_call(uc);
     }

@@ -8,7 +8,7 @@ use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
 use crate::layout::overlaps_managed;
 use crate::live::Live;
-use crate::{process, rlimits};
+use crate::{avoided, process, rlimits};
 use outswap_control::Stat;
 use outswap_core::machine::Prot;
 use outswap_core::protection::Access;
@@ -41,6 +41,9 @@ fn kind(live: &Live, prot: usize, flags: usize) -> Kind {
 
 /// Whether a descriptor is open on memory without a name.
 fn is_memfd(fd: usize) -> bool {
+    if !avoided::may_name_files() {
+        return false;
+    }
     const HEAD: &[u8] = b"/memfd:";
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let (mut digits, mut len, mut n) = ([0u8; 10], 0, fd as u32);
