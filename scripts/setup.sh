@@ -46,6 +46,7 @@ if [[ $stage == full ]]; then
     need ffmpeg ffmpeg
     need javac default-jdk-headless
     need chromium chromium
+    need firefox-esr firefox-esr
     need luajit luajit
     need sbcl sbcl
     need ghc ghc

@@ -179,6 +179,13 @@ pub const PROGRAMS: &[Program] = &[
         ..program("clang", &["bash", "templates.sh", "{scale}"])
     },
     Program {
+        needs: &["firefox-esr"],
+        sources: &["firefox.sh"],
+        // A third of what it uses cannot be managed.
+        percentages: &[50],
+        ..program("firefox", &["bash", "firefox.sh"])
+    },
+    Program {
         needs: &["chromium"],
         sources: &["page.html"],
         unprivileged: true,
