@@ -10,6 +10,8 @@ const MANAGED: std::ops::Range<u64> = ARENA as u64..(ARENA + ARENA_MAX_BYTES) as
 const MAX_MAPPINGS: usize = 1 << 17;
 /// Stacks smaller than this are the runtime's own.
 const STACK_MIN_BYTES: u64 = 128 << 10;
+/// What guards a stack is smaller; what is larger is address space that an allocator reserves.
+const GUARD_MAX_BYTES: u64 = 64 << 10;
 /// Less of one kind than this is not worth a word.
 const LEAST_BYTES: u64 = 1 << 20;
 /// Characters of a name that are shown.
@@ -60,7 +62,8 @@ impl Causes {
                 _ if mapping.executable => Some("executable anonymous memory".to_owned()),
                 _ if MANAGED.contains(&mapping.start) || (bss[0]..bss[1]).contains(&mapping.start) => None,
                 _ if zeros_of.is_some() => zeros_of.map(|path| format!("data of {}", name(path))),
-                _ if adjacent.is_some_and(|b| !b.accessible && b.path.is_empty())
+                _ if adjacent
+                    .is_some_and(|b| !b.accessible && b.path.is_empty() && b.end - b.start <= GUARD_MAX_BYTES)
                     && mapping.end - mapping.start >= STACK_MIN_BYTES =>
                 {
                     Some("thread stacks".to_owned())
@@ -180,6 +183,19 @@ VmFlags: rd wr
         let mut managed = Causes::default();
         managed.add_mappings(&mappings(SMAPS.as_bytes()), 1 << 20, [0x55d0_0000_3000, 0x55d0_0640_3000]);
         assert_eq!(managed.0.get("data of my prog"), Some(&8192), "its zeros are managed");
+    }
+
+    #[test]
+    fn what_lies_beside_address_space_that_is_reserved_is_no_stack() {
+        let heap = "\
+7f0000000000-7f0004000000 ---p 00000000 00:00 0
+Anonymous:             0 kB
+7f0004000000-7f0006000000 rw-p 00000000 00:00 0
+Anonymous:         30720 kB
+";
+        let mut causes = Causes::default();
+        causes.add_mappings(&mappings(heap.as_bytes()), 0, [0; 2]);
+        assert_eq!(causes.text(), "other anonymous memory 30 MiB");
     }
 
     #[test]
