@@ -280,6 +280,15 @@ impl Shared {
         self.outside_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
     }
 
+    /// Whether another process of a family lives, and has what it got of it.
+    pub fn has_relatives(&self, family: u32, own: *const Process) -> bool {
+        let is_relative = |p: &Process| {
+            let has_memory = p.ending.load(Relaxed) == 0 && p.measured.load(Relaxed) != u32::MAX;
+            p.family.load(Relaxed) == family && has_memory
+        };
+        family != 0 && self.others(own).any(is_relative)
+    }
+
     /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
     pub fn charges_of_others(&self, own: *const Process) -> u64 {
         self.others(own).map(Process::charge).sum::<u64>() + self.outside()
@@ -467,6 +476,8 @@ mod tests {
         let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
         let ended = || [7, 8].map(|family| shared.sharers_ended(family));
         records[1].family.store(7, Relaxed);
+        assert!(shared.has_relatives(7, core::ptr::null()) && !shared.has_relatives(7, records[1]));
+        assert!(!shared.has_relatives(8, core::ptr::null()) && !shared.has_relatives(0, core::ptr::null()));
         records[1].ending.store(1, Relaxed);
         assert!(shared.fold(records[0], 1));
         assert_eq!(ended(), [0, 0], "it never forked");

@@ -3,7 +3,8 @@
 //! that they read, had half of their limit again in a tenth of a second.
 //!
 //! So where a process that shares pages is found to be over its limit, all its pages are write-protected, once a fork. From then on
-//! each write is a fault first, which makes room as any other does, and is counted until the next measurement knows of it.
+//! each write to a page that is still shared is a fault first, which makes room as any other does, and is counted until the next
+//! measurement knows of it. Pages that are not shared any more are given back by runs, at the first write to one of them.
 //!
 //! And a page that leaves while others have it frees nothing, though this process has the less: what it was charged with is for them to be
 //! charged with, who know nothing of it. Until the next measurement it is counted here.
@@ -44,10 +45,15 @@ impl Copies {
     pub fn is_held(&self) -> bool {
         self.held.load(Relaxed)
     }
-    /// All pages are shared anew.
-    pub fn forked(&self) {
+    /// All pages are shared anew. What a parent's pages have come to is none of its child's.
+    pub fn forked(&self, is_child: bool) {
         self.held.store(false, Relaxed);
         self.shared.store(true, Relaxed);
+        if is_child {
+            [&self.allowed_pages, &self.left_pages, &self.before_pages]
+                .iter()
+                .for_each(|pages| pages.store(0, Relaxed));
+        }
     }
     /// Whether pages may be shared.
     pub fn is_shared(&self) -> bool {

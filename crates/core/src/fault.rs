@@ -233,8 +233,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
             State::Resident => {
                 // The kernel may be about to copy it.
-                let copies = fault.cause == Cause::Touch && word.protected() != 0 && self.copies.is_held();
-                (fault.target.range, fault.room) = ((fault.target.page, 1), Room::new(1));
+                let held = fault.cause == Cause::Touch && word.protected() != 0 && self.copies.is_held();
+                let (copies, count) = if held { self.held_alone(fault.target.page) } else { (false, 1) };
+                (fault.target.range, fault.room) = ((fault.target.page, count), Room::new(1));
                 fault.stage = if copies { Stage::MakeRoom } else { Stage::AllowWrites };
                 return None;
             }

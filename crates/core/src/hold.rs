@@ -25,6 +25,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         true
     }
 
+    /// Whether a page that is held would be copied by a write, and how many from it on are to be given back for one that would not: those
+    /// of its block that are held for that alone and not shared any more.
+    pub(crate) fn held_alone(&self, page: PageNo) -> (bool, usize) {
+        let rest = BLOCK_PAGES - page.0 as usize % BLOCK_PAGES;
+        let shared = self.machine.shared(page, rest);
+        let is_held = |&i: &usize| {
+            let word = self.pages.get(page.plus(i));
+            !shared.contains(i) && word.state() == State::Resident && word.protected() == EPOCH_UNSURE
+        };
+        (shared.contains(0), (0..rest).take_while(is_held).count().max(1))
+    }
+
     /// Write-protects resident pages of a block, but those that the kernel may write to.
     fn hold_block(&self, block: BlockNo, cx: &mut Context<S::Worker>) {
         let base = block.first_page();

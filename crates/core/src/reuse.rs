@@ -6,6 +6,7 @@
 //! page in do_wp_page", 2022.
 use crate::broken::{self, Broken};
 use crate::machine::{Event, Machine};
+use crate::mask::Mask;
 use crate::page::{DIRTIED_MAX, EPOCH_UNSURE, State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::protection::Access;
@@ -35,14 +36,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let most = (end.0.min(block_end).max(page.0 + 1) - page.0) as usize;
         let resident = |word: Word| word.state() == State::Resident;
         let Some((first, count)) = self.claim_run(page, seen, (page, most), &mut cx.saved, resident) else { return 0 };
+        let shared = if self.copies.is_held() { self.machine.shared(first, count) } else { Mask::EMPTY };
         let allowed = self.machine.allow_writes(first, count);
-        let (mut written, mut held) = (0, 0);
+        let (mut written, mut copied) = (0, 0);
         for (i, &word) in cx.saved[..count].iter().enumerate() {
             if !allowed || word.protected() == 0 {
                 // It may have come half way.
                 self.pages.release(first.plus(i), word.with_doubt());
             } else {
-                held += 1;
+                copied += u64::from(shared.contains(i));
                 // Held pages without a slot were not protected to be reused.
                 written += u32::from(word.slot().is_some() || word.protected() != EPOCH_UNSURE);
                 let writable = Word::resident(None, word.order())
@@ -59,7 +61,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if !allowed {
             return 0;
         }
-        self.copies.allowed(held);
+        self.copies.allowed(copied);
         self.protection.written(written);
         self.machine.count(Event::PagesReused, u64::from(written));
         count

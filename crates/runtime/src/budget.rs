@@ -31,6 +31,8 @@ pub struct State {
     pub measure_cost_ns: AtomicU64,
     /// Measurements in a row that found what the one before had found.
     pub quiet: AtomicU32,
+    /// From when on pages may be held, after a fork.
+    pub hold_from_ns: AtomicU64,
     /// The limit is exceeded, as far as is known.
     pub is_over: AtomicBool,
     /// A thread is measuring.

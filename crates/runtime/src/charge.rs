@@ -42,6 +42,9 @@ pub const LOOK_SHARED_NS: u64 = 10_000_000;
 const LEFT_BYTES: u64 = 1 << 20;
 /// What two measurements may differ by that found the same.
 const QUIET_BYTES: u64 = 256 << 10;
+/// So long after a fork pages are held, if a relative lives then that has not executed another program. What is copied meanwhile is some
+/// 8 MiB for each thread that writes.
+const HOLD_AFTER_NS: u64 = 2_000_000;
 /// How often a process without a record tries to get one.
 const JOIN_NS: u64 = 100_000_000;
 /// How often processes without room look for dead ones that hold it.
@@ -89,7 +92,9 @@ fn measure_anyway(live: &Live) -> bool {
         // Of its own: a thread that others keep from running would measure ever less often.
         budget.measure_cost_ns.store(os::thread_cpu_ns().saturating_sub(start_ns), Relaxed);
         let processes = live.control.levels().map(|level| level.live_processes()).max();
-        budget.processes.store(processes.unwrap_or(0), Relaxed);
+        // Every process of the tree can write there: a sudden multitude must not keep this one from measuring.
+        let believed = budget.processes.load(Relaxed) * 2 + 8;
+        budget.processes.store(processes.unwrap_or(0).min(believed), Relaxed);
         budget.measured_at_ns.store(os::monotonic_ns(), Release);
     }
     budget.measuring.store(false, Release);
@@ -116,11 +121,35 @@ pub fn copies_may_exceed(live: &Live) -> bool {
     if !live.may_share() || !live.control.has_budget() || live.pager.copies.is_held() {
         return false;
     }
+    if os::monotonic_ns() < live.budget.hold_from_ns.load(Relaxed) {
+        return false;
+    }
     let budget = &live.budget;
     let (cost_ns, processes) = (budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
     let used = live.pager.used_pages();
     let free = live.pager.limit_pages().saturating_sub(used + live.pager.copies.unmeasured_pages());
-    free < used.min(budget::unseen_copies_pages(cost_ns, processes, LOOK_SHARED_NS))
+    free < used.min(budget::unseen_copies_pages(cost_ns, processes, LOOK_SHARED_NS)) && has_relatives(live)
+}
+
+/// Whether another process lives that may share pages with this one.
+fn has_relatives(live: &Live) -> bool {
+    let family = live.family.load(Relaxed);
+    let own = |level| own_record(live, level).map_or(core::ptr::null(), |r| r as *const Process);
+    live.control.levels().any(|level| level.has_relatives(family, own(level)))
+}
+
+/// Right after a fork, on both sides: many children execute a program at once, and then nothing is shared any more.
+pub fn forked(live: &Live, is_child: bool) {
+    if live.control.has_budget() {
+        live.pager.copies.forked(is_child);
+        live.budget.hold_from_ns.store(os::monotonic_ns() + HOLD_AFTER_NS, Relaxed);
+    }
+}
+
+/// How long until pages may be held, where that is soon.
+pub fn hold_in_ns(live: &Live) -> Option<u64> {
+    let in_ns = live.budget.hold_from_ns.load(Relaxed).saturating_sub(os::monotonic_ns());
+    (in_ns > 0).then_some(in_ns)
 }
 
 /// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures

@@ -59,7 +59,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let parent = (os::gettid(), direct::whoever_calls());
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
-        live.join_family();
+        let is_first = live.join_family();
         let half = charge::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
@@ -68,6 +68,9 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             unseen::adopt();
         } else if pid < 0 {
             charge::fork_failed(live, half);
+            if is_first {
+                live.leave_family();
+            }
         }
         live.inherit(false);
         if pid == 0 {
@@ -102,19 +105,20 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         }
     }
     if result >= 0 {
-        live.pager.copies.forked();
+        charge::forked(live, result == 0);
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
-        live.contexts.with(|cx| {
+        live.contexts.with(|_| {
             charge::measure(live);
             charge::refresh(live);
-            if charge::copies_may_exceed(live) {
-                live.pager.hold_copies(cx);
-            }
         });
+        reclaim::wake_to_hold(live);
         if result == 0 {
             reclaim::wake_if_low(live);
         }
+    } else {
+        // What it was charged with less.
+        live.contexts.with(|_| charge::refresh(live));
     }
     result
 }

@@ -152,9 +152,15 @@ impl Live {
     }
 
     /// Before a fork: the child will be of this process's family, of which it is the first where it has none yet.
-    pub fn join_family(&self) {
+    /// Says whether it is.
+    pub fn join_family(&self) -> bool {
         let pid = self.pid.load(Relaxed) as u32;
-        let _ = self.family.compare_exchange(0, pid, Relaxed, Relaxed);
+        self.family.compare_exchange(0, pid, Relaxed, Relaxed).is_ok()
+    }
+
+    /// That fork failed, and it was the first.
+    pub fn leave_family(&self) {
+        self.family.store(0, Relaxed);
     }
 
     /// Whether this is the process whose runtime this is, not a vforked child that borrows its memory.

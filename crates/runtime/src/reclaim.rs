@@ -132,6 +132,13 @@ fn program_takes(live: &Live) -> bool {
     fits && !OVERDUE.swap(false, Relaxed) && has_takers(live)
 }
 
+/// Pages may have to be held soon: the thread looks then.
+pub fn wake_to_hold(live: &Live) {
+    if THREAD.load(Relaxed) != 0 && charge::hold_in_ns(live).is_some() {
+        wake();
+    }
+}
+
 /// Something is to be read ahead: the thread does it; without one, nobody.
 pub fn wake_to_read(live: &'static Live) {
     if THREAD.load(Relaxed) != 0 {
@@ -312,6 +319,7 @@ extern "C" fn main() -> ! {
                 continue;
             }
             let look_ns = if live.may_share() { charge::LOOK_SHARED_NS } else { LOOK_NS };
+            let look_ns = charge::hold_in_ns(live).map_or(look_ns, |in_ns| look_ns.min(in_ns));
             os::futex_wait_either((&WAKE, seen), (wish, wished), look_ns);
             ASLEEP.store(0, SeqCst);
             // Not each time that it is woken: to look at the threads takes a descriptor, which the program could meet.

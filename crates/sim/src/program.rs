@@ -552,7 +552,7 @@ impl<'a> Program<'a> {
         }
         // As if there had been a fork, whose other side has ended by now.
         if self.rng.once_in(4) {
-            self.pager.copies.forked();
+            self.pager.copies.forked(true);
             self.pager.hold_copies(&mut self.cx);
         }
         if self.rng.once_in(2) {

@@ -95,7 +95,7 @@ impl World {
         if pid == 0 {
             self.pager.forked();
         }
-        self.pager.copies.forked();
+        self.pager.copies.forked(pid == 0);
         self.pager.machine.forked(side.draw(), pid == 0);
         self.pager.store.forked(side.draw());
         let mut result = self.phase(&mut side, options, outcome);

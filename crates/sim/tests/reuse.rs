@@ -205,7 +205,7 @@ fn what_the_kernel_will_copy_makes_room_first_once_it_is_held() {
         program.access(page, Access::Write, page as u8 + 1);
     }
     program.pager.forked();
-    program.pager.copies.forked();
+    program.pager.copies.forked(true);
     program.pager.machine.forked(1, true);
     assert_eq!(program.access(19, Access::Write, 20), 0, "nobody notices");
     assert!(program.pager.hold_copies(&mut program.cx) && !program.pager.hold_copies(&mut program.cx));
@@ -238,7 +238,7 @@ fn what_leaves_while_others_have_it_counts_until_they_have_measured() {
         program.access(page, Access::Read, page as u8 + 1);
     }
     program.pager.forked();
-    program.pager.copies.forked();
+    program.pager.copies.forked(true);
     program.pager.machine.forked(1, true);
     (0..8).for_each(|page| program.pager.machine.is_alone_with(PageNo(page)));
     // What is shared is refused now and then.
