@@ -41,16 +41,14 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     let [a, b, mut c, d, e, f] = args;
     if let Some(filter) = &filter {
         c = filter.argument();
+        filter.obey();
     }
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
     if value >= 0 {
         kept::leave_rights();
-        if let Some(filter) = &filter {
-            filter.installed();
-            if !avoided::may_name_files() {
-                live.pager.store.leave_directory();
-            }
+        if filter.is_some() && !avoided::may_name_files() {
+            live.pager.store.leave_directory();
         }
         match nr {
             nr::CHROOT | nr::PIVOT_ROOT => CONFINED.store(true, Relaxed),

@@ -1,14 +1,17 @@
 //! Programs that lock themselves in by a filter of their own. It gets room for the runtime's calls ([`crate::filter::build_room`]) as it is
 //! installed; what has no room there (files by name, other memory by process) is not called any more where the filter would end the
 //! process for it.
-use crate::filter::{Op, after, answer, build_room, is_harmless, is_made};
-use crate::layout::gate;
+use crate::filter::{Op, Whose, after, answer, build_room, is_harmless, is_made};
+use crate::layout::{ARENA, bss, gate};
 use crate::live::Live;
-use crate::{avoided, calls, reclaim, usermem};
+use crate::{avoided, calls, kept, reclaim, usermem};
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_sys::{nr, os};
 
 /// What the kernel accepts of instructions.
 const OPS_MAX: usize = 4096;
+const O_CREAT: usize = 0o100;
+const O_EXCL: usize = 0o200;
 /// A `struct sock_fprog`.
 const FPROG_BYTES: usize = 16;
 
@@ -48,7 +51,15 @@ impl Filter {
         if !usermem::peek(theirs_at, bytes) {
             return None;
         }
-        let room = build_room(gate(), live.fds.0..=live.fds.1, reclaim::THREAD_FLAGS);
+        let source = live.source().asks_map().then(|| live.pager.machine.source_fd.load(Relaxed));
+        let room = build_room(&Whose {
+            from: gate(),
+            ours: live.fds.0..=live.fds.1,
+            memory: [source, kept::MEM.fd()],
+            managed: [(ARENA, live.arena_end()), bss()],
+            thread: reclaim::THREAD_FLAGS,
+            pid: live.pid.load(Relaxed),
+        });
         filter.len = after(&room, from, to)?;
         // SAFETY: behind both.
         unsafe {
@@ -63,20 +74,23 @@ impl Filter {
         self.at + 2 * OPS_BYTES
     }
 
-    /// It is installed: what it does not allow is not called any more.
-    pub fn installed(&self) {
+    /// It is about to be installed, for other threads perhaps, too: what it does not allow is not called any more.
+    pub fn obey(&self) {
         // SAFETY: written in `of`, and nobody changes it.
         let ops = unsafe { core::slice::from_raw_parts(self.at as *const Op, self.len) };
         let of = |nr: usize, args: [u64; 6]| answer(ops, nr, gate() as u64, args);
         const AT_FDCWD: u64 = -100i64 as u64;
         let name = gate() as u64;
-        let open = of(nr::OPENAT, [AT_FDCWD, name, os::O_CLOEXEC as u64, 0, 0, 0]);
-        if !is_made(open) {
+        let open = |flags: usize| of(nr::OPENAT, [AT_FDCWD, name, (flags | os::O_CLOEXEC) as u64, 0o600, 0, 0]);
+        let opens = [os::O_RDONLY, os::O_WRONLY, os::O_RDWR, os::O_RDWR | O_CREAT | O_EXCL].map(open);
+        // A child opens its own memory.
+        if !opens.into_iter().all(is_made) {
             avoided::cannot_open();
         }
+        let unlink = of(nr::UNLINKAT, [AT_FDCWD, name, 0, 0, 0, 0]);
         let stat = of(nr::NEWFSTATAT, [AT_FDCWD, name, name, 0, 0, 0]);
         let link = of(nr::READLINK, [name, name, 1, 0, 0, 0]);
-        if ![open, stat, link].into_iter().all(is_harmless) {
+        if !opens.into_iter().chain([unlink, stat, link]).all(is_harmless) {
             avoided::avoid_names();
         }
         let tid = os::gettid() as u64;

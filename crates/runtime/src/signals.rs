@@ -4,6 +4,7 @@
 //! ([`crate::deliver`]). The three signals are never blocked, because a fault at a blocked signal is death.
 use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
+use crate::filter::OUR_TRAP;
 use crate::layout::in_managed;
 use crate::live::{Live, try_live};
 use crate::{clock, deliver, full, gate, memory, reclaim, threads, trap, unseen};
@@ -139,7 +140,7 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
     let siginfo = unsafe { &*info };
     match try_live() {
         // What traps in the gate is trapped by a filter of the program's own.
-        Some(live) if siginfo.code == SYS_SECCOMP && !gate::holds(siginfo.addr) => {
+        Some(live) if siginfo.code == SYS_SECCOMP && siginfo.errno == OUR_TRAP && !gate::holds(siginfo.addr) => {
             // SAFETY: as above; nobody else has the context of the interrupted code.
             unsafe { trap::on_trap(live, siginfo, &mut *uc) }
         }

@@ -28,8 +28,8 @@ mod room;
 pub use install::{install_bss, install_process, install_range};
 pub use judge::{answer, is_harmless, is_made};
 pub use process::Known;
-pub use program::Op;
-pub use room::{after, build_room};
+pub use program::{OUR_TRAP, Op};
+pub use room::{Whose, after, build_room};
 
 #[cfg(test)]
 mod tests {

@@ -28,8 +28,10 @@ pub const AND: u16 = 0x54;
 pub const RET: u16 = 0x06;
 /// Answer: the call is made.
 pub const ALLOW: u32 = 0x7fff_0000;
-/// Answer: the thread gets SIGSYS.
-pub const TRAP: u32 = 0x0003_0000;
+/// What comes with our SIGSYS as `si_errno`: filters of the program's own trap, too, and the kernel tells of the newest.
+pub const OUR_TRAP: i32 = 0x0f53;
+/// Answer: the thread gets SIGSYS, which is ours.
+pub const TRAP: u32 = 0x0003_0000 | OUR_TRAP as u32;
 /// Answer: the call fails, with the error number added to this.
 pub const ERRNO: u32 = 0x0005_0000;
 /// This architecture.
@@ -152,6 +154,15 @@ impl Program {
             self.push(AND, bits, 0, 0);
         }
         self.load(word)
+    }
+
+    /// Branches on whether half of an argument (0: the lower one), as much of it as `bits` says, is a value.
+    pub fn if_word(&mut self, (arg, half): (u32, u32), bits: u32, value: u32, yes: At, no: At) -> At {
+        self.branch(JEQ, value, yes, no);
+        if bits != !0 {
+            self.push(AND, bits, 0, 0);
+        }
+        self.load(at_arg(arg) + 4 * half)
     }
 
     /// Branches on whether an argument lies in the managed range.

@@ -5,7 +5,9 @@
 //! program over can jump there: what passes is what concerns the process's own memory, threads and signals, the runtime's descriptors, and
 //! userfaultfd for the program's own accesses; not files by name, and no memory that can be executed.
 use super::program::*;
+use crate::dispositions::SIGNALS;
 use crate::gate;
+use crate::layout::OWN_CALL;
 use crate::limits::CALL_NUMBERS;
 use core::ops::RangeInclusive;
 use outswap_sys::{PAGE_BYTES, nr};
@@ -33,6 +35,7 @@ const FREE: &[usize] = &[
     nr::RT_SIGACTION,
     nr::RT_SIGPROCMASK,
     nr::RT_SIGPENDING,
+    nr::RT_SIGTIMEDWAIT,
     nr::SIGALTSTACK,
     nr::FSTAT,
     nr::CLOSE,
@@ -41,8 +44,7 @@ const FREE: &[usize] = &[
 ];
 
 /// Calls that pass on the runtime's descriptors, which come first.
-const ON_OURS: &[usize] =
-    &[nr::READ, nr::PREAD64, nr::PWRITE64, nr::PREADV, nr::PWRITEV, nr::FALLOCATE, nr::FTRUNCATE, nr::FCNTL];
+const ON_OURS: &[usize] = &[nr::READ, nr::PREAD64, nr::FALLOCATE, nr::FTRUNCATE, nr::FCNTL];
 
 /// What the numbers of its requests have in common.
 const UFFDIO: (u32, u32) = (0xff00, 0xaa00);
@@ -53,58 +55,83 @@ const F_DUPFD_CLOEXEC: u32 = 1030;
 const SOL_SOCKET: u32 = 1;
 const SO_TYPE: u32 = 3;
 const ARCH_GET_FS: u32 = 0x1003;
+const RLIMIT_NOFILE: u32 = 7;
+/// `WNOHANG | WEXITED | WNOWAIT | __WALL`: a look at a child, which stays as it is.
+const ONLY_LOOK: u32 = 1 | 4 | 0x0100_0000 | 0x4000_0000;
 
-/// What is to precede a program's filter; its last instruction stands for the first of that. `from` is the page that calls of the
-/// runtime's come from, `thread` what flags the runtime's own thread is made with.
-pub fn build_room(from: usize, ours: RangeInclusive<i32>, thread: usize) -> Program {
-    let mut p = Program::new(8);
+/// What is different from process to process.
+pub struct Whose {
+    /// The page that calls of the runtime's come from.
+    pub from: usize,
+    /// The runtime's descriptors.
+    pub ours: RangeInclusive<i32>,
+    /// Those of them that are the process's memory. No access rights hold back what is written there, so it must be managed.
+    pub memory: [Option<i32>; 2],
+    /// Where managed memory is; twice 0: nowhere.
+    pub managed: [(usize, usize); 2],
+    /// The flags that the runtime's own thread is made with.
+    pub thread: usize,
+    /// The process's number. Children have another: what names it is for their filter to judge.
+    pub pid: i32,
+}
+
+/// What is to precede a program's filter; its last instruction stands for the first of that.
+pub fn build_room(whose: &Whose) -> Program {
+    let mut program = Program::new(8);
+    let p = &mut program;
     let rest = p.ret(0);
     let allow = p.ret(ALLOW);
-    p.branch(JEQ, from as u32, allow, rest);
+    p.branch(JEQ, whose.from as u32, allow, rest);
     p.push(AND, !(PAGE_BYTES as u32 - 1), 0, 0);
     let low = p.load(AT_IP);
-    p.branch(JEQ, (from >> 32) as u32, low, rest);
+    p.branch(JEQ, (whose.from >> 32) as u32, low, rest);
     let is_us = p.load(AT_IP + 4);
     let mut targets = [rest; CALL_NUMBERS];
     FREE.iter().for_each(|&nr| targets[nr] = is_us);
     // What a handler returns by does what registers say, as any code can.
     targets[nr::RT_SIGRETURN] = allow;
-    let (first, end) = (*ours.start() as u32, *ours.end() as u32 + 1);
+    let (first, end) = (*whose.ours.start() as u32, *whose.ours.end() as u32 + 1);
     let ours_at = |p: &mut Program, arg: u32| p.switch(at_arg(arg), !0, &[(0, rest), (first, is_us), (end, rest)]);
-    let on_ours = ours_at(&mut p, 0);
+    let on_ours = ours_at(p, 0);
     ON_OURS.iter().for_each(|&nr| targets[nr] = on_ours);
+    let places = whose.managed.iter().filter(|place| place.0 < place.1);
+    let in_managed = places.fold(rest, |next, &place| p.if_inside(3, place, is_us, next));
+    let on_memory = |next, fd: &i32| p.if_word((0, 0), !0, *fd as u32, in_managed, next);
+    targets[nr::PWRITE64] = whose.memory.iter().flatten().fold(on_ours, on_memory);
     // To a number of ours.
-    let raised = ours_at(&mut p, 2);
-    p.branch(JEQ, F_DUPFD_CLOEXEC, raised, on_ours);
-    targets[nr::FCNTL] = p.load(at_arg(1));
-    let mut word = |arg: u32, half: u32, mask: u32, value: u32, yes: At| {
-        p.branch(JEQ, value, yes, rest);
-        if mask != !0 {
-            p.push(AND, mask, 0, 0);
-        }
-        p.load(at_arg(arg) + 4 * half)
-    };
-    targets[nr::IOCTL] = word(1, 0, UFFDIO.0, UFFDIO.1, is_us);
-    targets[nr::USERFAULTFD] = word(0, 0, UFFD_USER_MODE_ONLY, UFFD_USER_MODE_ONLY, is_us);
-    targets[nr::MPROTECT] = word(2, 0, PROT_EXEC, 0, is_us);
-    let anonymous = word(3, 0, MAP_ANONYMOUS, MAP_ANONYMOUS, is_us);
-    targets[nr::MMAP] = word(2, 0, PROT_EXEC, 0, anonymous);
-    targets[nr::CLONE] = word(0, 0, !0, thread as u32, is_us);
-    // Whether somebody is there.
-    targets[nr::KILL] = word(1, 0, !0, 0, is_us);
+    let raised = ours_at(p, 2);
+    targets[nr::FCNTL] = p.if_word((1, 0), !0, F_DUPFD_CLOEXEC, raised, on_ours);
+    targets[nr::IOCTL] = p.if_word((1, 0), UFFDIO.0, UFFDIO.1, is_us, rest);
+    targets[nr::USERFAULTFD] = p.if_word((0, 0), UFFD_USER_MODE_ONLY, UFFD_USER_MODE_ONLY, is_us, rest);
+    targets[nr::MPROTECT] = p.if_word((2, 0), PROT_EXEC, 0, is_us, rest);
+    let anonymous = p.if_word((3, 0), MAP_ANONYMOUS, MAP_ANONYMOUS, is_us, rest);
+    targets[nr::MMAP] = p.if_word((2, 0), PROT_EXEC, 0, anonymous, rest);
+    targets[nr::CLONE] = p.if_word((0, 0), !0, whose.thread as u32, is_us, rest);
+    // Whether somebody is there, and how a child ended, which stays as it is.
+    targets[nr::KILL] = p.if_word((1, 0), !0, 0, is_us, rest);
     targets[nr::TKILL] = targets[nr::KILL];
-    targets[nr::TGKILL] = word(2, 0, !0, 0, is_us);
-    // Limits are looked at.
-    let high = word(2, 1, !0, 0, is_us);
-    let only_read = word(2, 0, !0, 0, high);
-    targets[nr::PRLIMIT64] = word(0, 0, !0, 0, only_read);
-    let kind = word(2, 0, !0, SO_TYPE, is_us);
-    targets[nr::GETSOCKOPT] = word(1, 0, !0, SOL_SOCKET, kind);
-    targets[nr::ARCH_PRCTL] = word(0, 0, !0, ARCH_GET_FS, is_us);
+    targets[nr::WAITID] = p.if_word((3, 0), !0, ONLY_LOOK, is_us, rest);
+    // Signals that the runtime takes, to the process itself.
+    let itself = p.if_word((0, 0), !0, whose.pid as u32, is_us, rest);
+    let is_taken = |p: &mut Program, no: At| {
+        SIGNALS.iter().fold(no, |next, &signal| p.if_word((2, 0), !0, signal as u32, itself, next))
+    };
+    targets[nr::RT_TGSIGQUEUEINFO] = is_taken(p, rest);
+    let exists = p.if_word((2, 0), !0, 0, is_us, rest);
+    targets[nr::TGKILL] = is_taken(p, exists);
+    // Limits are looked at; that of descriptors is changed, for as long as a child's runtime opens its own.
+    let high = p.if_word((2, 1), !0, 0, is_us, rest);
+    let only_read = p.if_word((2, 0), !0, 0, high, rest);
+    let changed = p.if_word((4, 0), !0, OWN_CALL as u32, is_us, only_read);
+    let own = p.if_word((1, 0), !0, RLIMIT_NOFILE, changed, only_read);
+    targets[nr::PRLIMIT64] = p.if_word((0, 0), !0, 0, own, rest);
+    let kind = p.if_word((2, 0), !0, SO_TYPE, is_us, rest);
+    targets[nr::GETSOCKOPT] = p.if_word((1, 0), !0, SOL_SOCKET, kind, rest);
+    targets[nr::ARCH_PRCTL] = p.if_word((0, 0), !0, ARCH_GET_FS, is_us, rest);
     // Numbers of no call: the runtime's own filter, which is older, has them trapped.
     let beyond = [(CALL_NUMBERS, rest), (gate::TRAPPED, allow), (gate::TRAPPED + gate::NUMBERS, rest)];
     p.finish(&targets, &beyond, rest);
-    p
+    program
 }
 
 /// Puts a filter after that. `None` where it does not fit.
@@ -126,6 +153,19 @@ mod tests {
     const KILL: u32 = 0x8000_0000;
     const THREAD: usize = 0x11_0000;
 
+    const CODE: u64 = 0x5555_0000_1000;
+
+    fn room() -> Program {
+        build_room(&Whose {
+            from: FROM as usize,
+            ours: 928..=991,
+            memory: [Some(930), None],
+            managed: [(0x2000_0000_0000, 0x2c00_0000_0000), (0x60_0000, 0x70_0000)],
+            thread: THREAD,
+            pid: 77,
+        })
+    }
+
     /// What becomes of a call in a program that allows none but `getpgid`.
     fn of(nr: usize, ip: u64, args: [u64; 6]) -> u32 {
         let locked = [
@@ -135,7 +175,7 @@ mod tests {
             Op { code: RET, jt: 0, jf: 0, k: KILL },
         ];
         let mut all = [Op { code: 0, jt: 0, jf: 0, k: 0 }; 1024];
-        let len = after(&build_room(FROM as usize, 928..=991, THREAD), &locked, &mut all).expect("it fits");
+        let len = after(&room(), &locked, &mut all).expect("it fits");
         let found = run_ops(&all[..len], ARCH_X86_64, nr, ip, args).0;
         assert_eq!(found, answer(&all[..len], nr, ip, args), "both ways to run it");
         assert_eq!(run_ops(&all[..len], ARCH_X86_64 ^ 1, nr, ip, args).0, if nr == nr::GETPGID { ALLOW } else { KILL });
@@ -158,6 +198,13 @@ mod tests {
                     nr::name(nr)
                 );
             }
+            let write = |(fd, at)| of(nr::PWRITE64, ip, [fd, 0, 1, at, 0, 0]);
+            assert_eq!([(927, 0), (929, 0), (929, CODE), (930, CODE), (930, 0)].map(write), [KILL, us, us, KILL, KILL]);
+            assert_eq!([0x5f_ffff, 0x60_0000, 0x6f_ffff, 0x70_0000].map(|at| write((930, at))), [KILL, us, us, KILL]);
+            assert_eq!(
+                [0x2000_0000_0000, 0x2bff_ffff_ffff, 0x2c00_0000_0000].map(|at| write((930, at))),
+                [us, us, KILL]
+            );
             assert_eq!(of(nr::FCNTL, ip, [3, 1030, 930, 0, 0, 0]), us);
             assert_eq!(of(nr::FCNTL, ip, [3, 1030, 3, 0, 0, 0]), KILL);
             assert_eq!(of(nr::IOCTL, ip, [3, 0xc028_aa03, 0, 0, 0, 0]), us);
@@ -168,9 +215,15 @@ mod tests {
             assert_eq!([(3, 0x22), (3, 2), (7, 0x22)].map(map), [us, KILL, KILL]);
             assert_eq!([THREAD as u64, 17].map(|flags| of(nr::CLONE, ip, [flags, 0, 0, 0, 0, 0])), [us, KILL]);
             assert_eq!([0, 9].map(|signal| of(nr::KILL, ip, [1, signal, 0, 0, 0, 0])), [us, KILL]);
-            assert_eq!([0, 9].map(|signal| of(nr::TGKILL, ip, [1, 1, signal, 0, 0, 0])), [us, KILL]);
+            let signal = |nr| move |(pid, signal)| of(nr, ip, [pid, 1, signal, 0, 0, 0]);
+            let each = [(1, 0), (77, 9), (77, 11), (77, 7), (77, 31), (1, 11)];
+            assert_eq!(each.map(signal(nr::TGKILL)), [us, KILL, us, us, us, KILL]);
+            assert_eq!(each.map(signal(nr::RT_TGSIGQUEUEINFO)), [KILL, KILL, us, us, us, KILL]);
+            assert_eq!([0x4100_0005, 4].map(|how| of(nr::WAITID, ip, [1, 9, 8, how, 0, 0])), [us, KILL]);
             let limits = |(pid, new)| of(nr::PRLIMIT64, ip, [pid, 7, new, 0, 0, 0]);
             assert_eq!([(0, 0), (1, 0), (0, 8), (0, 1 << 40)].map(limits), [us, KILL, KILL, KILL]);
+            let change = |(resource, mark)| of(nr::PRLIMIT64, ip, [0, resource, 8, 0, mark, 0]);
+            assert_eq!([(7, OWN_CALL as u64), (7, 0), (3, OWN_CALL as u64)].map(change), [us, KILL, KILL]);
             assert_eq!(
                 [(1, 3), (1, 4), (6, 3)].map(|(a, b)| of(nr::GETSOCKOPT, ip, [3, a, b, 0, 0, 0])),
                 [us, KILL, KILL]
@@ -186,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_stays_as_it_is() {
-        let room = build_room(FROM as usize, 928..=991, THREAD);
+        let room = room();
         let filter = [Op { code: RET, jt: 0, jf: 0, k: ALLOW }; 8];
         let mut to = [filter[0]; 300];
         let len = after(&room, &filter, &mut to).expect("it fits");
