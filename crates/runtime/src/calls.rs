@@ -380,20 +380,21 @@ pub fn changes_rights(nr: usize, first: usize) -> bool {
 pub fn is_strict_mode(nr: usize, first: usize, second: usize) -> bool {
     const SECCOMP_MODE_STRICT: usize = 1;
     const SECCOMP_SET_MODE_STRICT: usize = 0;
-    match nr {
-        nr::PRCTL => first as u32 as usize == PR_SET_SECCOMP && second == SECCOMP_MODE_STRICT,
-        nr::SECCOMP => first as u32 as usize == SECCOMP_SET_MODE_STRICT,
-        _ => false,
-    }
+    sets_seccomp(nr, first, second, (SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_STRICT))
 }
 
 /// Whether a call installs a filter of the program's own.
 pub fn installs_filter(nr: usize, first: usize, second: usize) -> bool {
     const SECCOMP_MODE_FILTER: usize = 2;
     const SECCOMP_SET_MODE_FILTER: usize = 1;
+    sets_seccomp(nr, first, second, (SECCOMP_MODE_FILTER, SECCOMP_SET_MODE_FILTER))
+}
+
+/// Whether a call sets a mode of seccomp, which `prctl` and `seccomp` have different numbers for.
+fn sets_seccomp(nr: usize, first: usize, second: usize, (mode, operation): (usize, usize)) -> bool {
     match nr {
-        nr::PRCTL => first as u32 as usize == PR_SET_SECCOMP && second == SECCOMP_MODE_FILTER,
-        nr::SECCOMP => first as u32 as usize == SECCOMP_SET_MODE_FILTER,
+        nr::PRCTL => first as u32 as usize == PR_SET_SECCOMP && second == mode,
+        nr::SECCOMP => first as u32 as usize == operation,
         _ => false,
     }
 }
