@@ -80,7 +80,7 @@ for kind; do
         >"$here/tree/$list"
     one_file_one_line
     build
-    work=$here/work/$kind
+    work=$here/scratch/$kind
     rm -rf "$work"
     mkdir -p "$work"
     # shellcheck source=/dev/null

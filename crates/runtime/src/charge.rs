@@ -114,6 +114,11 @@ pub fn forget(live: &Live) {
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
+/// Pages that fit under the limit beside those that are used.
+pub fn free_pages(live: &Live) -> u64 {
+    live.pager.limit_pages().saturating_sub(live.pager.used_pages() + live.pager.copies.unmeasured_pages())
+}
+
 /// Whether what this process shares with others is so much that, were it copied by writes to it, the room there is would be gone
 /// before a measurement could tell.
 pub fn copies_may_exceed(live: &Live) -> bool {
@@ -121,14 +126,13 @@ pub fn copies_may_exceed(live: &Live) -> bool {
     if !live.may_share() || !live.control.has_budget() || live.pager.copies.is_held() {
         return false;
     }
-    if os::monotonic_ns() < live.budget.hold_from_ns.load(Relaxed) {
+    if hold_in_ns(live).is_some() {
         return false;
     }
     let budget = &live.budget;
     let (cost_ns, processes) = (budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
-    let used = live.pager.used_pages();
-    let free = live.pager.limit_pages().saturating_sub(used + live.pager.copies.unmeasured_pages());
-    free < used.min(budget::unseen_copies_pages(cost_ns, processes, LOOK_SHARED_NS)) && has_relatives(live)
+    let unseen_pages = budget::unseen_copies_pages(cost_ns, processes, LOOK_SHARED_NS);
+    free_pages(live) < live.pager.used_pages().min(unseen_pages) && has_relatives(live)
 }
 
 /// Whether another process lives that may share pages with this one.

@@ -426,7 +426,7 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     let heap_calls = HeapCalls::find(code.libc_file);
     let heap = heap_calls.as_ref().map_or(code.libc.get(), HeapCalls::get);
     filter::install_process(&Known {
-        library: code.libc.get(),
+        libc: code.libc.get(),
         all: code.all.get(),
         fds: live.fds.0..=live.fds.1,
         heap: (live.control.config.keep_malloc != 0).then_some(heap),

@@ -92,8 +92,7 @@ impl KeptFile {
 
     /// Reads it from its start; returns the bytes read.
     pub fn read(&self, buf: &mut [u8]) -> usize {
-        let is_open = self.status().is_some();
-        let len = if is_open { os::pread(self.fd.load(Acquire), buf, 0).unwrap_or(0) } else { 0 };
+        let len = self.read_at(buf, 0);
         // No number at all stands for no memory.
         let is_nothing = len == 0 || buf[..len].starts_with(b"0 0");
         if is_nothing && avoided::may_name_files() { read_file(self.thread_path, buf) } else { len }
@@ -123,9 +122,7 @@ pub fn want_mem() {
 #[must_use]
 pub fn renew(min_fd: i32) -> bool {
     for file in ALL {
-        if file.status().is_some() {
-            let _ = os::close(file.fd.load(Relaxed));
-        }
+        file.close();
         file.fd.store(NONE, Relaxed);
     }
     !avoided::may_name_files() || open(min_fd)

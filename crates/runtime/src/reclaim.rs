@@ -5,6 +5,7 @@
 //! when the C library's own state is in any condition.
 use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
+use crate::charge::free_pages;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
@@ -46,10 +47,6 @@ const IDLE_ROUNDS: u32 = 3;
 
 /// Looks after which pins of threads that ended inside a call are freed.
 const SWEEP_LOOKS: u32 = 16;
-
-fn free_pages(live: &Live) -> u64 {
-    live.pager.limit_pages().saturating_sub(live.pager.used_pages() + live.pager.copies.unmeasured_pages())
-}
 
 /// Looks at the budget: called every few pages from the fault path.
 pub fn tick(live: &'static Live) {

@@ -195,10 +195,10 @@ fn can_preload(live: &Live) -> bool {
     const F_OK: usize = 0;
     let mut libraries = until_nul(&live.control.config.preload).split(|b| *b == b':' || *b == b' ');
     let mut path = [0u8; 1024];
-    libraries.all(|library| {
-        let Some(place) = path.get_mut(..library.len() + 1) else { return false };
-        place[..library.len()].copy_from_slice(library);
-        place[library.len()] = 0;
+    libraries.all(|file| {
+        let Some(place) = path.get_mut(..file.len() + 1) else { return false };
+        place[..file.len()].copy_from_slice(file);
+        place[file.len()] = 0;
         // SAFETY: a NUL-terminated path that lives through the call.
         unsafe { syscall3(nr::FACCESSAT, AT_FDCWD, place.as_ptr() as usize, F_OK) == 0 }
     })

@@ -9,7 +9,7 @@ use outswap_sys::nr;
 /// What the process filter must know.
 pub struct Known<'a> {
     /// Code of the C library, as ascending address ranges.
-    pub library: &'a [(usize, usize)],
+    pub libc: &'a [(usize, usize)],
     /// Code of the program and of its other libraries, as ascending address ranges.
     pub all: &'a [(usize, usize)],
     /// Our descriptors.
@@ -71,7 +71,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
     let mut p = Program::new(8);
     let trap = p.ret(TRAP);
     let allow = p.ret(ALLOW);
-    let from_library = p.if_from(known.library, trap, allow);
+    let from_library = p.if_from(known.libc, trap, allow);
     let from_all = p.if_from(known.all, trap, from_library);
     let mut targets = [allow; CALL_NUMBERS];
     // Rights: the runtime's thread has them too, and must not keep them longer.
@@ -133,7 +133,7 @@ mod tests {
         let heap = [(HEAP_AT, HEAP_AT + 1), (HEAP_AT + 0x100, HEAP_AT + 0x101)];
         let library = [(0x7eff_ffff_0000, 0x7f00_0000_0800), (0x7f00_0000_1000, 0x7f00_0010_0000)];
         let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
-        build_process(&Known { library: &library, all: &all, fds: 1000..=1010, heap: keep_malloc.then_some(&heap) })
+        build_process(&Known { libc: &library, all: &all, fds: 1000..=1010, heap: keep_malloc.then_some(&heap) })
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 2, 0, 4, 0]), ALLOW);
             assert_eq!(run(&p, nr::PRCTL, ip, [15, 0, 0, 0, 0, 0]), ALLOW);
         }
-        let nowhere = build_process(&Known { library: &[], all: &[], fds: 1000..=1010, heap: None });
+        let nowhere = build_process(&Known { libc: &[], all: &[], fds: 1000..=1010, heap: None });
         assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
     }
 }
