@@ -122,17 +122,19 @@ pub fn free_pages(live: &Live) -> u64 {
 /// Whether what this process shares with others is so much that, were it copied by writes to it, the room there is would be gone
 /// before a measurement could tell.
 pub fn copies_may_exceed(live: &Live) -> bool {
+    hold_in_ns(live).is_none() && copies_would_exceed(live) && has_relatives(live)
+}
+
+/// The same where there is a relative: right after a fork, in the parent.
+pub fn copies_would_exceed(live: &Live) -> bool {
     // Without a budget, the limit is of managed pages, which the copies are instead of others.
     if !live.may_share() || !live.control.has_budget() || live.pager.copies.is_held() {
-        return false;
-    }
-    if hold_in_ns(live).is_some() {
         return false;
     }
     let budget = &live.budget;
     let (cost_ns, processes) = (budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
     let unseen_pages = budget::unseen_copies_pages(cost_ns, processes, LOOK_SHARED_NS);
-    free_pages(live) < live.pager.used_pages().min(unseen_pages) && has_relatives(live)
+    free_pages(live) < live.pager.used_pages().min(unseen_pages)
 }
 
 /// Whether another process lives that may share pages with this one.
@@ -142,7 +144,7 @@ fn has_relatives(live: &Live) -> bool {
     live.control.levels().any(|level| level.has_relatives(family, own(level)))
 }
 
-/// Right after a fork, on both sides: many children execute a program at once, and then nothing is shared any more.
+/// Right after a fork, on both sides. A child's pages are held later: many execute a program at once, and then nothing is shared any more.
 pub fn forked(live: &Live, is_child: bool) {
     if live.control.has_budget() {
         live.pager.copies.forked(is_child);

@@ -108,9 +108,13 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         charge::forked(live, result == 0);
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
-        live.contexts.with(|_| {
+        live.contexts.with(|cx| {
             charge::measure(live);
             charge::refresh(live);
+            // At once: the thread that would do it later may have to wait for a processor.
+            if result > 0 && charge::copies_would_exceed(live) {
+                live.pager.hold_copies(cx);
+            }
         });
         reclaim::wake_to_hold(live);
         if result == 0 {
