@@ -66,7 +66,7 @@ impl Collector {
                 }
             }
             // Who has said that it ends may be waited for late, or never.
-            let ends = process.ending.load(Acquire) != 0;
+            let ends = process.is_ending();
             self.control.fold_if(process, |pid| !control::exists(pid) || ends && is_zombie(pid));
         }
         if any {

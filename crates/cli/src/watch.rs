@@ -180,7 +180,10 @@ impl Watch {
                 None
             };
             let bytes = bytes.unwrap_or_else(|| record.charge());
-            sum = sum.saturating_add(bytes);
+            // Its memory is on its way back to the kernel, or to those that share it, who count it then.
+            if !record.is_ending() {
+                sum = sum.saturating_add(bytes);
+            }
             let unmanaged_bytes = record.counters.get(Stat::UnmanagedBytes);
             let bss = record.bss.each_ref().map(|border| border.load(Relaxed));
             parts.push(Part { pid, unmanaged_bytes, own_bytes: own_bytes(record), bss, has_record: true });

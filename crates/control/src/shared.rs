@@ -244,6 +244,10 @@ impl Process {
     pub fn charge(&self) -> u64 {
         self.charge_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
     }
+    /// Whether it has said that it ends.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Acquire) != 0
+    }
     /// The same with what others have and perhaps do not know of.
     pub fn claim(&self) -> u64 {
         (self.charge() + self.others_part_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)).min(CHARGE_MAX_BYTES)
@@ -292,6 +296,12 @@ impl Shared {
     /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
     pub fn charges_of_others(&self, own: *const Process) -> u64 {
         self.others(own).map(Process::charge).sum::<u64>() + self.outside()
+    }
+
+    /// The same for peaks: without those that have said that they end. What such a process shares becomes the others' while the kernel takes
+    /// its memory back, so that it would count twice; and what all had when it said so was noted then.
+    pub fn charges_of_others_that_go_on(&self, own: *const Process) -> u64 {
+        self.others(own).filter(|process| !process.is_ending()).map(Process::charge).sum::<u64>() + self.outside()
     }
 
     /// What these leave no room for: the same sum of [`Process::claim`].
@@ -454,6 +464,9 @@ mod tests {
         records[2].others_part_bytes.store(500, Relaxed);
         assert_eq!((shared.claims_of_others(records[1]), shared.claims_of_others(records[2])), (3510, 210));
         assert_eq!(shared.charges_of_others(records[1]), 3010, "it has them no longer");
+        records[2].ending.store(1, Relaxed);
+        assert_eq!(shared.charges_of_others(records[1]), 3010, "no room before it is gone");
+        assert_eq!(shared.charges_of_others_that_go_on(records[1]), 10, "but no peak");
         assert!(shared.fold(records[2], 3) && !shared.fold(records[2], 3));
         assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
         // A process that was taken for dead publishes in a record that is not its own any more.

@@ -17,6 +17,7 @@ pub mod sync;
 pub mod lock;
 pub mod table;
 pub mod ring;
+pub mod chain;
 pub mod occupancy;
 pub mod device;
 

@@ -1,6 +1,7 @@
 //! Slots, address map, queue, pins and page words against simple reference models.
 #![cfg(not(loom))]
 
+use outswap_core::chain::Chain;
 use outswap_core::machine::Prot;
 use outswap_core::mask::Mask;
 use outswap_core::page::{REFERENCED_MAX, State, Word};
@@ -386,6 +387,30 @@ fn a_full_ring_takes_nothing() {
     let mut ring = Ring::new(&arena, 1).expect("tables fit");
     ring.push(1);
     ring.push(2);
+}
+
+// ---------------------------------------------------------------------- chain
+
+proptest! {
+    /// Each number is in it once at most, and they come out as they went in.
+    #[test]
+    fn a_chain_is_a_queue_of_each_once(numbers in 1..20u32, ops in prop::collection::vec(any::<Option<u32>>(), 0..200)) {
+        let arena = Arena::default();
+        let chain = Chain::new(&arena, numbers as usize).expect("tables fit");
+        let mut model = VecDeque::new();
+        for op in ops {
+            match op.map(|number| number % numbers) {
+                Some(number) => {
+                    chain.add(number, &|_| ());
+                    if !model.contains(&number) {
+                        model.push_back(number);
+                    }
+                }
+                None => prop_assert_eq!(chain.take(&|_| ()), model.pop_front()),
+            }
+            prop_assert_eq!(chain.len(&|_| ()), model.len());
+        }
+    }
 }
 
 // -------------------------------------------------------------------- pins

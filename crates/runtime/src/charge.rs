@@ -56,7 +56,7 @@ const CLOSER_LOOKS: usize = 8;
 /// there is one.
 pub fn take_record(control: &Control, pid: i32) -> &Process {
     let after_zombies = || {
-        fold_ended(control, |_, record| record.ending.load(Acquire) != 0);
+        fold_ended(control, |_, record| record.is_ending());
         control.take(pid)
     };
     control.take(pid).or_else(after_zombies).unwrap_or_else(|| {
@@ -317,7 +317,8 @@ fn measure_last(live: &Live) {
     let all = used.saturating_add(live.pager.store.memory_bytes());
     let all = all.saturating_add_signed(live.budget.other_bytes.load(Relaxed));
     for level in live.control.levels().filter(|level| level.config.ram_bytes == 0) {
-        let others = level.charges_of_others(own_record(live, level).map_or(core::ptr::null(), |r| r));
+        let own = own_record(live, level).map_or(core::ptr::null(), |r| r);
+        let others = level.charges_of_others_that_go_on(own);
         level.peak_charge_bytes.fetch_max(others.saturating_add(all), Relaxed);
     }
 }
@@ -405,7 +406,7 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
             record.others_part_bytes.store(others_part, Release);
         }
         let own = record.map_or(core::ptr::null(), |r| r as *const Process);
-        level.peak_charge_bytes.fetch_max(level.charges_of_others(own).saturating_add(charge), Relaxed);
+        level.peak_charge_bytes.fetch_max(level.charges_of_others_that_go_on(own).saturating_add(charge), Relaxed);
         let others = level.claims_of_others(own);
         over |= config.ram_bytes > 0 && others.saturating_add(charge) > config.ram_bytes;
         let room = budget::room(config.ram_bytes, config.resident_bytes, others, rest, unmanaged, sixteenths);
@@ -544,9 +545,8 @@ fn fold_dead_if_due(live: &Live, all: bool) -> bool {
     for level in live.control.levels().filter(|level| level.may_look(all, now_ns, FOLD_NS)) {
         let records = level.used_records().len().max(1);
         let start = if all { level.closer_look.fetch_add(CLOSER_LOOKS as u32, Relaxed) as usize } else { 0 };
-        any |= fold_ended(level, |i, record| {
-            record.ending.load(Acquire) != 0 || all && i.wrapping_sub(start) % records < CLOSER_LOOKS
-        });
+        any |=
+            fold_ended(level, |i, record| record.is_ending() || all && i.wrapping_sub(start) % records < CLOSER_LOOKS);
         if all {
             let charged = level.used_records().iter().filter(|record| record.charge() > 0);
             any |= charged.fold(false, |any, record| any | level.fold_if(record, |pid| !control::exists(pid)));

@@ -18,6 +18,19 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
 #[derive(Default)]
 pub struct Arena(Mutex<Vec<(usize, Layout)>>);
 
+impl Arena {
+    /// What of it would be in memory, bytes: pages of which anything is not zero. Nobody may write to it meanwhile.
+    pub fn touched_bytes(&self) -> usize {
+        let tables = self.0.lock().expect("no panic while held");
+        let touched = |(base, layout): &(usize, Layout)| {
+            // SAFETY: allocated below with this layout, as zeros, and nobody writes.
+            let table = unsafe { std::slice::from_raw_parts(*base as *const u8, layout.size()) };
+            table.chunks(PAGE_BYTES).filter(|page| page.iter().any(|byte| *byte != 0)).count() * PAGE_BYTES
+        };
+        tables.iter().map(touched).sum()
+    }
+}
+
 impl Reserve for Arena {
     fn reserve(&self, bytes: usize) -> *mut u8 {
         let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("sizes are small");

@@ -181,8 +181,7 @@ impl Reclaim for Accessed {
     }
 
     fn block_bytes(&self) -> usize {
-        // A block, and its rest.
-        size_of::<Block>() + size_of::<u32>()
+        size_of::<Block>() + Rest::BLOCK_BYTES
     }
 }
 

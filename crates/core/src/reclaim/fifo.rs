@@ -8,11 +8,9 @@ use super::rest::Rest;
 use super::waiting::Waiting;
 use super::{Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
-use crate::lock::SpinLock;
+use crate::chain::Chain;
 use crate::page::{HEAT_MAX, Word};
-use crate::ring::Ring;
-use crate::sync::{AtomicU32, Ordering::*};
-use crate::table::{Reserve, Table};
+use crate::table::Reserve;
 use crate::units::{BLOCK_PAGES, BlockNo};
 
 /// A page comes back soon if fewer pages than this share of the limit were evicted meanwhile.
@@ -20,22 +18,17 @@ const SOON_SHARE: u64 = 8;
 
 /// The policy.
 pub struct Fifo {
-    /// 1 while the block waits in the queue.
-    queued: Table<AtomicU32>,
+    queue: Chain,
     rest: Rest,
-    queue: SpinLock<Ring>,
     waiting: Waiting,
 }
 
 impl Fifo {
     /// Reserves a queue of all blocks. `None` where there is no memory.
     pub fn new(from: &impl Reserve, pages: usize) -> Option<Fifo> {
-        let blocks = pages / BLOCK_PAGES;
-        let queue = SpinLock::new(Ring::new(from, blocks)?);
         Some(Fifo {
-            queued: Table::new(from, blocks)?,
+            queue: Chain::new(from, pages / BLOCK_PAGES)?,
             rest: Rest::new(from, pages)?,
-            queue,
             waiting: Waiting::default(),
         })
     }
@@ -43,23 +36,16 @@ impl Fifo {
 
 impl Reclaim for Fifo {
     fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
-        let queued = &self.queued[block.0 as usize];
-        if queued.load(SeqCst) == 0 && queued.swap(1, SeqCst) == 0 {
-            self.queue.lock(pause).push(block.0);
-        }
+        self.queue.add(block.0, pause);
     }
 
     fn search(&self, pause: &impl Fn(u32)) -> Search {
-        Rest::search(self.queue.lock(pause).len())
+        Rest::search(self.queue.len(pause))
     }
 
     fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
-        let pop = || {
-            let block = BlockNo(self.queue.lock(pause).pop()?);
-            self.queued[block.0 as usize].store(0, SeqCst);
-            Some(block)
-        };
-        self.rest.next(search, pop, |block| self.add(block, pause), || self.queue.lock(pause).len())
+        let take = || self.queue.take(pause).map(BlockNo);
+        self.rest.next(search, take, |block| self.add(block, pause), || self.queue.len(pause))
     }
 
     fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
@@ -87,8 +73,7 @@ impl Reclaim for Fifo {
     }
 
     fn block_bytes(&self) -> usize {
-        // Whether it is queued, its rest, and its place in the queue.
-        3 * size_of::<u32>()
+        Chain::NUMBER_BYTES + Rest::BLOCK_BYTES
     }
 }
 

@@ -23,6 +23,9 @@ const _: () = assert!(REST_VISITS_MAX <= LEFT);
 pub(super) struct Rest(Table<AtomicU32>);
 
 impl Rest {
+    /// What it takes for a block, bytes.
+    pub(super) const BLOCK_BYTES: usize = size_of::<u32>();
+
     /// Reserves a word a block. `None` where there is no memory.
     pub(super) fn new(from: &impl Reserve, pages: usize) -> Option<Rest> {
         Some(Rest(Table::new(from, pages / BLOCK_PAGES)?))
