@@ -310,6 +310,9 @@ pub fn clone_stub(to: usize) -> Option<usize> {
     })
 }
 
+/// In place of the thread id of a thread that is about to start.
+pub const RESERVED: i32 = -1;
+
 /// What a clone with `CLONE_VM` needs on both sides. `r9`, which clone does not use, points to it.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -320,7 +323,7 @@ pub struct Start {
     pub registers: [u64; 6],
     /// The alternate stack that the child sets; none where the size is 0.
     pub stack: Stack,
-    /// Where the parent notes the child's thread id, or 0 where there is none.
+    /// Where the parent notes the child's thread id in place of [`RESERVED`], or 0 where there is none.
     pub tid_at: usize,
     /// What the parent sets to 0 where there is no child.
     pub fail_at: usize,
@@ -348,7 +351,12 @@ global_asm!(
     "xor ecx, ecx",
     "test rax, rax",
     "cmovns ecx, eax",
-    "mov [r11], ecx",
+    // Not where the child has ended before, which it says there.
+    "mov r10, rax",
+    "mov eax, {reserved}",
+    "lock cmpxchg [r11], ecx",
+    "mov rax, r10",
+    "test rax, rax",
     "jns 4f",
     "mov r11, [r9 + 88]",
     "mov dword ptr [r11], 0",
@@ -381,6 +389,7 @@ global_asm!(
     "mov r9, [r9 + 48]",
     "jmp rcx",
     "outswap_start_end:",
+    reserved = const RESERVED,
 );
 unsafe extern "C" {
     fn outswap_start();

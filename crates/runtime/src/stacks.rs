@@ -4,7 +4,7 @@
 //! program's stack, and wherever that lies. The stack that the program asked for is remembered here and used for its own
 //! handlers ([`crate::deliver`]).
 use crate::dispositions::OURS;
-use crate::gate::Start;
+use crate::gate::{RESERVED, Start};
 use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
@@ -12,8 +12,6 @@ use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
 /// A page without access below both.
 const STRIDE: usize = PAGE_BYTES + RETURN_STACK_BYTES + SIGNAL_STACK_BYTES;
-/// In place of a thread id: taken, but not running yet.
-const RESERVED: i32 = -1;
 /// The code of a signal that was sent to a thread.
 pub const SI_TKILL: i32 = -6;
 /// The smallest stack that the kernel accepts.
