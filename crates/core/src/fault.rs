@@ -193,8 +193,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 },
                 Stage::Read(ticket) => self.finish_swap_in(&mut fault.target, ticket, cx),
                 Stage::AllowWrites => {
-                    let end = if let Cause::Call(end) = fault.cause { end } else { fault.touched.plus(1) };
-                    let Target { page, seen, .. } = fault.target;
+                    let Target { page, seen, range: (first, count), .. } = fault.target;
+                    let end = if let Cause::Call(end) = fault.cause { end } else { first.plus(count) };
                     if self.allow_writes(page, seen, end, cx) > 0 || fault.tries > GONE_TRIES {
                         return Progress::Done(Fault::Done);
                     }

@@ -226,6 +226,29 @@ fn what_the_kernel_will_copy_makes_room_first_once_it_is_held() {
 }
 
 #[test]
+fn what_is_held_and_shared_no_more_is_given_back_in_one_piece() {
+    const SHARED: u32 = 8;
+    let mut program = Program::new(protection::Kind::Hash);
+    for page in 0..20 {
+        program.access(page, Access::Write, page as u8 + 1);
+    }
+    program.pager.forked();
+    program.pager.copies.forked(false);
+    program.pager.machine.forked(1, false);
+    assert!(program.pager.hold_copies(&mut program.cx));
+    (SHARED..20).for_each(|page| program.pager.machine.is_alone_with(PageNo(page)));
+    for page in SHARED..20 {
+        assert_eq!(program.access(page, Access::Write, 50), u32::from(page == SHARED), "page {page}");
+    }
+    assert_eq!(program.pager.copies.unmeasured_pages(), 0, "nothing is copied");
+    for page in 0..SHARED {
+        assert_eq!(program.access(page, Access::Write, 50), 1, "page {page}");
+    }
+    assert_eq!(program.pager.copies.unmeasured_pages(), u64::from(SHARED));
+    program.pager.check();
+}
+
+#[test]
 fn what_leaves_while_others_have_it_counts_until_they_have_measured() {
     let mut program = Program::new(protection::Kind::Hash);
     for page in 0..20 {
