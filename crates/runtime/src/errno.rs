@@ -17,3 +17,4 @@ pub const EIO: isize = error(Errno::EIO);
 pub const ENOMEM: isize = error(Errno::ENOMEM);
 pub const EOPNOTSUPP: isize = error(Errno::EOPNOTSUPP);
 pub const EPERM: isize = error(Errno::EPERM);
+pub const ESRCH: isize = error(Errno::ESRCH);

@@ -7,6 +7,11 @@ use outswap_sys::{nr, os, ret, syscall4};
 /// `PTRACE_TRACEME`.
 pub const TRACEME: usize = 0;
 
+/// Whether a request of `ptrace` makes the caller the tracer of a thread: `PTRACE_ATTACH`, `PTRACE_SEIZE`.
+pub fn begins(request: usize) -> bool {
+    matches!(request, 16 | 0x4206)
+}
+
 /// The process that asked, 0 for none.
 static ASKED: AtomicI32 = AtomicI32::new(0);
 

@@ -1,7 +1,7 @@
 //! Trapped system calls: what the filters caught is served here, or made to run in the gate with its pages resident.
 use crate::assisted::assisted;
 use crate::clone::{self, CLONE_FILES, CLONE_VM};
-use crate::errno::{EAGAIN, EBADF, EFAULT, EINVAL, ENOMEM, EPERM};
+use crate::errno::{EAGAIN, EBADF, EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::gate::{self, Part};
 use crate::layout::overlaps_managed;
 use crate::limits::IOV_MAX;
@@ -10,8 +10,8 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
 use crate::usermem::word;
 use crate::{
-    calls, charge, descriptors, direct, exec, fork, full, given, memory, parts, privileges, rlimits, stub_call,
-    threads, traced, transfer, unseen, whole, wishes,
+    background, calls, charge, descriptors, direct, exec, fork, full, given, memory, parts, privileges, rlimits,
+    stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -63,6 +63,9 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::PTRACE if args[0] == traced::TRACEME && !live.is_own_process() && traced::ask(|pid| live.is_alive(pid)) => {
             0
         }
+        // A process that shares the memory and stops all its threads, as sanitizers do that look for leaks: its own faults are answered by
+        // that thread, which is none of the program's.
+        nr::PTRACE if traced::begins(args[0]) && background::is_thread(args[1] as u32) => ESRCH,
         nr::SIGALTSTACK => sigaltstack(live, args, uc),
         nr::IOCTL => match given::before_ioctl(live, args) {
             Some(value) => value,

@@ -22,11 +22,8 @@ pub struct Known<'a> {
 const FROM_LIBRARY: &[usize] = &[
     nr::EXIT,
     nr::EXIT_GROUP,
-    nr::RT_SIGACTION,
-    nr::RT_SIGPROCMASK,
     nr::RT_SIGPENDING,
     nr::RT_SIGTIMEDWAIT,
-    nr::SIGALTSTACK,
     nr::MLOCKALL,
     nr::MUNLOCKALL,
     nr::PROCESS_MADVISE,
@@ -35,8 +32,9 @@ const FROM_LIBRARY: &[usize] = &[
     nr::GETRLIMIT,
 ];
 
-/// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads.
-const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE];
+/// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads, and those that
+/// decide who gets the signals which the runtime needs. (Sanitizers make these by instructions of their own.)
+const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK];
 
 /// Codes of `ioctl` for networks and their devices, from the first to the last that has a structure with pointers.
 const IOCTLS: core::ops::RangeInclusive<u32> = 0x890b..=0x8bff;
