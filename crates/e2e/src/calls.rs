@@ -87,6 +87,24 @@ pub fn compare_in_bss(setup: &Setup, program: &str) {
     compare_binary(setup, program, &build::program_with(&format!("tests/calls/{program}"), "IN_BSS"));
 }
 
+/// Programs that make calls by instructions of their own, or have threads, children and signals, to be linked to fixed addresses.
+pub const FIXED: [&str; 9] = [
+    "altstacks.c",
+    "fork_threads.c",
+    "own_code.c",
+    "own_instruction.c",
+    "own_sandbox.c",
+    "own_signals.c",
+    "processes.c",
+    "signals.c",
+    "threads.c",
+];
+
+/// The same as [`compare`], linked to a fixed address.
+pub fn compare_fixed(setup: &Setup, program: &str) {
+    compare_binary(setup, program, &build::fixed_program(&format!("tests/calls/{program}")));
+}
+
 fn compare_binary(setup: &Setup, program: &str, binary: &Path) {
     let (one, two) = (Tmp::new(), Tmp::new());
     let plain = setup.plain(binary).env("TMPDIR", one.path()).dir(one.path()).timeout_s(60).run().succeeded();

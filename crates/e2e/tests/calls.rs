@@ -48,6 +48,13 @@ fn main() -> ExitCode {
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
         }));
     }
+    // Some linked to fixed addresses, where calls of their own instructions are told in another way.
+    for program in calls::FIXED {
+        trials.push(Trial::test(format!("fixed::{}", calls::stem(program)), move || {
+            catch_unwind(AssertUnwindSafe(|| calls::compare_fixed(&Setup::new(), program)))
+                .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
+        }));
+    }
     // And once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
     for program in results.into_keys() {
         trials.push(Trial::test(format!("mimalloc::{}", calls::stem(&program)), move || {

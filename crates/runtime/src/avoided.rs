@@ -5,6 +5,7 @@ static AVOIDED: AtomicU32 = AtomicU32::new(0);
 const NAMES: u32 = 1;
 const MEMORY: u32 = 2;
 const OPEN: u32 = 4;
+const DISPATCH: u32 = 8;
 
 /// Whether files can be named.
 pub fn may_name_files() -> bool {
@@ -34,4 +35,14 @@ pub fn may_name_memory() -> bool {
 /// Such calls are made no more.
 pub fn avoid_memory() {
     AVOIDED.fetch_or(MEMORY, Relaxed);
+}
+
+/// Whether the kernel may be asked to tell of calls by where they come from ([`crate::dispatch`]).
+pub fn may_dispatch() -> bool {
+    AVOIDED.load(Relaxed) & DISPATCH == 0
+}
+
+/// It is asked no more.
+pub fn avoid_dispatch() {
+    AVOIDED.fetch_or(DISPATCH, Relaxed);
 }

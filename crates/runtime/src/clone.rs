@@ -2,7 +2,7 @@
 use crate::gate::{self, Start};
 use crate::live::Live;
 use crate::stacks::Thread;
-use crate::{background, pins, reclaim, sharers, threads, whole};
+use crate::{background, dispatch, pins, reclaim, sharers, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -111,6 +111,7 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     // For a sharer, the kernel itself says when it has left; a failed clone is told by a 0 in the same word.
     start.tid_at = thread.map_or(NOWHERE.as_ptr() as usize, |t| t.tid.as_ptr() as usize);
     start.fail_at = sharer.map_or(start.tid_at, |s| s.tid.as_ptr() as usize);
+    start.passes = dispatch::passes();
     start.parent_done.store(0, Release);
     g.r9 = start as *mut Start as u64;
     g.rip = gate::start_stub() as u64;

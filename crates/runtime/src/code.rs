@@ -8,9 +8,9 @@ const CLOSE_BYTES: usize = 1 << 20;
 /// Code that lies farther apart than this never becomes one range, even if there are too many.
 const FAR_BYTES: usize = 1 << 30;
 /// Programs linked to a fixed address lie below this, and so do all unmanaged ones that this one may execute.
-const FIXED_END: usize = 1 << 32;
+pub const FIXED_END: usize = 1 << 32;
 /// End of the addresses that a program can have.
-const USER_END: usize = 1 << 47;
+pub const USER_END: usize = 1 << 47;
 
 /// Ascending address ranges.
 #[derive(Default)]

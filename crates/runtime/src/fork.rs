@@ -10,8 +10,8 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    avoided, bss, charge, desk, direct, exec, gate, kept, memory, pins, process, reclaim, rlimits, sharers, threads,
-    unseen, whole, wishes,
+    avoided, bss, charge, desk, direct, dispatch, exec, gate, kept, memory, pins, process, reclaim, rlimits, sharers,
+    threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{Once, Process, Stat};
@@ -142,6 +142,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     reclaim::forget();
     sharers::forget();
     threads::forget();
+    dispatch::again();
     if !kept::renew(live.fds.0 + 2) {
         return Err(Errno::EACCES);
     }

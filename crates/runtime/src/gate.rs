@@ -329,6 +329,8 @@ pub struct Start {
     pub fail_at: usize,
     /// 1 once the parent does not need this any more.
     pub parent_done: core::sync::atomic::AtomicU32,
+    /// From where and for how many bytes calls of the child are made as they are; all where that is 0 ([`crate::dispatch`]).
+    pub passes: [usize; 2],
 }
 
 /// Offset of the start of threads in the gate's page.
@@ -379,6 +381,16 @@ global_asm!(
     "mov eax, 131", // sigaltstack
     "syscall",
     "3:",
+    "mov r10, [r9 + 112]",
+    "test r10, r10",
+    "jz 5f",
+    "mov edi, {dispatch}",
+    "mov esi, 1",
+    "mov rdx, [r9 + 104]",
+    "xor r8d, r8d",
+    "mov eax, 157", // prctl
+    "syscall",
+    "5:",
     "xor eax, eax",
     "mov rdi, [r9 + 8]",
     "mov rsi, [r9 + 16]",
@@ -390,6 +402,7 @@ global_asm!(
     "jmp rcx",
     "outswap_start_end:",
     reserved = const RESERVED,
+    dispatch = const outswap_sys::os::PR_SET_SYSCALL_USER_DISPATCH,
 );
 unsafe extern "C" {
     fn outswap_start();
@@ -399,6 +412,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Start, registers) == 8 && core::mem::offset_of!(Start, stack) == 56);
     assert!(core::mem::offset_of!(Start, tid_at) == 80 && core::mem::offset_of!(Start, fail_at) == 88);
     assert!(core::mem::offset_of!(Start, parent_done) == 96 && core::mem::offset_of!(Stack, size) == 16);
+    assert!(core::mem::offset_of!(Start, passes) == 104);
     assert!(core::mem::offset_of!(CallState, to) == 0 && core::mem::offset_of!(CallState, result) == 8);
 };
 

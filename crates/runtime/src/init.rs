@@ -12,8 +12,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, deliver, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers, signals, stacks,
-    threads, unseen, usermem, wishes,
+    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers,
+    signals, stacks, threads, unseen, usermem, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -322,6 +322,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let bss_pages = bss.filter(|bss| manage_bss(live, &code, bss)).map_or(0, |bss| bss.pages());
     full::begin(live);
     live::set(live);
+    dispatch::begin(code.fixed);
     deliver::adopt(live);
     if usermem::is_refused() {
         // Calls made without a trap read the program's memory with signals open.

@@ -98,6 +98,9 @@ impl Filter {
         if !memory.into_iter().all(is_made) {
             avoided::avoid_memory();
         }
+        if !is_harmless(of(nr::PRCTL, [os::PR_SET_SYSCALL_USER_DISPATCH as u64, 1, 0, 0, 0, 0])) {
+            avoided::avoid_dispatch();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::filter::OUR_TRAP;
 use crate::layout::in_managed;
 use crate::live::{Live, try_live};
-use crate::{clock, deliver, full, gate, memory, reclaim, threads, trap, unseen};
+use crate::{clock, deliver, dispatch, full, gate, memory, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
@@ -144,6 +144,8 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
             // SAFETY: as above; nobody else has the context of the interrupted code.
             unsafe { trap::on_trap(live, siginfo, &mut *uc) }
         }
+        // SAFETY: as above.
+        Some(live) if dispatch::tells(siginfo) => unsafe { trap::on_trap(live, siginfo, &mut *uc) },
         // SAFETY: as above.
         Some(live) => unsafe { deliver::deliver(live, signal, info, uc) },
         // During set-up: the probe for an inherited filter.

@@ -310,6 +310,16 @@ pub fn personality(domain: Option<usize>) -> Result<usize> {
     ret(unsafe { syscall1(nr::PERSONALITY, domain.unwrap_or(0xffff_ffff)) })
 }
 
+/// `PR_SET_SYSCALL_USER_DISPATCH`.
+pub const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+
+/// Has calls of the calling thread that come from elsewhere than a range of addresses told by SIGSYS, and not made.
+pub fn dispatch_calls(from: usize, bytes: usize) -> Result<()> {
+    const ON: usize = 1;
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall5(nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH, ON, from, bytes, 0) }).map(drop)
+}
+
 /// Whether a thread exists, of whatever process.
 pub fn is_thread(tid: i32) -> bool {
     // SAFETY: signal 0 is not sent.
