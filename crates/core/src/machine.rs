@@ -128,6 +128,12 @@ pub trait Machine: Sync {
         Mask::EMPTY
     }
 
+    /// The same of the frames of a batch.
+    fn shared_frames(&self, batch: BatchNo) -> Mask {
+        let _ = batch;
+        Mask::EMPTY
+    }
+
     /// Gives pages back from frames of `batch` to their places in its block, whose first page is `first`: those of `pages`, each
     /// from the frame at the same distance. `held` says which of the batch's frames hold anything. Returns those that are mapped
     /// again, writable; their frames are empty.

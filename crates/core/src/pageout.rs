@@ -5,6 +5,7 @@
 use crate::broken::{self, Broken};
 use crate::clean::{hash_page, is_zero};
 use crate::machine::{BatchNo, Event, Machine};
+use crate::mask::Mask;
 use crate::orders::Orders;
 use crate::page::{DIRTIED_MAX, State, Word};
 use crate::pager::{Context, Pager, Policies};
@@ -335,11 +336,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         Some(pages)
     }
 
+    /// Which frames of a batch another process has as well: those that were full at a fork.
+    pub(crate) fn shared_frames(&self, batch: BatchNo) -> Mask {
+        if self.copies.is_shared() { self.machine.shared_frames(batch) } else { Mask::EMPTY }
+    }
+
     /// Gives an empty batch back. False where the machine refuses: its memory still counts.
     fn release_batch(&self, batch: BatchNo) -> bool {
+        let shared = self.shared_frames(batch);
         if !self.machine.release(batch) && !broken::is(Broken::ReleaseForgotten) {
             return false;
         }
+        self.copies.left(shared.count() as u64);
         self.frames.emptied(batch);
         self.frames.give_back(batch, self.pause());
         true

@@ -68,7 +68,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 owned.insert(i);
             }
         }
+        let shared = self.shared_frames(batch);
         let back = self.machine.put_back(first, batch, owned, self.frames.held(batch));
+        self.copies.left((back & shared).count() as u64);
         assert!((back - owned).is_empty(), "the machine gives back what it was asked for");
         self.frames.moved_out(batch, back, self.pause());
         // The machine may not have been able to free them.

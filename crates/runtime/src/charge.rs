@@ -45,6 +45,8 @@ const QUIET_BYTES: u64 = 256 << 10;
 /// So long after a fork pages are held, if a relative lives then that has not executed another program. What is copied meanwhile is some
 /// 8 MiB for each thread that writes.
 const HOLD_AFTER_NS: u64 = 2_000_000;
+/// Of what others have of this process's evicted pages, one part in so many takes room here, too.
+const OWN_SHARE: u64 = 2;
 /// How often a process without a record tries to get one.
 const JOIN_NS: u64 = 100_000_000;
 /// How often processes without room look for dead ones that hold it.
@@ -408,7 +410,11 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
         let own = record.map_or(core::ptr::null(), |r| r as *const Process);
         level.peak_charge_bytes.fetch_max(level.charges_of_others_that_go_on(own).saturating_add(charge), Relaxed);
         let others = level.claims_of_others(own);
-        over |= config.ram_bytes > 0 && others.saturating_add(charge) > config.ram_bytes;
+        let all = others.saturating_add(charge).saturating_add(others_part);
+        over |= config.ram_bytes > 0 && all > config.ram_bytes;
+        // Others make room for their part. Where each of two leaves as much to the other, nobody would make room for half of it; and all of it
+        // would be too much, because what this process evicts for it may be shared, too.
+        let others = others.saturating_add(others_part / OWN_SHARE);
         let room = budget::room(config.ram_bytes, config.resident_bytes, others, rest, unmanaged, sixteenths);
         if room.pages_bytes < tight.pages_bytes {
             tight.pages_bytes = room.pages_bytes;

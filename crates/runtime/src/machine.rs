@@ -253,6 +253,10 @@ impl Machine for LiveMachine {
         procfs::shared_pages(address(first), count)
     }
 
+    fn shared_frames(&self, batch: BatchNo) -> Mask {
+        procfs::shared_pages(self.frame_address(batch.frame(0)), BLOCK_PAGES)
+    }
+
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
         let back = self.source().put_back(self, first, batch, pages, held);
         self.installed(back.count());

@@ -55,6 +55,8 @@ struct Mapping {
     protected: Vec<bool>,
     prot: Vec<Prot>,
     filled: Vec<bool>,
+    /// Frames that were full at a fork, and have held nothing else since.
+    frames_shared: Vec<bool>,
     /// Pages over which the kernel manages something else.
     foreign: Vec<bool>,
     /// Pages that can never be taken.
@@ -117,6 +119,7 @@ impl SimMachine {
                 protected: vec![false; pages],
                 prot: vec![Prot::NONE; pages],
                 filled: vec![false; frame_count],
+                frames_shared: vec![false; frame_count],
                 foreign: vec![false; pages],
                 stubborn: vec![false; pages],
                 accessed: vec![false; pages],
@@ -246,6 +249,7 @@ impl SimMachine {
         let mut m = self.lock();
         m.rng = Rng(seed);
         m.shared = m.pages.iter().map(Option::is_some).collect();
+        m.frames_shared = m.filled.clone();
         if is_child {
             // What protects the parent's pages protects none of the child's.
             m.protected.fill(false);
@@ -364,6 +368,11 @@ impl Machine for SimMachine {
         (0..count).filter(|&i| m.shared[first.0 as usize + i]).collect()
     }
 
+    fn shared_frames(&self, batch: BatchNo) -> Mask {
+        let m = self.lock();
+        (0..BLOCK_PAGES).filter(|&i| m.frames_shared[batch.0 as usize * BLOCK_PAGES + i]).collect()
+    }
+
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
         let mut back = Mask::EMPTY;
         let frame_of = |i: usize| batch.0 as usize * BLOCK_PAGES + i;
@@ -395,6 +404,7 @@ impl Machine for SimMachine {
             m.pages[at] = Some(copy);
             (m.before[at], m.shared[at], m.protected[at]) = (None, false, false);
             m.filled[frame_of(i)] = false;
+            m.frames_shared[frame_of(i)] = false;
             back.insert(i);
         }
         step();
@@ -439,6 +449,7 @@ impl Machine for SimMachine {
         }
         let first = batch.0 as usize * BLOCK_PAGES;
         for frame in first..first + BLOCK_PAGES {
+            m.frames_shared[frame] = false;
             if std::mem::replace(&mut m.filled[frame], false) {
                 // Whoever still reads the frame gets something that matches no page.
                 // SAFETY: within the allocation, and nobody may refer to it any more.

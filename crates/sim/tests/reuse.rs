@@ -283,6 +283,31 @@ fn what_leaves_while_others_have_it_counts_until_they_have_measured() {
     program.pager.check();
 }
 
+/// What waits to go at a fork is in frames, and both have these.
+#[test]
+fn frames_that_others_have_count_as_their_pages_do() {
+    for touched in [0, 5] {
+        let mut program = Program::new(protection::Kind::Hash);
+        for page in 0..20 {
+            program.access(page, Access::Write, page as u8 + 1);
+        }
+        while program.pager.resident_pages() > 0 {
+            assert_eq!(program.pager.reclaim(&mut program.cx), Step::Isolated);
+        }
+        program.pager.forked();
+        program.pager.copies.forked(false);
+        program.pager.machine.forked(1, false);
+        // All of them come back with the one that is touched, as copies.
+        (0..touched).for_each(|page| _ = program.access(page, Access::Read, page as u8 + 1));
+        assert_eq!(program.pager.copies.others_pages(), if touched > 0 { 20 } else { 0 });
+        while program.pager.used_pages() > 0 {
+            assert_ne!(program.pager.reclaim(&mut program.cx), Step::Nothing);
+        }
+        assert_eq!(program.pager.copies.others_pages(), 20);
+        program.pager.check();
+    }
+}
+
 #[test]
 fn calls_that_write_meet_no_protection() {
     let mut program = Program::filled(protection::Kind::Protect, 20);
