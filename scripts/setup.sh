@@ -52,6 +52,7 @@ if [[ $stage == full ]]; then
     need ghc ghc
     need ocamlc ocaml-nox
     need erlc erlang-base
+    need fpc fpc
     need Rscript r-base-core
     need swipl swi-prolog-nox
     need octave-cli octave

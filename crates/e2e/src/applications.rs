@@ -131,6 +131,12 @@ pub const PROGRAMS: &[Program] = &[
         ..program("ocaml", &["ocamlrun", "./objects", "{scale}"])
     },
     Program {
+        needs: &["fpc"],
+        sources: &["objects.pas"],
+        prepare: &["fpc", "-v0", "-O2", "objects.pas"],
+        ..program("free_pascal", &["./objects", "{scale}"])
+    },
+    Program {
         needs: &["erl", "erlc"],
         sources: &["objects.erl"],
         prepare: &["erlc", "objects.erl"],

@@ -55,6 +55,12 @@ pub fn static_program(source: &str) -> PathBuf {
     compiled(source, &["-static"])
 }
 
+/// The same, built with a sanitizer; that for addresses is in the program itself, since as a library it must be the first.
+pub fn sanitized_program(source: &str, sanitizer: &str) -> PathBuf {
+    let with = format!("-fsanitize={sanitizer}");
+    compiled(source, if sanitizer == "address" { &[&with, "-static-libasan"] } else { &[&with] })
+}
+
 /// The same, as a library.
 pub fn library(source: &str) -> PathBuf {
     compiled(source, &["-shared", "-fPIC"])

@@ -378,6 +378,25 @@ fn pages_on_their_way_out_are_in_no_core_dump() {
     assert!(flags.split_ascii_whitespace().any(|f| f == "dd"), "{flags}");
 }
 
+/// Sanitizers set handlers, block signals and make threads by instructions of their own, and stop all threads to look for leaks.
+#[test]
+fn programs_built_with_sanitizers_end_as_plainly() {
+    for sanitizer in ["leak", "address"] {
+        let program = build::sanitized_program("tests/programs/leaks.c", sanitizer).to_string_lossy().into_owned();
+        for (what, status) in [("none", 0), ("leak", 23)] {
+            // With the same number for both sanitizers.
+            let options = ["LSAN_OPTIONS", "ASAN_OPTIONS"].map(|name| format!("{name}=exitcode={status}"));
+            let plain = Run::new("env").args(&options).args([&program, what]).run().exited(status);
+            let command =
+                [&["--ram", "64M", "--", "env"], &options.each_ref().map(String::as_str)[..], &[&program, what]];
+            let managed = run(&[], &command.concat()).run().exited(status);
+            assert_eq!(managed.text(), plain.text(), "{sanitizer} {what}: {}", managed.describe());
+            let finds = |end: &Outcome| end.errors().contains("2048 byte(s) leaked in 2 allocation(s)");
+            assert!(finds(&managed) == finds(&plain) && finds(&plain) == (what == "leak"), "{}", managed.describe());
+        }
+    }
+}
+
 /// A child that nobody told the runtime of has none of its parent's managed memory: it must not read zeros there.
 #[test]
 fn a_fork_that_nobody_saw_gives_no_zeros() {

@@ -276,7 +276,10 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     clock::start();
     place_gate(control.config.gate);
     gate::open().map_err(|error| match error {
-        Errno::EEXIST => SetupError::System("warning: the gate's address is taken; a process runs unmanaged", error),
+        Errno::EEXIST => SetupError::System(
+            "warning: something else is at an address that Outswap needs; a process runs unmanaged",
+            error,
+        ),
         error => SetupError::System("warning: memory cannot be made executable; a process runs unmanaged", error),
     })?;
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
