@@ -58,7 +58,8 @@ pub fn static_program(source: &str) -> PathBuf {
 /// The same, built with a sanitizer; that for addresses is in the program itself, since as a library it must be the first.
 pub fn sanitized_program(source: &str, sanitizer: &str) -> PathBuf {
     let with = format!("-fsanitize={sanitizer}");
-    compiled(source, if sanitizer == "address" { &[&with, "-static-libasan"] } else { &[&with] })
+    let both = [with.as_str(), "-static-libasan"];
+    compiled(source, if sanitizer == "address" { &both } else { &both[..1] })
 }
 
 /// The same, as a library.

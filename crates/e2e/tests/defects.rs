@@ -385,11 +385,12 @@ fn programs_built_with_sanitizers_end_as_plainly() {
         let program = build::sanitized_program("tests/programs/leaks.c", sanitizer).to_string_lossy().into_owned();
         for (what, status) in [("none", 0), ("leak", 23)] {
             // With the same number for both sanitizers.
-            let options = ["LSAN_OPTIONS", "ASAN_OPTIONS"].map(|name| format!("{name}=exitcode={status}"));
-            let plain = Run::new("env").args(&options).args([&program, what]).run().exited(status);
-            let command =
-                [&["--ram", "64M", "--", "env"], &options.each_ref().map(String::as_str)[..], &[&program, what]];
-            let managed = run(&[], &command.concat()).run().exited(status);
+            let with = |run: Run| {
+                let exit = format!("exitcode={status}");
+                run.env("LSAN_OPTIONS", &exit).env("ASAN_OPTIONS", &exit).run().exited(status)
+            };
+            let plain = with(Run::new(&program).args([what]));
+            let managed = with(run(&[], &["--ram", "64M", "--", &program, what]));
             assert_eq!(managed.text(), plain.text(), "{sanitizer} {what}: {}", managed.describe());
             let finds = |end: &Outcome| end.errors().contains("2048 byte(s) leaked in 2 allocation(s)");
             assert!(finds(&managed) == finds(&plain) && finds(&plain) == (what == "leak"), "{}", managed.describe());
