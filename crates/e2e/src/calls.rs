@@ -88,10 +88,11 @@ pub fn compare_in_bss(setup: &Setup, program: &str) {
 }
 
 /// Programs that make calls by instructions of their own, or have threads, children and signals, to be linked to fixed addresses.
-pub const FIXED: [&str; 9] = [
+pub const FIXED: [&str; 10] = [
     "altstacks.c",
     "fork_threads.c",
     "own_code.c",
+    "own_dispatch.c",
     "own_instruction.c",
     "own_sandbox.c",
     "own_signals.c",

@@ -6,13 +6,19 @@
 //! thread, and inherited by none: each begins with it. Without it, such a program can take from the runtime the signals that it needs, as
 //! all do that Free Pascal has made.
 use crate::avoided;
-use crate::code::{FIXED_END, USER_END};
-use core::sync::atomic::{AtomicBool, Ordering::*};
-use outswap_sys::os;
-use outswap_sys::signal::Siginfo;
+use crate::code::FIXED_END;
+use crate::errno::ENOSYS;
+use crate::layout::in_managed;
+use crate::pointers::{self, Pointers};
+use crate::{filter, gate};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use outswap_sys::signal::{Siginfo, Ucontext};
+use outswap_sys::{nr, os, syscall5};
 
 /// The code of such a signal.
 const SYS_USER_DISPATCH: i32 = 2;
+/// `AUDIT_ARCH_X86_64`, the architecture of calls by `syscall`. Others are those of the 32-bit kernel, by `int 0x80`.
+const LONG: u32 = 0xc000_003e;
 
 /// The program lies at fixed addresses, and the kernel tells of its calls.
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -20,7 +26,7 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 /// Calls from elsewhere than that are made as they are: where such code does not lie, and how many bytes that is. Nothing where all calls
 /// are.
 pub fn passes() -> [usize; 2] {
-    if IS_ON.load(Relaxed) && avoided::may_dispatch() { [FIXED_END, USER_END - FIXED_END] } else { [0, 0] }
+    if IS_ON.load(Relaxed) && avoided::may_dispatch() { [FIXED_END, usize::MAX - FIXED_END] } else { [0, 0] }
 }
 
 /// The calling thread's calls are told from now on. `fixed` is where code lies at fixed addresses.
@@ -38,7 +44,55 @@ pub fn again() {
     IS_ON.store(is_on, Relaxed);
 }
 
-/// Whether a SIGSYS tells of such a call.
+/// Whether a SIGSYS tells of such a call, and not the program that asked for the same itself.
 pub fn tells(info: &Siginfo) -> bool {
-    info.code == SYS_USER_DISPATCH && info.addr < FIXED_END && IS_ON.load(Relaxed)
+    let is_ours = || {
+        let [from, bytes] = PASSES_OF_PROGRAM.each_ref().map(|word| word.load(Relaxed));
+        bytes == 0 || info.addr.wrapping_sub(from) < bytes
+    };
+    info.code == SYS_USER_DISPATCH && info.addr < FIXED_END && IS_ON.load(Relaxed) && is_ours()
+}
+
+/// What the program wants to pass that asked for it itself, in any thread, as [`passes`].
+static PASSES_OF_PROGRAM: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// `prctl(PR_SET_SYSCALL_USER_DISPATCH)` of the program's own: it has in the calling thread what it asks for, and else what is ours.
+pub fn asked([option, mode, from, bytes, selector, _]: [usize; 6]) -> isize {
+    // SAFETY: the program's call.
+    let value = unsafe { syscall5(nr::PRCTL, option, mode, from, bytes, selector) };
+    if value == 0 {
+        // Without a range nothing passes but what its own byte says.
+        let passes = if mode == 0 { [0, 0] } else { [from, bytes.max(1)] };
+        PASSES_OF_PROGRAM.iter().zip(passes).for_each(|(word, value)| word.store(value, Relaxed));
+        if mode == 0 {
+            again();
+        }
+    }
+    value
+}
+
+/// Makes such a call as it is made from elsewhere, where nothing of it concerns the runtime: it goes on in the gate. False where it does, or
+/// where too many places make calls.
+pub fn pass(info: &Siginfo, args: [usize; 6], uc: &mut Ucontext) -> bool {
+    let nr = info.syscall as usize;
+    let is_long = info.arch == LONG;
+    // Of a 32-bit call no filter has ever looked at anything.
+    let is_free = !is_long || {
+        let set = pointers::pointers_of(nr, &args);
+        let names_managed = (0..6).any(|i| set >> i & 1 != 0 && in_managed(args[i]));
+        // Those that wait with a mask of their own may have to let ours come.
+        let has_mask = matches!(nr, nr::RT_SIGSUSPEND | nr::PPOLL | nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 | nr::PSELECT6);
+        let is_refused = matches!(pointers::pointers(nr), Some(Pointers::Refused));
+        !names_managed && !has_mask && !is_refused && nr != nr::RT_SIGRETURN && !filter::looks_at(nr)
+    };
+    if !is_free {
+        return false;
+    }
+    match gate::pass_stub(uc.gregs.rip as usize, is_long) {
+        Some(stub) => uc.gregs.rip = stub as u64,
+        // What is no call of this kernel's is not made as one.
+        None if !is_long => uc.gregs.rax = ENOSYS as u64,
+        None => return false,
+    }
+    true
 }

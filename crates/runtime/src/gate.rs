@@ -119,6 +119,12 @@ fn write_stub(stub: &mut [u8], pin: usize, at: usize, state_at: usize, owner_at:
     stub[12..15].copy_from_slice(&[0x49, 0x8b, 0x0b]); // mov rcx, [r11]
     let Some(owner_at) = owner_at else {
         stub[15..17].copy_from_slice(&[0xff, 0xe1]); // jmp rcx
+        // Of a call by number of the 32-bit kernel, which leaves all registers but these.
+        let part = &mut stub[WHOLE_BYTES..];
+        part[..2].copy_from_slice(&[0xcd, 0x80]); // int 0x80
+        part[2..4].copy_from_slice(&[0x49, 0xbb]); // mov r11, state
+        part[4..12].copy_from_slice(&state_at);
+        part[12..15].copy_from_slice(&[0x41, 0xff, 0x23]); // jmp [r11]
         return;
     };
     stub[15..17].copy_from_slice(&[0x49, 0xbb]); // mov r11, owner word
@@ -299,7 +305,12 @@ pub fn stub(pin: usize, comes_back: bool) -> usize {
 /// A stub that issues a call and returns to `to` without freeing anything: for clone with the caller's stack, whose child passes
 /// through it too. `None` when more places clone than there are stubs.
 pub fn clone_stub(to: usize) -> Option<usize> {
-    (OWNED_PINS..PINS).find_map(|pin| {
+    stub_to(to, PINS)
+}
+
+/// A stub below a number that returns there.
+fn stub_to(to: usize, end: usize) -> Option<usize> {
+    (OWNED_PINS..end).find_map(|pin| {
         // SAFETY: the first word of a state that no call ever uses.
         let word = unsafe { AtomicUsize::from_ptr(&raw mut (*state(pin)).to) };
         let ours = match word.compare_exchange(0, to, AcqRel, Acquire) {
@@ -308,6 +319,14 @@ pub fn clone_stub(to: usize) -> Option<usize> {
         };
         ours.then_some(stubs() + pin * STUB_BYTES)
     })
+}
+
+/// The same for calls that are made as they are, of which a program may have many places: some are left for those that clone. `is_long`: an
+/// x86-64 call; else one by `int 0x80`.
+pub fn pass_stub(to: usize, is_long: bool) -> Option<usize> {
+    const FOR_CLONE: usize = 16;
+    let stub = stub_to(to, PINS - FOR_CLONE)?;
+    Some(stub + if is_long { 0 } else { WHOLE_BYTES })
 }
 
 /// In place of the thread id of a thread that is about to start.
@@ -494,7 +513,8 @@ mod tests {
         write_stub(&mut code[..STUB_BYTES], OWNED_PINS, at, state.as_ptr() as usize, None, at + 128);
         assert_eq!(enter(at, &state[0], nr::GETPID).0, os::getpid() as isize);
         assert_eq!((word.load(Relaxed), state[1].load(Relaxed)), (0, 0));
-        assert!(code[17..].iter().all(|b| *b == 0), "there is no second entry");
+        assert!(code[17..WHOLE_BYTES].iter().all(|b| *b == 0) && code[WHOLE_BYTES..][..2] == [0xcd, 0x80]);
+        assert_eq!(code[WHOLE_BYTES..][2..12], code[2..12], "and goes back by the same word");
     }
 
     /// Where a stub's instructions start, by their lengths.

@@ -24,7 +24,6 @@ mod avoided;
 mod kept;
 mod procfs;
 mod code;
-mod dispatch;
 mod heap_calls;
 mod contexts;
 mod dispositions;
@@ -39,6 +38,7 @@ mod objects;
 pub mod gate;
 mod unseen;
 mod filter;
+mod dispatch;
 mod stacks;
 
 // Managed memory.

@@ -145,7 +145,7 @@ unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontex
             unsafe { trap::on_trap(live, siginfo, &mut *uc) }
         }
         // SAFETY: as above.
-        Some(live) if dispatch::tells(siginfo) => unsafe { trap::on_trap(live, siginfo, &mut *uc) },
+        Some(live) if dispatch::tells(siginfo) => unsafe { trap::on_dispatch(live, siginfo, &mut *uc) },
         // SAFETY: as above.
         Some(live) => unsafe { deliver::deliver(live, signal, info, uc) },
         // During set-up: the probe for an inherited filter.

@@ -178,8 +178,18 @@ impl Thread {
 pub fn reserve_place(is_alive: impl Fn(i32) -> bool) -> Option<&'static Thread> {
     let free = |t: &&Thread| {
         // SAFETY: atomics of the table; the parent's mark is only read.
-        let done = unsafe { (*t.start.get()).parent_done.load(Acquire) } != 0 || t.index() >= USED.load(Acquire);
-        t.tid.load(Relaxed) == 0 && done && t.tid.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok()
+        let done = || unsafe { (*t.start.get()).parent_done.load(Acquire) } != 0 || t.index() >= USED.load(Acquire);
+        let taken = t.tid.load(Relaxed) == 0 && done() && t.tid.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok();
+        // Between the two another thread may have had the place, whose child has ended before it was through itself: it may have noted that
+        // child's number here.
+        if taken && done() {
+            t.tid.store(RESERVED, Release);
+            return true;
+        }
+        if taken {
+            let _ = t.tid.compare_exchange(RESERVED, 0, AcqRel, Relaxed);
+        }
+        false
     };
     let taken = all().iter().find(free).or_else(|| {
         // Threads that ended by an instruction of the program's own.

@@ -8,14 +8,36 @@ use crate::limits::IOV_MAX;
 use crate::live::Live;
 use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
-use crate::usermem::word;
+use crate::usermem::{peek, word};
 use crate::{
-    background, calls, charge, descriptors, direct, exec, fork, full, given, memory, parts, privileges, rlimits,
-    stub_call, threads, traced, transfer, unseen, whole, wishes,
+    background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
+    privileges, rlimits, stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
 use outswap_sys::{nr, os};
+
+/// Serves a call that was told by where it comes from ([`dispatch`]), not by a filter.
+pub fn on_dispatch(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
+    let args = stub_call::arguments(&uc.gregs);
+    if info.syscall as usize == nr::RT_SIGRETURN {
+        // Its frame is where the stack pointer is. One that is ours has the address above it that a handler returns to.
+        let back = word_at(uc.gregs.rsp as usize - size_of::<usize>());
+        let is_ours = back == Some(deliver::returns());
+        uc.gregs.rip = if is_ours { deliver::returns() } else { gate::start_stub() } as u64;
+        uc.gregs.rax = nr::RT_SIGRETURN as u64;
+        return;
+    }
+    if unseen::is_here() || !dispatch::pass(info, args, uc) {
+        on_trap(live, info, uc);
+    }
+}
+
+/// A word of memory that may not be there.
+fn word_at(at: usize) -> Option<usize> {
+    let mut bytes = [0u8; size_of::<usize>()];
+    peek(at, &mut bytes).then(|| usize::from_ne_bytes(bytes))
+}
 
 /// Serves a trap. The interrupted code continues as if its system call had returned, or in the gate.
 pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
@@ -33,11 +55,6 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         return;
     }
     let nr = gate::meant(nr);
-    if nr == nr::RT_SIGRETURN {
-        // Its frame is where the stack pointer is then. (No filter of ours traps it.)
-        (uc.gregs.rip, uc.gregs.rax) = (gate::start_stub() as u64, nr as u64);
-        return;
-    }
     if let Some(value) = whole::before_call(live, nr, args) {
         uc.gregs.rax = value as u64;
         return;
@@ -71,6 +88,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         // A process that shares the memory and stops all its threads, as sanitizers do that look for leaks: its own faults are answered by
         // that thread, which is none of the program's.
         nr::PTRACE if traced::begins(args[0]) && background::is_thread(args[1] as u32) => ESRCH,
+        nr::PRCTL if args[0] == os::PR_SET_SYSCALL_USER_DISPATCH => dispatch::asked(args),
         nr::SIGALTSTACK => sigaltstack(live, args, uc),
         nr::IOCTL => match given::before_ioctl(live, args) {
             Some(value) => value,

@@ -102,6 +102,11 @@ global_asm!(
     return_stack = sym return_stack,
     on_return = sym on_return,
 );
+/// Where handlers of the program return to, with the stack pointer at what the kernel's `rt_sigreturn` wants there.
+pub fn returns() -> usize {
+    outswap_return as *const () as usize
+}
+
 unsafe extern "C" {
     fn outswap_copy(to: usize, from: usize, len: usize) -> u32;
     fn outswap_copy_at();
@@ -171,7 +176,7 @@ pub fn enter_handler(
         return false;
     }
     let pretended = thread.map_or(0, Thread::pretended);
-    let mut frame = Frame { ret: outswap_return as *const () as usize, uc: *uc, info: [0; SIGINFO_BYTES] };
+    let mut frame = Frame { ret: returns(), uc: *uc, info: [0; SIGINFO_BYTES] };
     frame.uc.stack = stack;
     frame.uc.sigmask |= pretended;
     frame.uc.fpstate = if bytes > 0 { fp } else { 0 };

@@ -12,7 +12,7 @@
 mod interrupted;
 mod frame;
 
-pub use frame::{copy_failed, plain_restorer};
+pub use frame::{copy_failed, plain_restorer, returns};
 
 use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, set_default};
 use crate::live::{Live, try_live};

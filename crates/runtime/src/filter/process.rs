@@ -1,10 +1,10 @@
 //! The process filter: calls that the runtime must know of whatever they point to.
 use super::program::*;
-use crate::calls::{CALLS, RIGHTS, RIGHTS_OPTIONS};
+use crate::calls::{self, CALLS, RIGHTS, RIGHTS_OPTIONS};
 use crate::layout::{OWN_CALL, RLIMITS};
 use crate::limits::CALL_NUMBERS;
 use crate::structures::{STRUCTURES, Structure};
-use outswap_sys::nr;
+use outswap_sys::{nr, os};
 
 /// What the process filter must know.
 pub struct Known<'a> {
@@ -35,6 +35,26 @@ const FROM_LIBRARY: &[usize] = &[
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads, and those that
 /// decide who gets the signals which the runtime needs. (Sanitizers make these by instructions of their own.)
 const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK];
+
+/// Whether the filter looks at a call, or at some of a number's calls.
+pub fn looks_at(nr: usize) -> bool {
+    const BY_ARGUMENT: [usize; 11] = [
+        nr::SETSOCKOPT,
+        nr::GETSOCKOPT,
+        nr::IOCTL,
+        nr::PRCTL,
+        nr::PRLIMIT64,
+        nr::CLOSE,
+        nr::DUP2,
+        nr::DUP3,
+        nr::CLOSE_RANGE,
+        nr::BRK,
+        nr::MMAP,
+    ];
+    [FROM_LIBRARY, FROM_ALL, &RIGHTS, &BY_ARGUMENT].iter().any(|calls| calls.contains(&nr))
+        || calls::find(nr).is_some_and(|call| call.nested)
+        || STRUCTURES.iter().any(|row| row.nr == nr)
+}
 
 /// Codes of `ioctl` for networks and their devices, from the first to the last that has a structure with pointers.
 const IOCTLS: core::ops::RangeInclusive<u32> = 0x890b..=0x8bff;
@@ -91,6 +111,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
     }
     let with_rights =
         RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
+    let with_rights = p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, with_rights);
     targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, with_rights);
     // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
     // have a handler, and may lie where that of this process does.
@@ -159,10 +180,11 @@ mod tests {
         }
         for option in 0..64 {
             let changes_rights = matches!(option, 22 | 24 | 28 | 35 | 38 | 47);
-            let expected = if changes_rights { TRAP } else { ALLOW };
+            let expected = if changes_rights || option == 59 { TRAP } else { ALLOW };
             assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
             assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
         }
+        assert_eq!(run(&p, nr::PRCTL, 0x5555_0000_1000, [59, 1, 0, 0, 0, 0]), TRAP, "whoever asks to be told of calls");
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
