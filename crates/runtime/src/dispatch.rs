@@ -9,6 +9,7 @@ use crate::avoided;
 use crate::code::FIXED_END;
 use crate::errno::ENOSYS;
 use crate::layout::in_managed;
+use crate::limits::CALL_NUMBERS;
 use crate::pointers::{self, Pointers};
 use crate::{filter, gate};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
@@ -83,7 +84,13 @@ pub fn pass(info: &Siginfo, args: [usize; 6], uc: &mut Ucontext) -> bool {
         // Those that wait with a mask of their own may have to let ours come.
         let has_mask = matches!(nr, nr::RT_SIGSUSPEND | nr::PPOLL | nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 | nr::PSELECT6);
         let is_refused = matches!(pointers::pointers(nr), Some(Pointers::Refused));
-        !names_managed && !has_mask && !is_refused && nr != nr::RT_SIGRETURN && !filter::looks_at(nr)
+        // The runtime's own numbers are always trapped.
+        nr < CALL_NUMBERS
+            && !names_managed
+            && !has_mask
+            && !is_refused
+            && nr != nr::RT_SIGRETURN
+            && !filter::looks_at(nr)
     };
     if !is_free {
         return false;
