@@ -34,7 +34,7 @@ var
   point: TPoint;
   nobody: ^int64;
 begin
-  count := 150000 * StrToInt(ParamStr(1));
+  count := 300000 * StrToInt(ParamStr(1));
   for i := 0 to 1 do begin
     workers[i] := TWorker.Create(true);
     workers[i].count := count + i;
