@@ -51,6 +51,8 @@ static void interrupts(int status) {
     int zero = open("/dev/zero", O_RDONLY);
     EQ(by_interrupt(3, zero, 0, 0), 0);
     EQ(fcntl(zero, F_GETFD), 0);
+    /* chmod, which is rt_sigreturn for syscall. */
+    EQ(by_interrupt(15, 0, 0, 0), -EFAULT);
 }
 
 int main(void) {

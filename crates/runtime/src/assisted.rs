@@ -92,7 +92,7 @@ fn serve(
 }
 
 /// Which argument of a call is a signal mask that holds while it waits.
-fn mask_argument(nr: usize) -> Option<usize> {
+pub fn mask_argument(nr: usize) -> Option<usize> {
     match nr {
         nr::RT_SIGSUSPEND => Some(0),
         nr::PPOLL => Some(3),

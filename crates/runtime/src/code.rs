@@ -10,7 +10,7 @@ const FAR_BYTES: usize = 1 << 30;
 /// Programs linked to a fixed address lie below this, and so do all unmanaged ones that this one may execute.
 pub const FIXED_END: usize = 1 << 32;
 /// End of the addresses that a program can have.
-pub const USER_END: usize = 1 << 47;
+const USER_END: usize = 1 << 47;
 
 /// Ascending address ranges.
 #[derive(Default)]

@@ -5,6 +5,7 @@
 //! calls (Gabriel Krisman Bertazi, "kernel: entry: Support Syscall User Dispatch", Linux 5.11), which ends with an exec. It is of one
 //! thread, and inherited by none: each begins with it. Without it, such a program can take from the runtime the signals that it needs, as
 //! all do that Free Pascal has made.
+use crate::assisted;
 use crate::avoided;
 use crate::code::FIXED_END;
 use crate::errno::ENOSYS;
@@ -72,25 +73,25 @@ pub fn asked([option, mode, from, bytes, selector, _]: [usize; 6]) -> isize {
     value
 }
 
+/// Whether the number of a call that was told is one of `syscall`, not of `int 0x80`.
+pub fn is_long(info: &Siginfo) -> bool {
+    info.arch == LONG
+}
+
 /// Makes such a call as it is made from elsewhere, where nothing of it concerns the runtime: it goes on in the gate. False where it does, or
 /// where too many places make calls.
 pub fn pass(info: &Siginfo, args: [usize; 6], uc: &mut Ucontext) -> bool {
     let nr = info.syscall as usize;
-    let is_long = info.arch == LONG;
+    let is_long = is_long(info);
     // Of a 32-bit call no filter has ever looked at anything.
     let is_free = !is_long || {
         let set = pointers::pointers_of(nr, &args);
         let names_managed = (0..6).any(|i| set >> i & 1 != 0 && in_managed(args[i]));
         // Those that wait with a mask of their own may have to let ours come.
-        let has_mask = matches!(nr, nr::RT_SIGSUSPEND | nr::PPOLL | nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 | nr::PSELECT6);
+        let has_mask = assisted::mask_argument(nr).is_some();
         let is_refused = matches!(pointers::pointers(nr), Some(Pointers::Refused));
         // The runtime's own numbers are always trapped.
-        nr < CALL_NUMBERS
-            && !names_managed
-            && !has_mask
-            && !is_refused
-            && nr != nr::RT_SIGRETURN
-            && !filter::looks_at(nr)
+        nr < CALL_NUMBERS && !names_managed && !has_mask && !is_refused && !filter::looks_at(nr)
     };
     if !is_free {
         return false;

@@ -38,7 +38,6 @@ mod objects;
 pub mod gate;
 mod unseen;
 mod filter;
-mod dispatch;
 mod stacks;
 
 // Managed memory.
@@ -70,6 +69,7 @@ mod given;
 mod stub_call;
 pub mod direct;
 mod assisted;
+mod dispatch;
 mod traced;
 mod exec;
 mod parts;

@@ -20,7 +20,7 @@ use outswap_sys::{nr, os};
 /// Serves a call that was told by where it comes from ([`dispatch`]), not by a filter.
 pub fn on_dispatch(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     let args = stub_call::arguments(&uc.gregs);
-    if info.syscall as usize == nr::RT_SIGRETURN {
+    if dispatch::is_long(info) && info.syscall as usize == nr::RT_SIGRETURN {
         // Its frame is where the stack pointer is. One that is ours has the address above it that a handler returns to.
         let back = word_at(uc.gregs.rsp as usize - size_of::<usize>());
         let is_ours = back == Some(deliver::returns());
@@ -28,7 +28,7 @@ pub fn on_dispatch(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         uc.gregs.rax = nr::RT_SIGRETURN as u64;
         return;
     }
-    if unseen::is_here() || !dispatch::pass(info, args, uc) {
+    if !dispatch::pass(info, args, uc) {
         on_trap(live, info, uc);
     }
 }

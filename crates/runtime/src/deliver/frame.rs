@@ -102,6 +102,7 @@ global_asm!(
     return_stack = sym return_stack,
     on_return = sym on_return,
 );
+
 /// Where handlers of the program return to, with the stack pointer at what the kernel's `rt_sigreturn` wants there.
 pub fn returns() -> usize {
     outswap_return as *const () as usize

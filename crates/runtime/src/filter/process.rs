@@ -12,6 +12,8 @@ pub struct Known<'a> {
     pub libc: &'a [(usize, usize)],
     /// Code of the program and of its other libraries, as ascending address ranges.
     pub all: &'a [(usize, usize)],
+    /// Whether code lies at fixed addresses, so that who asks to be told of calls must be known ([`crate::dispatch`]).
+    pub fixed: bool,
     /// Our descriptors.
     pub fds: core::ops::RangeInclusive<i32>,
     /// Where the program's own allocator asks for memory, inside the C library, where it is in use.
@@ -38,19 +40,7 @@ const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, n
 
 /// Whether the filter looks at a call, or at some of a number's calls.
 pub fn looks_at(nr: usize) -> bool {
-    const BY_ARGUMENT: [usize; 11] = [
-        nr::SETSOCKOPT,
-        nr::GETSOCKOPT,
-        nr::IOCTL,
-        nr::PRCTL,
-        nr::PRLIMIT64,
-        nr::CLOSE,
-        nr::DUP2,
-        nr::DUP3,
-        nr::CLOSE_RANGE,
-        nr::BRK,
-        nr::MMAP,
-    ];
+    const BY_ARGUMENT: [usize; 7] = [nr::PRLIMIT64, nr::CLOSE, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE, nr::BRK, nr::MMAP];
     [FROM_LIBRARY, FROM_ALL, &RIGHTS, &BY_ARGUMENT].iter().any(|calls| calls.contains(&nr))
         || calls::find(nr).is_some_and(|call| call.nested)
         || STRUCTURES.iter().any(|row| row.nr == nr)
@@ -111,7 +101,10 @@ pub fn build_process(known: &Known<'_>) -> Program {
     }
     let with_rights =
         RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
-    let with_rights = p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, with_rights);
+    let with_rights = match known.fixed {
+        true => p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, with_rights),
+        false => with_rights,
+    };
     targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, with_rights);
     // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
     // have a handler, and may lie where that of this process does.
@@ -149,10 +142,15 @@ mod tests {
     const HEAP_AT: usize = 0x7f00_0000_3000;
 
     fn process(keep_malloc: bool) -> Program {
+        process_at(keep_malloc, false)
+    }
+
+    fn process_at(keep_malloc: bool, fixed: bool) -> Program {
         let heap = [(HEAP_AT, HEAP_AT + 1), (HEAP_AT + 0x100, HEAP_AT + 0x101)];
         let library = [(0x7eff_ffff_0000, 0x7f00_0000_0800), (0x7f00_0000_1000, 0x7f00_0010_0000)];
         let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
-        build_process(&Known { libc: &library, all: &all, fds: 1000..=1010, heap: keep_malloc.then_some(&heap) })
+        let heap = keep_malloc.then_some(&heap[..]);
+        build_process(&Known { libc: &library, all: &all, fixed, fds: 1000..=1010, heap })
     }
 
     #[test]
@@ -180,11 +178,13 @@ mod tests {
         }
         for option in 0..64 {
             let changes_rights = matches!(option, 22 | 24 | 28 | 35 | 38 | 47);
-            let expected = if changes_rights || option == 59 { TRAP } else { ALLOW };
+            let expected = if changes_rights { TRAP } else { ALLOW };
             assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
             assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
         }
-        assert_eq!(run(&p, nr::PRCTL, 0x5555_0000_1000, [59, 1, 0, 0, 0, 0]), TRAP, "whoever asks to be told of calls");
+        let (own, fixed) = (0x5555_0000_1000, process_at(false, true));
+        let asks = [own, lib].map(|ip| [&p, &fixed].map(|p| run(p, nr::PRCTL, ip, [59, 1, 0, 0, 0, 0])));
+        assert_eq!(asks, [[ALLOW, TRAP]; 2], "who asks to be told of calls");
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
@@ -231,6 +231,10 @@ mod tests {
                 }
             }
             assert!(!hidden || run(&p, nr, lib, [0; 6]) == TRAP, "call {nr}");
+            let args = [[0; 6], [1005, 1005, 1005, 0x22, 0, 0]];
+            let is_trapped =
+                [lib, own[0], HEAP_AT as u64].iter().any(|&ip| args.iter().any(|&a| run(&p, nr, ip, a) == TRAP));
+            assert!(!is_trapped || looks_at(nr), "call {nr}");
         }
         for row in STRUCTURES {
             let Some(when) = row.trapped_when() else { continue };
@@ -255,7 +259,7 @@ mod tests {
             assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 2, 0, 4, 0]), ALLOW);
             assert_eq!(run(&p, nr::PRCTL, ip, [15, 0, 0, 0, 0, 0]), ALLOW);
         }
-        let nowhere = build_process(&Known { libc: &[], all: &[], fds: 1000..=1010, heap: None });
+        let nowhere = build_process(&Known { libc: &[], all: &[], fixed: false, fds: 1000..=1010, heap: None });
         assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
     }
 }
