@@ -134,16 +134,17 @@ impl Room {
 }
 
 /// Derives the room from a run's limits (0 for none). `others` is what the run's other processes are charged with, `rest` what
-/// this process has beside managed pages, and `unmanaged` the part of that which is not the pool; `sixteenths` of the budget
-/// are kept for resident pages.
+/// this process has beside managed pages, and `unmanaged` the part of that which is not the pool; `sixteenths` of what
+/// the others leave of the budget are kept for resident pages.
 pub fn room(ram_bytes: u64, resident_bytes: u64, others: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> Room {
     let mut room = Room::UNBOUNDED;
     let others = i64::try_from(others).unwrap_or(i64::MAX);
     if ram_bytes > 0 {
         let ram = i64::try_from(ram_bytes - ram_bytes / SLACK_SHARE).unwrap_or(i64::MAX);
         room.pages_bytes = ram.saturating_sub(others).saturating_sub(rest).max(0) as u64;
-        let kept = ((ram_bytes / 16) as i64).saturating_mul(sixteenths);
-        let fixed = others.saturating_add(unmanaged.max(0)).saturating_add(kept);
+        // Of what the others leave: of all of it, nothing would be left for the pool where several processes share it.
+        let own = (ram_bytes as i64).saturating_sub(others).max(0);
+        let fixed = others.saturating_add(unmanaged.max(0)).saturating_add((own / 16).saturating_mul(sixteenths));
         room.pool_bytes = Some(ram.saturating_sub(fixed).max(0) as u64);
     }
     if resident_bytes > 0 {
@@ -268,7 +269,9 @@ mod tests {
         let alone = room(128 * MIB, 0, 0, 0, 0, 4);
         assert_eq!(alone, Room { pages_bytes: 127 * MIB, pool_bytes: Some(95 * MIB) });
         let with_others = room(128 * MIB, 0, 20 * MIB, 0, 0, 4);
-        assert_eq!(with_others, Room { pages_bytes: 107 * MIB, pool_bytes: Some(75 * MIB) });
+        assert_eq!(with_others, Room { pages_bytes: 107 * MIB, pool_bytes: Some(80 * MIB) });
+        let pools = [0, 32, 64, 96, 112].map(|others| room(128 * MIB, 0, others * MIB, 0, 0, 12).pool_bytes);
+        assert_eq!(pools, [31, 23, 15, 7, 3].map(|mib| Some(mib * MIB)), "there is a pool beside others");
         let rest = (10 * MIB) as i64;
         assert_eq!(room(128 * MIB, 0, 0, rest, rest, 4).pages_bytes, 117 * MIB);
         assert_eq!(room(128 * MIB, 0, 0, rest, rest, 4).pool_bytes, Some(85 * MIB));
