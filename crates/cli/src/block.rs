@@ -5,7 +5,9 @@ use outswap_control::{
 };
 use outswap_source::Source;
 use outswap_sys::{Errno, os};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Lowest number the inherited descriptors get where the limit allows it.
 const LOW_FD: usize = 100;
@@ -27,6 +29,8 @@ pub struct Block {
     pub control: &'static Control,
     /// Where the program finds it, where it is to.
     pub place: Option<Place>,
+    /// Where files are asked for.
+    pub requests: Option<OwnedFd>,
 }
 
 /// Makes and fills the block. `preload` is the value of `LD_PRELOAD` that managed children get first; without one,
@@ -53,6 +57,12 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.supervisor_fd = fd.unwrap_or(-1);
     let status = os::fstat(shared_fd).map_err(fail("fstat"))?;
     config.shared_file = [status.device, status.inode];
+    let requests =
+        fd.and_then(|fd| socket_pair(fd + 2)).filter(|_| options.tiers.iter().any(|tier| tier.kind.is_file()));
+    if let (Some(fd), Some(_)) = (fd, &requests) {
+        config.requests = os::fstat(fd + 2).map_or([0; 2], |status| [status.device, status.inode]);
+    }
+    config.pid_namespace = os::stat_at(None, b"/proc/self/ns/pid\0").map_or(0, |status| status.inode);
     config.gate = gate(outer).map_err(fail("getrandom"))?;
     config.ram_bytes = options.ram_bytes;
     config.resident_bytes = options.resident_bytes;
@@ -86,7 +96,9 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     os::close(config_fd).map_err(fail("close"))?;
     os::close(shared_fd).map_err(fail("close"))?;
     let place = fd.map(|fd| Place { fd, supervisor_pid: config.supervisor_pid, supervisor_fd: fd });
-    Ok(Block { control: Box::leak(Box::new(Control::new(Box::leak(config), shared, None))), place })
+    let control = Box::leak(Box::new(Control::new(Box::leak(config), shared, None)));
+    control.shared_fd.store(fd.map_or(-1, |fd| fd + 1), Relaxed);
+    Ok(Block { control, place, requests })
 }
 
 /// The run that this process is inside of, if there is one that can be reached.
@@ -112,6 +124,25 @@ fn gate(outer: Option<Place>) -> outswap_sys::Result<u64> {
     let mut bytes = [0; 8];
     os::getrandom(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+/// Makes a socket whose other end lives through exec under a number. `None` where that is not to be had.
+fn socket_pair(number: i32) -> Option<OwnedFd> {
+    let mut fds = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: a place for two descriptors, which are nobody else's.
+    let [ours, theirs] = unsafe {
+        if libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) != 0 {
+            return None;
+        }
+        fds.map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    let placed = os::fcntl(theirs.as_raw_fd(), os::F_DUPFD, number as usize).ok()? as i32;
+    if placed == number {
+        return Some(ours);
+    }
+    let _ = os::close(placed);
+    None
 }
 
 /// Makes an empty memory file that can be sealed.

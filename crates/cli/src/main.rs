@@ -23,6 +23,7 @@ mod libraries;
 mod preflight;
 mod scratch;
 mod probe;
+mod requests;
 mod supervise;
 mod spawn;
 mod trial;

@@ -2,6 +2,7 @@
 use crate::args::{RamSource, RunOptions};
 use crate::preflight::{self, Program};
 use crate::record::Recorder;
+use crate::requests::Requests;
 use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
@@ -96,7 +97,8 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     leave_to_program(&inherited, outer);
     let mut watch = Watch::new(block.control, pid, !options.no_follow);
     let print = || print_messages(block.control, options.quiet);
-    let end = supervise::supervise(pid, &signals, || {
+    let requests = Requests::new(block.requests, options.swap_dir.as_os_str());
+    let end = supervise::supervise(pid, &signals, requests, || {
         print();
         collector.tick();
         if let Some(recorder) = &mut recorder {

@@ -4,7 +4,7 @@ use crate::device;
 use crate::size::show;
 use crate::supervise::End;
 use crate::watch::{Watch, is_zombie};
-use outswap_control::{self as control, ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, TREE_PEAKS};
+use outswap_control::{ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, TREE_PEAKS};
 use outswap_source::Source;
 use outswap_sys::PAGE_BYTES;
 use serde::Serialize;
@@ -67,7 +67,7 @@ impl Collector {
             }
             // Who has said that it ends may be waited for late, or never.
             let ends = process.is_ending();
-            self.control.fold_if(process, |pid| !control::exists(pid) || ends && is_zombie(pid));
+            self.control.fold_if(process, |pid| !self.control.exists(pid) || ends && is_zombie(pid));
         }
         if any {
             self.gauges = sample;

@@ -30,15 +30,17 @@ const TOLERANCE_SHARE: u64 = 20;
 const TOLERANCE_BYTES: u64 = 8 << 20;
 /// Processes whose mappings are looked at for a warning.
 const CAUSES_OF: usize = 8;
+/// No process has this number.
+const NOBODY: i32 = -1;
 /// Processes of a tree that are remembered.
 const MAX_KNOWN: usize = 1 << 16;
 
 /// What was seen of a record: whose it was, and how often that process had measured itself.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
-    pid: i32,
+    number: i32,
     measured: u32,
-    /// Whether the process that has this number here is one of ours.
+    /// Whether the process that this is here is one of ours.
     is_ours: Option<bool>,
 }
 
@@ -162,16 +164,17 @@ impl Watch {
         let mut sum = 0u64;
         let control = self.control;
         for (record, seen) in control.used_records().iter().zip(&mut self.seen) {
-            let (pid, measured) = (record.pid.load(Acquire), record.measured.load(Acquire));
+            let (number, measured) = (record.pid.load(Acquire), record.measured.load(Acquire));
             // One that executes another program has no memory of its own in a moment.
-            if pid <= 0 || measured == u32::MAX {
+            if number <= 0 || measured == u32::MAX {
                 *seen = Seen::default();
                 continue;
             }
             // A process that was just made, or measured itself since, knows better.
-            let is_silent = (seen.pid, seen.measured) == (pid, measured);
-            let is_ours = seen.is_ours.filter(|_| seen.pid == pid);
-            *seen = Seen { pid, measured, is_ours };
+            let is_silent = (seen.number, seen.measured) == (number, measured);
+            let is_ours = seen.is_ours.filter(|_| seen.number == number);
+            *seen = Seen { number, measured, is_ours };
+            let pid = control.pid_of(number).unwrap_or(NOBODY);
             let bytes = if is_silent {
                 // Where the kernel does not say, it is asked again.
                 seen.is_ours = is_ours.or_else(|| has_mapped(pid, control.config.shared_file));
@@ -227,8 +230,9 @@ impl Watch {
         let all = processes();
         // Whether a process has a record, and whether it is executing a program.
         let records = self.control.used_records().iter();
-        let records: HashMap<i32, bool> =
-            records.map(|r| (r.pid.load(Relaxed), r.measured.load(Relaxed) == u32::MAX)).collect();
+        let records: HashMap<i32, bool> = records
+            .filter_map(|r| Some((self.control.pid_of(r.pid.load(Relaxed))?, r.measured.load(Relaxed) == u32::MAX)))
+            .collect();
         self.follow(&all);
         let own = std::process::id() as i32;
         for (pid, known) in self.known.iter_mut().filter(|(pid, _)| **pid != own) {

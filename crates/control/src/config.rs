@@ -104,6 +104,10 @@ pub struct Config {
     pub page_cluster: u64,
     /// Orders of folios, a bit each, where they are named one by one; 0 where the policy says them.
     pub folio_orders: u64,
+    /// The supervisor's pid namespace, by its inode; 0 where it does not know.
+    pub pid_namespace: u64,
+    /// Device and inode of the socket at which files are asked for; its descriptor is the next after [`Place::fd`](crate::Place::fd)'s two.
+    pub requests: [u64; 2],
     /// Device and inode of the file that holds [`crate::Shared`].
     pub shared_file: [u64; 2],
     /// Random bits that say where the gate is. A run inside another has those of the outermost, whose filter all processes
@@ -148,6 +152,8 @@ impl Config {
         record: 0,
         page_cluster: 0,
         folio_orders: 0,
+        pid_namespace: 0,
+        requests: [0; 2],
         shared_file: [0; 2],
         gate: 0,
         ram_bytes: 0,
@@ -167,7 +173,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 128 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 152 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -190,6 +196,8 @@ pub const VERSION: u32 = {
             record,
             page_cluster,
             folio_orders,
+            pid_namespace,
+            requests,
             shared_file,
             gate,
             ram_bytes,

@@ -24,15 +24,15 @@ mod place;
 mod block;
 
 pub use accesses::{ACCESS_PLACES, Access, AccessPlace, Accesses, Recorded};
-pub use block::{Control, MAX_LEVELS};
+pub use block::{CONTROL_FDS, Control, MAX_LEVELS};
 pub use config::{
     ARENA, ARENA_MAX_BYTES, BSS_AFTER_BYTES, BSS_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, MAGIC,
     MANAGED_MAX_BYTES, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, WhenFull, source,
 };
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
-    CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once,
-    Process, READY, Shared, TREE_PEAKS, Wish, exists,
+    CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once,
+    Process, READY, SILENT_MARKS, Shared, TREE_PEAKS, Wish, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{Text, process_path, until_nul};

@@ -9,6 +9,11 @@ use outswap_sys::{Errno, os};
 
 /// Processes of one tree that are counted at the same time; later ones obey the limit, but do not count in it.
 pub const MAX_PROCESSES: usize = 512;
+/// Numbers from here on are no process's, of which the kernel has 2^22. They stand in records of processes that are in another pid
+/// namespace than the supervisor, where their own numbers would be taken for those of others.
+pub const MARKS: i32 = 1 << 30;
+/// Marks from here on do not tell whether their process lives: nobody takes it for dead.
+pub const SILENT_MARKS: i32 = MARKS + MARKS / 2;
 /// Places in which ends are counted for all families.
 const FAMILIES: usize = 64;
 /// Messages that wait for the supervisor; further ones are counted and dropped.
@@ -27,7 +32,7 @@ pub const DEVICE_STATE_WORDS: usize = 35;
 /// The record of one managed process.
 #[repr(C, align(64))]
 pub struct Process {
-    /// Process id; 0: free; negative: process `-pid` is folding it into the tree's sums.
+    /// Process id, or a mark ([`MARKS`]); 0: free; negative: process `-pid` is folding it into the tree's sums.
     pub pid: AtomicI32,
     /// Fault source in use ([`crate::source`]).
     pub fault_source: AtomicU32,
@@ -189,6 +194,8 @@ pub struct Shared {
     /// Processes that ended, or executed a program, while they may have shared pages with others of their family, which have more
     /// from then on: see [`Shared::sharers_ended`].
     pub sharers_ended: [AtomicU32; FAMILIES],
+    /// Marks that were given.
+    pub marks: AtomicU32,
     /// When somebody last looked for dead processes because it had no room: for those that said that they end, and for all.
     pub looked_at_ns: [AtomicU64; 2],
     /// The next record to be looked at more closely.
@@ -225,6 +232,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             records_used,
             told,
             sharers_ended,
+            marks,
             looked_at_ns,
             closer_look,
             ended,
@@ -254,7 +262,7 @@ impl Process {
     }
 }
 
-/// Whether a process exists. A number that names no single process is none's.
+/// Whether a process exists. A number that names no single process is none's; whose a mark is, [`crate::Control::exists`] may know.
 pub fn exists(pid: i32) -> bool {
     pid > 0 && os::kill(pid, 0) != Err(Errno::ESRCH)
 }
@@ -263,6 +271,17 @@ impl Shared {
     /// The records that were ever in use.
     pub fn used_records(&self) -> &[Process] {
         &self.processes[..(self.records_used.load(Relaxed) as usize).min(MAX_PROCESSES)]
+    }
+
+    /// A new mark, counted from 0.
+    pub(crate) fn give_mark(&self) -> u32 {
+        self.marks.fetch_add(1, Relaxed) % (MARKS / 2) as u32
+    }
+
+    /// Whether a number is a mark that was given.
+    pub fn is_mark(&self, number: i32) -> bool {
+        let first = if number < SILENT_MARKS { MARKS } else { SILENT_MARKS };
+        number >= first && ((number - first) as u32) < self.marks.load(Relaxed)
     }
 
     /// How many processes have a record.
@@ -372,7 +391,8 @@ impl Shared {
         for attempt in 0..2 {
             for (i, record) in self.processes.iter().enumerate() {
                 if attempt == 1 {
-                    self.fold_if(record, |whose| !exists(whose));
+                    // Who has a mark sees other processes, or none, under the numbers of others.
+                    self.fold_if(record, |whose| pid < MARKS && !self.is_mark(whose) && !exists(whose));
                 }
                 if record.pid.load(Relaxed) == 0 && record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
                     // Whoever wrongly takes a process for dead may have left something.

@@ -214,6 +214,20 @@ fn what_is_shared_stays_in_the_limit() {
     end.within(256 * MIB);
 }
 
+/// Each child has the same number, and sees its parent under none.
+fn what_is_in_other_pid_namespaces_counts() {
+    let program = build::program("tests/programs/pid_namespaces.c").to_string_lossy().into_owned();
+    for (children, kills) in [("4", "0"), ("6", "1")] {
+        let (end, stats) = run(&["--ram", "64M", "--swap", "compressed,file"], &[&program, children, "40", kills]);
+        if end.stdout == b"not here\n" {
+            return;
+        }
+        let end = ok(end);
+        is_the_peak(&end, &stats);
+        end.within(64 * MIB);
+    }
+}
+
 fn parts_are_what_the_whole_is_of() {
     let (end, stats) = run(&["--ram", "32M", "--swap", "file"], &[&program(), "heap", "48", "400"]);
     let end = ok(end);
@@ -423,6 +437,7 @@ fn main() -> ExitCode {
         ),
         trial("a_bss_counts_once_in_a_limit_of_data", a_bss_counts_once_in_a_limit_of_data),
         trial("what_is_shared_stays_in_the_limit", what_is_shared_stays_in_the_limit),
+        trial("what_is_in_other_pid_namespaces_counts", what_is_in_other_pid_namespaces_counts),
         trial("within_the_limit_nothing_is_told", within_the_limit_nothing_is_told),
         trial(
             "what_came_and_went_between_two_looks_is_seen_at_the_end",

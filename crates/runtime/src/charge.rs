@@ -13,7 +13,7 @@ use crate::live::Live;
 use crate::procfs;
 use crate::store::ProcessStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use outswap_control::{self as control, Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS, Wish};
+use outswap_control::{Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS, Wish};
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
@@ -57,11 +57,12 @@ const CLOSER_LOOKS: usize = 8;
 /// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
 /// there is one.
 pub fn take_record(control: &Control, pid: i32) -> &Process {
+    let number = control.number(pid);
     let after_zombies = || {
         fold_ended(control, |_, record| record.is_ending());
-        control.take(pid)
+        control.take(number)
     };
-    control.take(pid).or_else(after_zombies).unwrap_or_else(|| {
+    control.take(number).or_else(after_zombies).unwrap_or_else(|| {
         UNCOUNTED.counters.clear();
         control.post_once(Once::Full);
         &UNCOUNTED
@@ -254,7 +255,7 @@ fn record_place<'a>(live: &'a Live, level: &'a Control) -> &'a AtomicPtr<Process
 fn own_record(live: &Live, level: &Control) -> Option<&'static Process> {
     // SAFETY: null, or a record of a control block, which stays mapped, or the process's own.
     let record = unsafe { record_place(live, level).load(Acquire).as_ref() };
-    record.filter(|r| r.pid.load(Relaxed) == live.pid.load(Relaxed))
+    record.filter(|r| r.pid.load(Relaxed) == level.number(live.pid.load(Relaxed)))
 }
 
 /// Takes records where this process has none; tried now and then only.
@@ -270,7 +271,7 @@ fn join(live: &Live) {
     }
     budget.joined_at_ns.store(now, Relaxed);
     for level in live.control.levels().filter(|level| own_record(live, level).is_none()) {
-        if let Some(record) = level.take(live.pid.load(Relaxed)) {
+        if let Some(record) = level.take(level.number(live.pid.load(Relaxed))) {
             record.fault_source.store(live.pager.machine.source.load(Relaxed), Relaxed);
             if core::ptr::eq(level, live.control) {
                 record.counters.fold(&UNCOUNTED.counters);
@@ -298,7 +299,7 @@ pub fn leave(live: &Live) {
             // Threads that go on counting until they are ended must not do so in a record that is another's by then.
             record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
             if record.charge() < LEFT_BYTES {
-                level.fold(record, pid);
+                level.fold(record, level.number(pid));
             } else {
                 record.ending.store(1, Release);
             }
@@ -337,6 +338,13 @@ pub fn begin_exec(live: &Live) {
         record.measured.store(u32::MAX, Release);
     }
     live.control.levels().for_each(|level| level.tell_sharers(live.family.load(Relaxed)));
+    // The program that comes cannot know by what mark this one went.
+    for level in live.control.levels().filter(|level| level.is_marked()) {
+        if let Some(record) = own_record(live, level) {
+            record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
+            level.fold(record, level.number(live.pid.load(Relaxed)));
+        }
+    }
     // If the exec fails, all is to be told again.
     live.budget.published_at_ns.store(0, Relaxed);
 }
@@ -536,7 +544,7 @@ fn publish_measured(live: &Live, at_ns: u64, other: i64) {
 pub fn fold_dead(live: &Live) {
     for level in live.control.levels() {
         fold_ended(level, |_, _| true);
-        if !control::exists(level.config.supervisor_pid) {
+        if !level.exists(level.config.supervisor_pid) {
             // Nobody looks at what runs unmanaged any more.
             level.outside_bytes.store(0, Relaxed);
         }
@@ -555,7 +563,7 @@ fn fold_dead_if_due(live: &Live, all: bool) -> bool {
             fold_ended(level, |i, record| record.is_ending() || all && i.wrapping_sub(start) % records < CLOSER_LOOKS);
         if all {
             let charged = level.used_records().iter().filter(|record| record.charge() > 0);
-            any |= charged.fold(false, |any, record| any | level.fold_if(record, |pid| !control::exists(pid)));
+            any |= charged.fold(false, |any, record| any | level.fold_if(record, |pid| !level.exists(pid)));
         }
     }
     any
@@ -565,7 +573,8 @@ fn fold_dead_if_due(live: &Live, all: bool) -> bool {
 /// whether there was one.
 fn fold_ended(level: &Control, is_looked_at: impl Fn(usize, &Process) -> bool) -> bool {
     let records = level.used_records().iter().enumerate().filter(|(i, record)| is_looked_at(*i, record));
-    records.fold(false, |any, (_, record)| any | level.fold_if(record, procfs::is_gone))
+    let is_gone = |number| procfs::is_gone_from(level, number);
+    records.fold(false, |any, (_, record)| any | level.fold_if(record, is_gone))
 }
 
 /// The budget could not be held: says so once, and counts.

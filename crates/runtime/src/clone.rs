@@ -9,6 +9,8 @@ use outswap_sys::{Errno, nr, os};
 
 /// The memory is shared.
 pub const CLONE_VM: usize = 0x100;
+/// The child has the same root directory.
+const CLONE_FS: usize = 0x200;
 /// The child has the same descriptors.
 pub const CLONE_FILES: usize = 0x400;
 const CLONE_VFORK: usize = 0x4000;
@@ -79,6 +81,7 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
         unsafe { (*thread.start.get()).parent_done.store(1, Release) };
     }
     if let Some(sharer) = sharer {
+        sharer.shares_root.store(flags & CLONE_FS != 0, Relaxed);
         if flags & CLONE_VFORK != 0 {
             sharer.thread.inherit_all(parent);
         } else {

@@ -9,6 +9,7 @@ use outswap_sys::nr;
 pub fn is_ours(live: &Live, fd: i32) -> bool {
     // The control block's two come first.
     (live.fds.0..live.fds.0 + 2).contains(&fd)
+        || fd == live.fds.0 + 2 && live.control.requests_fd() == Some(fd)
         || live.pager.machine.source_fd.load(Relaxed) == fd
         || kept::is_ours(fd)
         || live.pager.store.descriptors().any(|ours| ours == fd)

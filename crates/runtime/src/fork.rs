@@ -10,11 +10,11 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    avoided, bss, charge, desk, direct, dispatch, exec, gate, kept, memory, pins, process, reclaim, rlimits, sharers,
-    threads, unseen, whole, wishes,
+    avoided, bss, charge, desk, direct, dispatch, exec, gate, kept, memory, namespaces, pins, process, reclaim,
+    rlimits, sharers, threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
-use outswap_control::{Once, Process, Stat};
+use outswap_control::{CONTROL_FDS, Once, Process, Stat};
 use outswap_sys::{Errno, Result, nr, os};
 
 /// Where the kernel writes thread ids of its own accord, for flags of clone.
@@ -75,7 +75,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.inherit(false);
         if pid == 0 {
             let own = rlimits::with_all_descriptors(|| {
-                become_child(live, parent).map(|()| live.pager.store.fork_child(ticket))
+                become_child(live, parent, args[0]).map(|()| live.pager.store.fork_child(ticket))
             });
             if let Err(e) = own {
                 // Without its fault source the child would read zeros where its data is: it must not run.
@@ -135,7 +135,7 @@ fn end_of_child() -> Option<[i32; 2]> {
     Some(fds)
 }
 
-fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
+fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     live.threaded.store(false, Relaxed);
@@ -143,7 +143,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     sharers::forget();
     threads::forget();
     dispatch::again();
-    if !kept::renew(live.fds.0 + 2) {
+    if !kept::renew(live.fds.0 + CONTROL_FDS) {
         return Err(Errno::EACCES);
     }
     desk::forget();
@@ -165,6 +165,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32)) -> Result<()> {
     let machine = &live.pager.machine;
     // Until the child has measured, it stands for the half that the parent gave up.
     let half = live.record().charge();
+    namespaces::become_child(live.control, flags);
     let record = charge::take_record(live.control, pid);
     record.charge_bytes.store(half, Release);
     record.family.store(live.family.load(Relaxed), Release);

@@ -12,11 +12,12 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, process, reclaim, rlimits, sharers,
-    signals, stacks, threads, unseen, usermem, wishes,
+    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim, rlimits,
+    sharers, signals, stacks, threads, unseen, usermem, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use outswap_control::CONTROL_FDS;
 use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
@@ -178,6 +179,10 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
             &*memory.add(i)
         });
     }
+    if let Some(control) = control {
+        control.shared_fd.store(CONTROL_FD.load(Relaxed) + 1, Relaxed);
+        namespaces::begin(control);
+    }
     if !complete && let Some(control) = control {
         control.post(b"warning: the run around this one cannot be reached: its limit does not count a process");
     }
@@ -292,7 +297,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let is_wanted = asked_bss != control::source::number("off") && arena_bytes == ARENA_MAX_BYTES;
     let bss = is_wanted.then(bss::find).flatten();
     let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
-    let min_fd = CONTROL_FD.load(Relaxed) + 2;
+    let min_fd = CONTROL_FD.load(Relaxed) + CONTROL_FDS;
     let machine = make_machine(control, arena_bytes, stage_bytes, min_fd)?;
     let pager = make_pager(control, machine, arena_bytes, stage_bytes, min_fd, bss.map_or(0, |bss| bss.pages()))?;
     gate::build(|pin| pager.pins.owner_word(pin).as_ptr() as usize)
@@ -303,7 +308,15 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
     // SAFETY: fresh memory of that size, page-aligned, never unmapped.
     let live: &'static Live = unsafe {
-        object.write(Live::new(pager, control, &CONTEXTS, stage_bytes, (min_fd - 2, min_fd + FDS), objects, direct));
+        object.write(Live::new(
+            pager,
+            control,
+            &CONTEXTS,
+            stage_bytes,
+            (min_fd - CONTROL_FDS, min_fd + FDS),
+            objects,
+            direct,
+        ));
         &*object
     };
     live.pager.machine.belongs_to(&live.pager);
@@ -503,6 +516,7 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static O
         tiers: &tiers[..count],
         slots: slots as u32,
         directory: until_nul(&control.config.swap_dir),
+        requests_fd: control.requests_fd(),
         min_fd: min_fd + SOURCE_FDS,
         devices: Some(&control.shared().devices),
     };

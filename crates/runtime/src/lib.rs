@@ -27,6 +27,7 @@ mod code;
 mod heap_calls;
 mod contexts;
 mod dispositions;
+mod namespaces;
 
 // Arithmetic.
 mod budget;
@@ -52,6 +53,7 @@ mod desk;
 
 // The process.
 pub mod live;
+mod confined;
 mod usermem;
 mod bss;
 mod threads;

@@ -154,8 +154,8 @@ impl Live {
     /// Before a fork: the child will be of this process's family, of which it is the first where it has none yet.
     /// Says whether it is.
     pub fn join_family(&self) -> bool {
-        let pid = self.pid.load(Relaxed) as u32;
-        self.family.compare_exchange(0, pid, Relaxed, Relaxed).is_ok()
+        let number = self.control.number(self.pid.load(Relaxed)) as u32;
+        self.family.compare_exchange(0, number, Relaxed, Relaxed).is_ok()
     }
 
     /// That fork failed, and it was the first.

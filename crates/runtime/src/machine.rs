@@ -9,7 +9,7 @@ use crate::limits::PROGRESS_PAGES;
 use crate::procfs;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_control::{self as control, Access, Control, Process, Recorded, Stat};
+use outswap_control::{Access, Control, Process, Recorded, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
@@ -158,7 +158,7 @@ impl LiveMachine {
     pub fn note(&self, what: Recorded, first: PageNo, pages: u32) {
         let pid = self.recorded_pid.load(Relaxed);
         if pid != 0 {
-            let has_reader = || control::exists(self.control.config.supervisor_pid);
+            let has_reader = || self.control.exists(self.control.config.supervisor_pid);
             self.control.accesses.put(Access { pid, what, first: first.0, pages }, os::wait_a_little, has_reader);
         }
     }

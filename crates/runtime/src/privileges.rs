@@ -6,27 +6,13 @@ use crate::live::Live;
 use crate::pins::CallPins;
 use crate::sandbox::Filter;
 use crate::store::ProcessStore;
-use crate::{avoided, gate, kept, reclaim};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::{avoided, confined, gate, kept, namespaces, reclaim, sharers};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
-/// Whether the process has another root directory than it began with. Who may change it can leave it, so the swap directory is only
-/// given up with rights.
-static CONFINED: AtomicBool = AtomicBool::new(false);
-
 /// Serves such a call.
 pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let pinned = live.with(move |cx| {
-        let mut pins = CallPins::new(live);
-        let mut args = args;
-        if pins.arguments(cx, calls::find(nr), &mut args, live.window_bytes()).is_ok() {
-            return Some((pins.number(), args));
-        }
-        pins.release();
-        None
-    });
-    let Some((pin, args)) = pinned else {
+    let Some((pin, args)) = pinned(live, nr, args) else {
         uc.gregs.rax = -(Errno::EFAULT.0 as i64) as u64;
         return;
     };
@@ -46,21 +32,54 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
     if value >= 0 {
+        namespaces::note_call(nr, args);
         kept::leave_rights();
         if filter.is_some() && !avoided::may_name_files() {
             live.pager.store.leave_directory();
+            live.pager.store.leave_requests();
         }
         match nr {
-            nr::CHROOT | nr::PIVOT_ROOT => CONFINED.store(true, Relaxed),
+            nr::CHROOT | nr::PIVOT_ROOT => confined::confine(),
             // It would lead out of the root directory for somebody who could not leave that by other means any more.
-            _ if CONFINED.load(Relaxed) => {
-                live.pager.store.leave_directory();
-                kept::leave_directory();
-            }
+            _ if confined::is_confined() => confined::leave_directories(live),
             _ => {}
         }
     }
     uc.gregs.rax = value as u64;
     reclaim::let_go(live);
     live.pager.pins.release(pin);
+}
+
+/// Serves `chroot` and `pivot_root` of a process that only shares the memory. Returns the result.
+pub fn by_sharer(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
+    let Some((pin, [a, b, c, d, e, f])) = pinned(live, nr, args) else { return -(Errno::EFAULT.0 as isize) };
+    // SAFETY: the program's own call, on memory that is resident.
+    let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
+    if value >= 0 && sharers::shares_root() {
+        confined::by_sharer(live);
+        // By the background thread: the caller has descriptors of its own.
+        live.with(move |_| confined::leave_directories(live));
+    }
+    live.pager.pins.release(pin);
+    value
+}
+
+/// A process that only shares the memory ends: the background thread need not live for it any longer.
+pub fn sharer_ends(live: &Live) {
+    if confined::keeps_one_thread(live) {
+        reclaim::retire(live);
+    }
+}
+
+/// Makes what a call names resident. Gives the pin that keeps it so, and the arguments then.
+fn pinned(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<(usize, [usize; 6])> {
+    live.with(move |cx| {
+        let mut pins = CallPins::new(live);
+        let mut args = args;
+        if pins.arguments(cx, calls::find(nr), &mut args, live.window_bytes()).is_ok() {
+            return Some((pins.number(), args));
+        }
+        pins.release();
+        None
+    })
 }

@@ -1,5 +1,6 @@
 //! What the kernel tells of a process in `/proc`.
 use crate::{avoided, kept};
+use outswap_control::{Control, MARKS};
 use outswap_core::mask::Mask;
 use outswap_core::units::BLOCK_PAGES;
 use outswap_sys::procfs::{number, read_file};
@@ -59,6 +60,12 @@ pub fn sizes_pages() -> Option<[u64; 2]> {
 /// Whether a process has ended, or is a zombie of which no thread lives.
 pub fn is_gone(pid: i32) -> bool {
     !outswap_control::exists(pid) || is_zombie(pid)
+}
+
+/// The same of one that is known by a number or a mark in a run: what a mark stands for is told until the process has given its memory
+/// back.
+pub fn is_gone_from(run: &Control, number: i32) -> bool {
+    !run.exists(number) || number < MARKS && !run.is_marked() && is_zombie(number)
 }
 
 /// Whether a process is a zombie of which no thread lives.

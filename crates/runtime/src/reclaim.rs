@@ -6,6 +6,7 @@
 use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
 use crate::charge::free_pages;
+use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
@@ -62,7 +63,7 @@ pub fn tick(live: &'static Live) {
 pub fn wake_if_low(live: &'static Live) {
     let limit = live.pager.limit_pages();
     if THREAD.load(Relaxed) == 0 {
-        if live.pager.used_pages() > limit / START_SHARE && live.is_own_process() {
+        if live.pager.used_pages() > limit / START_SHARE && live.is_own_process() && !keeps_one_thread(live) {
             ensure();
         }
         return;
@@ -140,7 +141,7 @@ pub fn wake_to_hold(live: &Live) {
 pub fn wake_to_read(live: &'static Live) {
     if THREAD.load(Relaxed) != 0 {
         wake();
-    } else if live.is_own_process() {
+    } else if live.is_own_process() && !keeps_one_thread(live) {
         ensure();
     }
 }
@@ -188,6 +189,16 @@ pub fn hold_off(live: &Live) {
         let _starting = STARTING.lock(os::wait_a_little);
         HOLDS.fetch_add(1, SeqCst);
     }
+    end(live);
+}
+
+/// Ends the thread, on behalf of the only process that shares the memory, as that process ends: it needs the thread no more.
+pub fn retire(live: &Live) {
+    end(live);
+}
+
+/// Ends the thread, and waits until it is out of the process.
+fn end(live: &Live) {
     let last = THREAD.load(SeqCst);
     loop {
         let tid = THREAD.load(SeqCst);
@@ -211,7 +222,7 @@ pub fn hold_off(live: &Live) {
 pub fn let_go(live: &'static Live) {
     {
         let _starting = STARTING.lock(os::wait_a_little);
-        if HOLDS.load(SeqCst) == 1 && sharers::any() {
+        if HOLDS.load(SeqCst) == 1 && sharers::is_any_here() {
             // Somebody may wait for it.
             start();
         }

@@ -23,6 +23,8 @@ pub struct Sharer {
     pub start: UnsafeCell<Start>,
     /// What is kept for its only thread.
     pub thread: Thread,
+    /// It has the same root directory as the process whose memory it shares, and changes it for both.
+    pub shares_root: AtomicBool,
 }
 
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -104,6 +106,12 @@ fn may_share(tid: i32) -> bool {
 pub fn thread() -> Option<&'static Thread> {
     let tid = os::gettid() as u32;
     sharers().iter().find(|s| s.tid.load(Acquire) == tid).map(|s| &s.thread)
+}
+
+/// Whether the calling thread is of a process that shares the memory and the root directory.
+pub fn shares_root() -> bool {
+    let tid = os::gettid() as u32;
+    sharers().iter().any(|s| s.tid.load(Acquire) == tid && s.shares_root.load(Relaxed))
 }
 
 /// In a forked child nobody shares the memory.

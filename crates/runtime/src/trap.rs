@@ -79,6 +79,8 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::EXIT_GROUP => {
             if live.is_own_process() {
                 live.contexts.with(|_| charge::leave(live));
+            } else {
+                privileges::sharer_ends(live);
             }
             os::exit_group(args[0] as i32)
         }
@@ -129,6 +131,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         _ if live.is_own_process() && calls::changes_rights(nr, args[0]) => {
             return privileges::call(live, nr, args, uc);
         }
+        nr::CHROOT | nr::PIVOT_ROOT => privileges::by_sharer(live, nr, args),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => match wishes::transfer(live, nr, args) {
             Some(value) => value,
             None => return assisted(live, nr, args, live.window_bytes(), uc),
@@ -210,6 +213,8 @@ fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
         if let Some(thread) = threads::current_or_new(live, uc) {
             gate::end_thread(&thread.tid, status);
         }
+    } else {
+        privileges::sharer_ends(live);
     }
     os::exit_thread(status as i32)
 }

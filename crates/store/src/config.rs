@@ -18,6 +18,8 @@ pub(crate) struct SetUp<'a> {
     pub max_bytes: u64,
     /// Directory of the file, with or without a NUL byte at its end.
     pub directory: &'a [u8],
+    /// Where a file is asked for that this process cannot make.
+    pub requests_fd: Option<i32>,
     /// The store's descriptors are moved to this number or above.
     pub min_fd: i32,
 }

@@ -1,5 +1,6 @@
 //! What the file tier asks of the system.
 use crate::limits::{DESCRIPTORS, MAX_FILE_BYTES};
+use crate::request;
 use outswap_sys::{Errno, Result, nr, os, syscall3, syscall4};
 
 const AT_FDCWD: i32 = -100;
@@ -67,6 +68,10 @@ pub trait FileIo: Sync {
     /// Makes a file in a directory.
     fn create(&self, directory_fd: i32) -> Result<NewFile> {
         create(directory_fd)
+    }
+    /// Has somebody else make a file, who is asked by a descriptor.
+    fn request(&self, requests_fd: i32) -> Result<NewFile> {
+        request::ask(requests_fd).map(|[write_fd, read_fd]| NewFile { write_fd, read_fd })
     }
     /// Fills `buf` with random bytes for keys.
     fn random(&self, buf: &mut [u8]) -> Result<()> {
@@ -151,6 +156,17 @@ pub(crate) fn raise(low: i32, min_fd: i32) -> Result<i32> {
     }
     let _ = os::close(low);
     Err(Errno::EMFILE)
+}
+
+/// Makes a file for another process, in a directory whose path ends with a NUL byte. Both descriptors are the caller's.
+///
+/// # Errors
+/// What the system says.
+pub fn make_file(directory: &[u8]) -> Result<NewFile> {
+    let directory_fd = open_directory(directory)?;
+    let made = create(directory_fd);
+    let _ = os::close(directory_fd);
+    made
 }
 
 fn create(directory_fd: i32) -> Result<NewFile> {

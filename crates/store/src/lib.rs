@@ -17,14 +17,15 @@ mod broken;
 mod limits;
 mod lock;
 mod stats;
+mod request;
 mod io;
 mod pace;
 mod ring;
 mod regions;
 mod compress;
 mod pool;
-mod file;
 mod config;
+mod file;
 mod record;
 mod state;
 mod compact;
@@ -42,7 +43,7 @@ mod tests;
 pub use compress::{Algorithm, Worker};
 pub use config::InitError;
 pub use fork::ForkTicket;
-pub use io::{FileIo, FileRead, LiveIo, NewFile};
+pub use io::{FileIo, FileRead, LiveIo, NewFile, make_file};
 pub use kinds::{Compressed, File, KIND_NAME_BYTES, OptionError, Parameters, Ram, TierKind, Words};
 pub use limits::{
     DESCRIPTORS, MAX_SLOTS, MAX_TIERS, MAX_UNIT_BYTES, MAX_UNIT_ORDER, MAX_UNIT_PAGES, MAX_USERS, MAX_VOLUMES,

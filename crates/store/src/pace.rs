@@ -226,6 +226,9 @@ impl<I: FileIo> FileIo for Paced<I> {
     fn create(&self, directory_fd: i32) -> Result<NewFile> {
         self.inner.create(directory_fd)
     }
+    fn request(&self, requests_fd: i32) -> Result<NewFile> {
+        self.inner.request(requests_fd)
+    }
     fn random(&self, buf: &mut [u8]) -> Result<()> {
         self.inner.random(buf)
     }

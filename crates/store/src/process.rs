@@ -36,6 +36,8 @@ pub struct Asked<'a> {
     pub slots: u32,
     /// Directory of files.
     pub directory: &'a [u8],
+    /// Where files are asked for, as in [`Config::requests_fd`].
+    pub requests_fd: Option<i32>,
     /// The store's descriptors have this number or one above.
     pub min_fd: i32,
     /// Where all processes of a run have what the devices are at, as in [`Config::devices`].
@@ -75,8 +77,10 @@ pub trait ProcessStore: Store + Sized + 'static {
 
     /// Ends what calls on the system that a program's filters may not know are used for. For good.
     fn leave_ring(&self);
-    /// Closes the directory in which forked children would get their files.
+    /// Closes the directory in which forked children would get their files: they ask for them from then on, if that can be.
     fn leave_directory(&self);
+    /// Nobody is asked for files from then on.
+    fn leave_requests(&self);
     /// Whether the process can write to what its children read.
     fn is_writing_shared(&self) -> bool;
     /// Afterwards it cannot. No other call may be in progress anywhere in the process.
@@ -112,8 +116,8 @@ impl ProcessStore for Tiers<RingIo> {
         for (to, from) in tiers.iter_mut().zip(asked.tiers) {
             *to = read(from)?;
         }
-        let Asked { slots, directory, min_fd, devices, .. } = *asked;
-        Tiers::init(&Config { tiers, slots, directory, min_fd, devices })
+        let Asked { slots, directory, requests_fd, min_fd, devices, .. } = *asked;
+        Tiers::init(&Config { tiers, slots, directory, requests_fd, min_fd, devices })
     }
     fn stats(&self) -> &StoreStats {
         Tiers::stats(self)
@@ -135,6 +139,9 @@ impl ProcessStore for Tiers<RingIo> {
     }
     fn leave_directory(&self) {
         Tiers::leave_directory(self);
+    }
+    fn leave_requests(&self) {
+        Tiers::leave_requests(self);
     }
     fn is_writing_shared(&self) -> bool {
         Tiers::is_writing_shared(self)

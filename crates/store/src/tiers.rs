@@ -51,6 +51,8 @@ pub struct Config<'a> {
     /// Directory of the file, with or without a NUL byte at its end. The file is opened by [`Tiers::init`], those of forked
     /// children as they are forked.
     pub directory: &'a [u8],
+    /// Where a file is asked for that this process cannot make; `None`: nowhere.
+    pub requests_fd: Option<i32>,
     /// The store's descriptors are moved to this number or above.
     pub min_fd: i32,
     /// What the devices of the tiers are at, in memory that is shared with other processes. `None`: the store has such memory of
@@ -80,7 +82,7 @@ impl Config<'_> {
     /// What the set-up of a tier is told.
     fn of(&self, tier: usize) -> SetUp<'_> {
         let max_bytes = self.tiers.get(tier).map_or(0, |t| t.max_bytes);
-        SetUp { max_bytes, directory: self.directory, min_fd: self.min_fd }
+        SetUp { max_bytes, directory: self.directory, requests_fd: self.requests_fd, min_fd: self.min_fd }
     }
 }
 
@@ -206,6 +208,13 @@ impl<I: FileIo> Tiers<I> {
     pub(crate) fn leave_directory(&self) {
         if self.order.file.is_some() {
             self.file.files().leave_directory();
+        }
+    }
+
+    /// Nobody is asked for files any more.
+    pub(crate) fn leave_requests(&self) {
+        if self.order.file.is_some() {
+            self.file.files().leave_requests();
         }
     }
 

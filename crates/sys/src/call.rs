@@ -27,7 +27,7 @@ errnos! {
     EPERM = 1, ENOENT = 2, ESRCH = 3, EINTR = 4, EIO = 5, E2BIG = 7, ENOEXEC = 8, EBADF = 9, ECHILD = 10, EAGAIN = 11,
     ENOMEM = 12, EACCES = 13, EFAULT = 14, EBUSY = 16, EEXIST = 17, ENODEV = 19, EINVAL = 22, EMFILE = 24,
     ENOTTY = 25, EFBIG = 27, ENOSPC = 28, EPIPE = 32, ERANGE = 34, ENOSYS = 38, EOVERFLOW = 75, EOPNOTSUPP = 95,
-    ETIMEDOUT = 110,
+    EPROTO = 71, ETIMEDOUT = 110,
 }
 
 /// Turns the kernel's return value into a `Result`.

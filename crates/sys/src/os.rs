@@ -186,6 +186,39 @@ pub fn fcntl(fd: i32, cmd: usize, arg: usize) -> Result<usize> {
     // SAFETY: only integer commands are used by this crate's callers.
     ret(unsafe { syscall3(nr::FCNTL, fd as usize, cmd, arg) })
 }
+/// A `struct flock`.
+#[repr(C)]
+struct FileLock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    len: i64,
+    pid: i32,
+}
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+
+fn lock_call(fd: i32, cmd: usize, at: u32) -> Result<FileLock> {
+    let mut lock = FileLock { kind: F_WRLCK, whence: 0, start: i64::from(at), len: 1, pid: 0 };
+    // SAFETY: a lock is read, and written by one of the commands.
+    ret(unsafe { syscall3(nr::FCNTL, fd as usize, cmd, &raw mut lock as usize) })?;
+    Ok(lock)
+}
+
+/// Locks a byte of a file that is open for writing, for this process: until it closes any descriptor of that file, or ends. Does not wait.
+///
+/// # Errors
+/// `EAGAIN` or `EACCES` where another process has locked it.
+pub fn lock_byte(fd: i32, at: u32) -> Result<()> {
+    const F_SETLK: usize = 6;
+    lock_call(fd, F_SETLK, at).map(drop)
+}
+
+/// Which other process has locked a byte of a file: 0 for one that has no number in the caller's pid namespace.
+pub fn locked_by(fd: i32, at: u32) -> Result<Option<i32>> {
+    const F_GETLK: usize = 5;
+    lock_call(fd, F_GETLK, at).map(|lock| (lock.kind != F_UNLCK).then_some(lock.pid))
+}
 /// `F_SETFD`.
 pub const F_SETFD: usize = 2;
 /// `F_DUPFD`.

@@ -13,6 +13,9 @@ use crate::limits::{MAX_USERS, MAX_VOLUMES};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use outswap_sys::{Errno, Result, os};
 
+/// In place of a descriptor.
+const NOWHERE: i32 = -1;
+
 /// The files of one process, and its place in the family.
 pub(crate) struct Files {
     family: usize,
@@ -24,6 +27,8 @@ pub(crate) struct Files {
     own: AtomicU32,
     write_fd: Descriptor,
     directory_fd: Descriptor,
+    /// Where files are asked for that this process cannot make; negative: nowhere. Not the store's own.
+    requests_fd: AtomicI32,
     /// Keeps a number for the file of a child, when the program has used up all others.
     spare_fd: Descriptor,
     open_error: AtomicI32,
@@ -41,6 +46,7 @@ impl Files {
     /// Sets up the files of a process that has none yet; `family` is zeroed memory for a [`Family`].
     pub(super) fn set(&mut self, family: usize, segment_count: u32, min_fd: i32) {
         (self.family, self.segment_count, self.min_fd) = (family, segment_count, min_fd);
+        self.ask_at(None);
         self.pid.store(os::getpid(), Relaxed);
     }
 
@@ -61,6 +67,15 @@ impl Files {
             Err(e) => self.open_error.store(e.0, Relaxed),
         }
         opened.is_ok()
+    }
+
+    /// Says where files are to be asked for that this process cannot make.
+    pub(super) fn ask_at(&self, requests_fd: Option<i32>) {
+        self.requests_fd.store(requests_fd.unwrap_or(NOWHERE), Relaxed);
+    }
+
+    fn requests_fd(&self) -> Option<i32> {
+        Some(self.requests_fd.load(Relaxed)).filter(|fd| *fd != NOWHERE)
     }
 
     pub(super) fn family(&self) -> &Family {
@@ -135,9 +150,14 @@ impl Files {
         self.shared.load(Acquire)
     }
 
-    /// Closes the directory: children forked from now on have no file to write to.
+    /// Closes the directory: children forked from now on have to ask for a file to write to.
     pub fn leave_directory(&self) {
         self.directory_fd.close();
+    }
+
+    /// Nobody is asked any more.
+    pub fn leave_requests(&self) {
+        self.ask_at(None);
     }
 
     // ---- the own file ----
@@ -170,16 +190,19 @@ impl Files {
     /// Where a new file could go.
     ///
     /// # Errors
-    /// `ENOENT` without a directory, `EMFILE` where this process needs too many files.
+    /// `ENOENT` without a directory and nobody to ask, `EMFILE` where this process needs too many files.
     pub(super) fn vacant(&self) -> Result<usize> {
-        self.directory_fd.get().ok_or(Errno::ENOENT)?;
+        self.directory_fd.get().or(self.requests_fd()).ok_or(Errno::ENOENT)?;
         self.volumes.iter().position(|v| v.state.load(SeqCst) == FREE).ok_or(Errno::EMFILE)
     }
 
     /// Makes a file there, which is the own one after [`Files::set_own`].
     pub(super) fn create<I: FileIo>(&self, io: &I, index: usize) -> Result<()> {
-        let directory = self.directory_fd.get().ok_or(Errno::ENOENT)?;
-        let NewFile { write_fd, read_fd } = io.create(directory)?;
+        let made = self.directory_fd.get().map_or(Err(Errno::ENOENT), |directory| io.create(directory));
+        let NewFile { write_fd, read_fd } = match (made, self.requests_fd()) {
+            (Err(error), Some(requests_fd)) => io.request(requests_fd).map_err(|_| error)?,
+            (made, _) => made?,
+        };
         let write_fd = io::raise(write_fd, self.min_fd);
         let read_fd = io::raise(read_fd, self.min_fd);
         let (write_fd, read_fd) = match (write_fd, read_fd) {

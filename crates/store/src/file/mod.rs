@@ -26,6 +26,7 @@ mod buffers;
 mod fork;
 mod exec;
 
+use crate::config::SetUp;
 use crate::io::FileIo;
 use crate::limits::{DIRECTORY_BYTES, FETCH_BYTES, MAX_SEALED_BYTES, SEGMENT_BUFFERS, SEGMENT_BYTES};
 use crate::stats::{StoreStats, add};
@@ -87,9 +88,7 @@ impl FileTier {
         io: &I,
         memory: &Memory,
         segments: u32,
-        max_bytes: u64,
-        min_fd: i32,
-        directory: &[u8],
+        &SetUp { max_bytes, directory, requests_fd, min_fd }: &SetUp<'_>,
     ) -> Result<()> {
         let text = directory.split(|&b| b == 0).next().unwrap_or(&[]);
         let mut path = [0u8; DIRECTORY_BYTES];
@@ -108,7 +107,8 @@ impl FileTier {
         });
         result?;
         self.segments.files.begin_family();
-        if self.segments.files.open_directory(&path[..=text.len()]) {
+        self.segments.files.ask_at(requests_fd);
+        if self.segments.files.open_directory(&path[..=text.len()]) || requests_fd.is_some() {
             self.segments.open_own(io);
         }
         Ok(())

@@ -83,8 +83,7 @@ impl<I: FileIo> Tiers<I> {
             buffers: map(buffers, false)?,
         };
         *self.cleaning_buffer.lock() = map(SEGMENT_BYTES, false)?;
-        let (max, fd) = (asked.max_bytes, asked.min_fd);
-        self.file.set(&self.io, &memory, segments as u32, max, fd, asked.directory).map_err(InitError::System)
+        self.file.set(&self.io, &memory, segments as u32, asked).map_err(InitError::System)
     }
 
     /// Seals a unit, packed where that was done, and appends it to the file.

@@ -169,7 +169,8 @@ impl Bed {
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();
-        let config = Config { tiers: &tiers, slots, directory: &directory, min_fd: 100, devices: None };
+        let config =
+            Config { tiers: &tiers, slots, directory: &directory, requests_fd: None, min_fd: 100, devices: None };
         let store = Tiers::init_with(&config, io).expect("memory for a small store");
         Bed { store, faults, workers: Vec::new() }
     }

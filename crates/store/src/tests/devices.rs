@@ -100,7 +100,8 @@ fn what_stands_in_shared_memory_cannot_stop_anybody() {
     let states: &'static DeviceStates =
         Box::leak(Box::new(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))));
     let tiers = [TierConfig { device: Device { read_ns: 1000, depth: 4, ..Device::NONE }, ..TierConfig::new(RAM, 0) }];
-    let config = Config { tiers: &tiers, slots: 64, directory: b"", min_fd: 0, devices: Some(states) };
+    let config =
+        Config { tiers: &tiers, slots: 64, directory: b"", requests_fd: None, min_fd: 0, devices: Some(states) };
     let mut bed = Bed::new(&[(RAM, 0)], 64);
     let worker = bed.worker();
     for word in [1, 7, u64::MAX - 1, u64::MAX] {

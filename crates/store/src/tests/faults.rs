@@ -133,14 +133,22 @@ fn nonsense_is_refused() {
     let file = TierConfig::new(FILE, 0);
     let (twice, large) =
         ([file, file], [TierConfig { unit_order: Some(Order::new(MAX_UNIT_ORDER.get() + 1)), ..file }]);
-    let config = |tiers| Config { tiers, slots: 100, directory: &directory, min_fd: 0, devices: None };
+    let config =
+        |tiers| Config { tiers, slots: 100, directory: &directory, requests_fd: None, min_fd: 0, devices: None };
     assert_eq!(Tiers::init(&config(&[])).err(), Some(InitError::Config));
     assert_eq!(Tiers::init(&config(&twice)).err(), Some(InitError::Config));
     assert_eq!(Tiers::init(&config(&large)).err(), Some(InitError::Config));
-    let nowhere = Config { tiers: &[file], slots: 100, directory: b"", min_fd: 0, devices: None };
+    let nowhere = Config { tiers: &[file], slots: 100, directory: b"", requests_fd: None, min_fd: 0, devices: None };
     assert_eq!(Tiers::init(&nowhere).err(), Some(InitError::System(Errno::ENOENT)));
     // With a directory that does not exist, the tier is full.
-    let missing = Config { tiers: &[file], slots: 100, directory: b"/nonexistent/outswap\0", min_fd: 0, devices: None };
+    let missing = Config {
+        tiers: &[file],
+        slots: 100,
+        directory: b"/nonexistent/outswap\0",
+        requests_fd: None,
+        min_fd: 0,
+        devices: None,
+    };
     let store = Tiers::init(&missing).expect("a store that says why it has no file");
     assert_eq!(store.file_error(), Some(Errno::ENOENT));
     let at = os::mmap_anonymous(Worker::BYTES).expect("memory for a worker");

@@ -30,7 +30,8 @@ pub struct Bed {
 impl Bed {
     pub fn new(tiers: &[TierConfig]) -> Bed {
         let directory = std::env::temp_dir().into_os_string().into_encoded_bytes();
-        let config = Config { tiers, slots: 1 << 16, directory: &directory, min_fd: 200, devices: None };
+        let config =
+            Config { tiers, slots: 1 << 16, directory: &directory, requests_fd: None, min_fd: 200, devices: None };
         let store = Tiers::init(&config).expect("memory for a store");
         let at = os::mmap_anonymous(Worker::BYTES).expect("memory for a worker");
         // SAFETY: fresh zeroed memory that is never unmapped.

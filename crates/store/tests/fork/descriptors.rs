@@ -174,7 +174,14 @@ pub fn numbers_are_in_the_guarded_range() {
     let child = bed.fork(|bed| descend(bed, 0));
     assert_eq!(wait(child), 0);
     let directory = std::env::temp_dir().into_os_string().into_encoded_bytes();
-    let config = Config { tiers: &[file(0)], slots: 1 << 16, directory: &directory, min_fd: 200, devices: None };
+    let config = Config {
+        tiers: &[file(0)],
+        slots: 1 << 16,
+        directory: &directory,
+        requests_fd: None,
+        min_fd: 200,
+        devices: None,
+    };
     let store = Tiers::init(&config).expect("memory for a store");
     assert_eq!((store.descriptors().count(), store.file_error()), (0, Some(Errno::EMFILE)));
 }

@@ -1,0 +1,118 @@
+/* A program that sandboxes itself as browsers do: a child that shares its memory and its root directory moves that to an empty one that
+ * is gone with it; then nothing may lead out, no descriptor of a directory, and there may be one thread alone. Its children, each the
+ * first of a pid namespace, have more memory than there is room for. */
+#include "common.h"
+#include <dirent.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+
+enum { PAGES = 1024, CHILDREN = 4, CHILD_PAGES = 3072, STACK_BYTES = 1 << 16 };
+static int proc = -1;
+/* Where a program under Outswap has no userfaultfd, a child would have to open its memory by name. */
+static int forks = 1;
+
+static void look_at_descriptors(void) {
+    forks = getenv("OUTSWAP_E2E_MANAGED") == NULL;
+    for (int fd = 0; fd < 1024; fd++) {
+        char name[64], to[64] = "";
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        if (readlink(name, to, sizeof to - 1) > 0 && !strcmp(to, "anon_inode:[userfaultfd]")) forks = 1;
+    }
+}
+
+static int move_root(void *unused) {
+    (void)unused;
+    if (chroot("/proc/self/fdinfo") || chdir("/")) _exit(1);
+    _exit(0);
+}
+
+static void nothing_leads_out(void) {
+    int fds = openat(proc, "self/fd", O_RDONLY | O_DIRECTORY);
+    CHECK(fds >= 0);
+    DIR *dir = fdopendir(fds);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat status;
+        int fd = atoi(entry->d_name);
+        if (*entry->d_name == '.' || fd == proc || fd == fds) continue;
+        OK(fstatat(fds, entry->d_name, &status, 0));
+        if (S_ISDIR(status.st_mode)) die("descriptor %d is a directory's", fd);
+    }
+    OK(closedir(dir));
+}
+
+/* A directory has two names, and one more for each in it. */
+static int threads(void) {
+    struct stat status;
+    OK(fstatat(proc, "self/task/", &status, 0));
+    return status.st_nlink - 2;
+}
+
+static void *thread(void *p) {
+    check(p, CHILD_PAGES * PAGE, 3), fill(p, CHILD_PAGES * PAGE, 4);
+    return NULL;
+}
+
+static void child(char *inherited, int ready, int go) {
+    EQ(getpid(), 1);
+    EQ(threads(), 1);
+    char *p = fresh(CHILD_PAGES);
+    fill(p, CHILD_PAGES * PAGE, 3), check(inherited, PAGES * PAGE, 1);
+    EQ(threads(), 1);
+    EQ(write(ready, "r", 1), 1);
+    char byte;
+    EQ(read(go, &byte, 1), 0);
+    pthread_t id;
+    OK(pthread_create(&id, NULL, thread, p));
+    OK(pthread_join(id, NULL));
+    check(p, CHILD_PAGES * PAGE, 4), check(inherited, PAGES * PAGE, 1);
+}
+
+static void sandboxed(void) {
+    /* Of a container that forbids this, or of a user without rights, there is nothing to be seen. */
+    if (unshare(CLONE_NEWUSER)) return;
+    static char stack[STACK_BYTES] __attribute__((aligned(16)));
+    char *p = fresh(PAGES);
+    fill(p, PAGES * PAGE, 1), evict_some(p, PAGES * PAGE);
+    pid_t mover = clone(move_root, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_FS | SIGCHLD, NULL);
+    int status = -1;
+    EQ(waitpid(mover, &status, 0), mover), EQ(status, 0);
+    CHECK(open("/etc/passwd", O_RDONLY) < 0);
+    nothing_leads_out(), EQ(threads(), 1);
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct rights[2] = {{1 << CAP_SYS_ADMIN, 1 << CAP_SYS_ADMIN, 0}, {0, 0, 0}};
+    OK(syscall(SYS_capset, &header, rights));
+    nothing_leads_out(), EQ(threads(), 1);
+    check(p, PAGES * PAGE, 1), evict_some(p, PAGES * PAGE);
+    int go[2];
+    OK(pipe(go));
+    for (int i = 0; i < CHILDREN; i++) {
+        int ready[2];
+        OK(pipe(ready));
+        pid_t pid = syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+        if (pid == 0) {
+            close(go[1]), main_pid = 1 << 30;
+            child(p, ready[1], go[0]);
+            _exit(0);
+        }
+        CHECK(pid > 0);
+        OK(close(ready[1]));
+        char byte;
+        long came = read(ready[0], &byte, 1);
+        OK(close(ready[0]));
+        if (came == 0 && !forks) return;
+        EQ(came, 1);
+    }
+    nothing_leads_out(), EQ(threads(), 1);
+    close(go[1]);
+    for (int i = 0; i < CHILDREN; i++) CHECK(waitpid(-1, &status, 0) > 0), EQ(status, 0);
+    check(p, PAGES * PAGE, 1);
+}
+
+static void test(void) {
+    look_at_descriptors();
+    proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(proc >= 0);
+    expect_exit(CHILD(sandboxed()), 0);
+    OK(close(proc));
+}
+BOTH_WAYS(test)
