@@ -32,8 +32,6 @@ if [[ $(id -u) == 0 ]]; then as_nobody=(setpriv --reuid=65534 --regid=65534 --cl
 classes=(vm memory interrupt scheduler pipe)
 skipped=" bigheap brk stack oom-pipe resources forkheavy vforkmany softlockup watchdog "
 
-cpython=(test_array test_bytes test_bufio test_bz2 test_capi test_codecs test_collections test_compileall)
-
 need=()
 wanted=" ${SUITES:-stress-ng cpython} "
 if [[ $wanted == *" stress-ng "* ]]; then command -v stress-ng >/dev/null || need+=(stress-ng); fi
@@ -111,8 +109,9 @@ if [[ $wanted == *" stress-ng "* ]]; then
     done
 fi
 if [[ $wanted == *" cpython "* ]]; then
-    for name in "${cpython[@]}"; do
-        if [[ -e /usr/lib/python$version/test/$name.py || -d /usr/lib/python$version/test/$name ]]; then
+    for file in /usr/lib/python"$version"/test/test_*; do
+        name=$(basename "$file" .py)
+        if [[ -e $file/__init__.py || $file == *.py ]]; then
             part cpython "$name" 120 /usr/bin/python3 -m test -q "$name"
         fi
     done

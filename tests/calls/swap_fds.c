@@ -1,6 +1,7 @@
 /* A program's descriptors are its own, whatever memory it uses: it closes all it can, opens many, uses them up, changes its
  * root; its files keep their size and content, and every number that it was given can be closed. */
 #include "common.h"
+#include <dirent.h>
 #include <sys/prctl.h>
 
 enum { HEAP = 44 << 20, MANY = 1200, TEXT = 64 << 10 };
@@ -137,6 +138,20 @@ static void other_root(void) {
         work(4);
     }
 }
+/* Who closes what a list of his descriptors has, can. */
+static void listed(void) {
+    for (int turn = 0; turn < 2; turn++) {
+        work(1 + turn);
+        DIR *list = opendir("/proc/self/fd");
+        CHECK(list);
+        for (struct dirent *entry; (entry = readdir(list));) {
+            int fd = atoi(entry->d_name);
+            if (*entry->d_name != '.' && fd > 2 && fd != dirfd(list)) OK(close(fd));
+        }
+        OK(closedir(list));
+    }
+    work(3);
+}
 /* The first to need more than there is, is a child that borrows this memory. */
 static void borrowed(void) {
     area = fresh(HEAP / PAGE);
@@ -165,7 +180,7 @@ int main(int argc, char **argv) {
         tmpdir();
         CHECK(realpath("/proc/self/exe", self));
         /* Each in a program that has not used any memory yet. */
-        const char *const ways[] = {"early", "late", "range", "own", "used", "forked", "lowered", "root", "borrowed"};
+        const char *const ways[] = {"early", "late", "range", "own", "used", "forked", "lowered", "root", "named", "borrowed"};
         int failed = 0;
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
             unlink("mine");
@@ -187,6 +202,7 @@ int main(int argc, char **argv) {
     case 'f' * 256 + 'o': used_up(1); break;
     case 'l' * 256 + 'o': lowered(); break;
     case 'r' * 256 + 'o': other_root(); break;
+    case 'n' * 256 + 'a': listed(); break;
     default: borrowed();
     }
     return 0;

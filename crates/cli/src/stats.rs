@@ -446,7 +446,8 @@ impl Stats {
         ));
         if let (Some(p50), Some(p99)) = (self.fault_latency.p50_ns, self.fault_latency.p99_ns) {
             let (p50, p99) = (p50 as f64 / 1000.0, p99 as f64 / 1000.0);
-            lines.push(format!("latency     half within {p50:.1} us, 99 % within {p99:.1} us"));
+            let all_s = self.counters[STAT_NAMES[Stat::FaultNs as usize]] as f64 / 1e9;
+            lines.push(format!("latency     half within {p50:.1} us, 99 % within {p99:.1} us; {all_s:.2} s in all"));
         }
         let (memory, file) = (&self.stores.memory, &self.stores.file);
         for (name, store, verbs) in [("to memory ", memory, ["", ""]), ("to file   ", file, [" written", " read"])] {
@@ -454,6 +455,13 @@ impl Stats {
             lines.push(format!("{name}  {} pages out, {} back ({out} and {back})", store.pages_out, store.pages_in));
         }
         lines.push(format!("for free    {} clean evictions, {} zero pages", pages.clean, pages.zero));
+        if pages.taken > 0 {
+            let us = |stat: Stat| self.counters[STAT_NAMES[stat as usize]] as f64 / 1e3 / pages.taken as f64;
+            let [background, own] = [Stat::BackgroundNs, Stat::TakeNs].map(us);
+            lines.push(format!(
+                "reclaim     {background:.2} us a page in the background, {own:.2} us in the program's threads"
+            ));
+        }
         if let Some(ratio) = self.compression.ratio {
             let (from, to) = (show(self.compression.in_bytes), show(self.compression.out_bytes));
             let used = self.pool.utilisation.map_or(String::new(), |u| format!(", pool {:.0} % used", u * 100.0));

@@ -56,6 +56,8 @@ stats! {
     FaultWaited = "fault_waited",
     /// Nanoseconds that faults waited: for other threads, for the store, or for the kernel to be ready.
     FaultWaitNs = "fault_wait_ns",
+    /// Nanoseconds that faults took in all, from the handler's begin to its end, with what they waited and made room for.
+    FaultNs = "fault_ns",
     /// Pages installed by first-touch faults (neighbours included).
     PagesFirstTouch = "pages_first_touch",
     /// Pages written to a compressed or plain RAM tier.
@@ -120,6 +122,11 @@ stats! {
     DirectReclaims = "direct_reclaims",
     /// Reclaim done in the background.
     BackgroundReclaims = "background_reclaims",
+    /// Nanoseconds that threads of the program took for pages taken, and frames freed, on behalf of the background thread. Part of
+    /// [`Stat::FaultNs`].
+    TakeNs = "take_ns",
+    /// Nanoseconds of a processor that reclaim took in the background.
+    BackgroundNs = "background_ns",
     /// System calls assisted in a wrapper.
     CallsWrapped = "calls_wrapped",
     /// System calls assisted after a trap.

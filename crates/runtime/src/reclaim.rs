@@ -10,7 +10,7 @@ use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::{accessed, charge, desk, gate, pins, procfs, sharers, threads, wishes};
+use crate::{accessed, charge, clock, desk, gate, pins, procfs, sharers, threads, wishes};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
@@ -104,8 +104,10 @@ pub fn take_if_wanted(live: &Live, cx: &mut Cx) {
     if live.source().taker() == Taker::Lone && !threads::is_alone() {
         return wake();
     }
+    let begun = clock::ticks();
     release_kept(live, high);
     let has_work = live.pager.isolate_ahead(high as usize, cx);
+    live.stat(Stat::TakeNs, clock::ticks_to_ns(clock::ticks().saturating_sub(begun)));
     // Each batch that was freed was a look.
     TAKE.store(0, Relaxed);
     if has_work {
@@ -356,6 +358,7 @@ extern "C" fn main() -> ! {
                 continue;
             }
         }
+        let begun_ns = os::thread_cpu_ns();
         let (useful, is_done) = live.contexts.with(|cx| {
             let (mut useful, writes_only) = (false, program_takes(live));
             for _ in 0..RECLAIM_STEPS {
@@ -373,6 +376,7 @@ extern "C" fn main() -> ! {
             (useful, false)
         });
         live.stat(Stat::BackgroundReclaims, 1);
+        live.stat(Stat::BackgroundNs, os::thread_cpu_ns().saturating_sub(begun_ns));
         idle = if is_done {
             IDLE_ROUNDS + 1
         } else if useful {

@@ -9,6 +9,7 @@ use crate::layout::in_managed;
 use crate::live::{Live, try_live};
 use crate::{clock, deliver, dispatch, full, gate, memory, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
+use outswap_control::Stat;
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
 use outswap_core::protection::Access;
@@ -85,10 +86,11 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         if (state != State::Resident || access == Access::Write) && outcome == Fault::Done {
             live.pager.machine.record_touch(page, access == Access::Write, state == State::Untouched);
         }
-        let ticks = clock::ticks().saturating_sub(start);
-        let bucket = clock::ticks_to_ns(ticks).max(1).ilog2() as usize;
+        let took_ns = clock::ticks_to_ns(clock::ticks().saturating_sub(start));
+        let bucket = took_ns.max(1).ilog2() as usize;
         let buckets = &live.record().counters.latency_ns;
         buckets[bucket.min(buckets.len() - 1)].fetch_add(1, Relaxed);
+        live.stat(Stat::FaultNs, took_ns);
         match outcome {
             Fault::Done => return,
             // The instruction runs again, after signals that came meanwhile.

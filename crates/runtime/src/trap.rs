@@ -110,12 +110,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
                 None => return assisted(live, nr, args, live.window_bytes(), uc),
             }
         }
-        // Our descriptors are where a program that counts upwards never comes; one that names them finds none.
-        nr::CLOSE | nr::DUP2 | nr::DUP3
-            if descriptors::is_ours(live, args[usize::from(nr != nr::CLOSE)] as u32 as i32) =>
-        {
-            EBADF
-        }
+        // Our descriptors are where a program that counts upwards never comes. Who closes one has found it in a list of them, and minds
+        // if that fails.
+        nr::CLOSE if descriptors::is_ours(live, args[0] as u32 as i32) => 0,
+        nr::DUP2 | nr::DUP3 if descriptors::is_ours(live, args[1] as u32 as i32) => EBADF,
         nr::CLOSE_RANGE => descriptors::close_range(live, args),
         nr::PROCESS_MADVISE => match process_madvise(live, args) {
             Some(value) => value,
