@@ -57,8 +57,8 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.supervisor_fd = fd.unwrap_or(-1);
     let status = os::fstat(shared_fd).map_err(fail("fstat"))?;
     config.shared_file = [status.device, status.inode];
-    let requests =
-        fd.and_then(|fd| socket_pair(fd + 2)).filter(|_| options.tiers.iter().any(|tier| tier.kind.is_file()));
+    let has_file = options.tiers.iter().any(|tier| tier.kind.is_file());
+    let requests = fd.filter(|_| has_file).and_then(|fd| socket_pair(fd + 2));
     if let (Some(fd), Some(_)) = (fd, &requests) {
         config.requests = os::fstat(fd + 2).map_or([0; 2], |status| [status.device, status.inode]);
     }

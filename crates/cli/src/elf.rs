@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 /// `e_machine` of x86-64.
 pub const X86_64: u16 = 62;
+const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 const NOTE_GO_BUILD_ID: u32 = 4;
@@ -20,6 +21,8 @@ pub struct Elf {
     pub machine: u16,
     /// The loader it asks for; none in a static program.
     pub loader: Option<String>,
+    /// It names a library, as a program does that uses the C library. In doubt it does.
+    pub needs_library: bool,
     /// Built by the Go tool chain.
     pub go: bool,
 }
@@ -40,7 +43,7 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
     let (wide, little) = (header[4] == 2, header[5] == 1);
     let machine = if little { le16(&header, 18) } else { u16::from_be_bytes([header[18], header[19]]) };
     let native = wide && little && machine == X86_64;
-    let mut elf = Elf { native, wide, machine, loader: None, go: false };
+    let mut elf = Elf { native, wide, machine, loader: None, needs_library: true, go: false };
     if !native {
         return Ok(Some(elf));
     }
@@ -61,6 +64,7 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
                 let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
                 elf.loader = Some(String::from_utf8_lossy(&name[..end]).into_owned());
             }
+            PT_DYNAMIC => elf.needs_library = needs_library(&read_range(file, at, bytes.min(64 << 10))?),
             PT_NOTE => elf.go |= has_go_note(&read_range(file, at, bytes.min(64 << 10))?),
             _ => {}
         }
@@ -84,6 +88,14 @@ pub fn is_whole(file: &File) -> io::Result<bool> {
     let ends = |entry: &[u8]| le64(entry, 8).checked_add(le64(entry, 32));
     let inside = |entry: &[u8]| le32(entry, 0) != PT_LOAD || ends(entry).is_some_and(|end| end <= bytes);
     Ok(table.chunks_exact(56).all(inside))
+}
+
+/// Whether a dynamic section names a library.
+fn needs_library(section: &[u8]) -> bool {
+    const DT_NULL: u64 = 0;
+    const DT_NEEDED: u64 = 1;
+    let kinds = section.chunks_exact(16).map(|entry| le64(entry, 0));
+    kinds.take_while(|kind| *kind != DT_NULL).any(|kind| kind == DT_NEEDED)
 }
 
 /// Whether a section is named as only the Go linker names them. A stripped or odd section table says no.
@@ -166,6 +178,8 @@ pub mod tests {
         pub loader: Option<&'a str>,
         pub note: Option<&'a [u8]>,
         pub section: Option<&'a str>,
+        /// Kinds of entries of a dynamic section.
+        pub dynamic: Option<&'a [u8]>,
     }
 
     /// An ELF file of headers only.
@@ -180,6 +194,8 @@ pub mod tests {
             Some((1, vec![0u8; 16])),
             m.loader.map(|l| (PT_INTERP, [l.as_bytes(), b"\0"].concat())),
             m.note.map(|n| (PT_NOTE, n.to_vec())),
+            m.dynamic
+                .map(|d| (PT_DYNAMIC, d.iter().flat_map(|kind| [[*kind].as_slice(), &[0; 15]].concat()).collect())),
         ]
         .into_iter()
         .flatten()
@@ -228,6 +244,9 @@ pub mod tests {
         assert_eq!(dynamic.loader.as_deref(), loader);
         assert!(dynamic.native && !dynamic.go);
         assert_eq!(elf(Make::default()).loader, None);
+        for (entries, needs) in [(&[5, 1, 0][..], true), (&[5, 6, 0, 1], false), (&[5, 6], false)] {
+            assert_eq!(elf(Make { loader, dynamic: Some(entries), ..Make::default() }).needs_library, needs);
+        }
         let note = [b"\x04\0\0\0\x05\0\0\0\x04\0\0\0Go\0\0abcde\0\0\0".as_slice(), &[0; 4]].concat();
         assert!(elf(Make { note: Some(&note), ..Make::default() }).go);
         let other = [b"\x04\0\0\0\x10\0\0\0\x01\0\0\0GNU\0".as_slice(), &[0; 16], &note].concat();
@@ -263,7 +282,12 @@ pub mod tests {
     #[test]
     fn no_header_makes_it_panic() {
         let note = b"\x04\0\0\0\x05\0\0\0\x04\0\0\0Go\0\0abcde\0\0\0";
-        let whole = make(&Make { loader: Some("/x"), note: Some(note), section: Some(".go.buildinfo") });
+        let whole = make(&Make {
+            loader: Some("/x"),
+            note: Some(note),
+            section: Some(".go.buildinfo"),
+            dynamic: Some(&[5, 1, 0]),
+        });
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bytes = whole.clone();

@@ -154,12 +154,13 @@ fn kind(elf: &Elf, path: &Path) -> Option<String> {
             }
         });
     }
-    if elf.go {
-        let how = if elf.loader.is_some() { "dynamically linked" } else { "static" };
-        return Some(format!(
-            "is a {how} Go program, whose runtime makes system calls and handles signals by itself, past any library: \
-             use GOMEMLIMIT"
-        ));
+    // One that uses cgo asks the C library for memory.
+    if elf.go && !(elf.loader.is_some() && elf.needs_library) {
+        return Some(
+            "is a Go program without cgo, whose memory comes past any library: build it with cgo \
+             (CGO_ENABLED=1, and a package that uses it, as net does), or use GOMEMLIMIT"
+                .into(),
+        );
     }
     let Some(loader) = &elf.loader else {
         // The loader itself has no loader, and obeys LD_PRELOAD all the same.
@@ -174,6 +175,9 @@ fn kind(elf: &Elf, path: &Path) -> Option<String> {
     let name = loader.rsplit('/').next().unwrap_or_default();
     if name.starts_with("ld-musl") {
         return Some("is linked with musl, and Outswap needs glibc: use a build for glibc".into());
+    }
+    if !elf.needs_library {
+        return Some("uses no C library, so no memory of its comes through one: it has to be left alone".into());
     }
     if name.starts_with("linker") {
         return Some("is linked with Android's libc, and Outswap needs glibc: use a build for glibc".into());
@@ -267,9 +271,13 @@ mod tests {
         let bare = make(&Make::default());
         assert!(refusal(&dir.put("static", &bare, 0o755)).contains("statically linked"));
         let go = Make { section: Some(".go.buildinfo"), ..Make::default() };
-        assert!(refusal(&dir.put("go", &make(&go), 0o755)).contains("static Go"));
-        let go = make(&Make { loader: glibc, ..go });
-        assert!(refusal(&dir.put("dgo", &go, 0o755)).contains("dynamically linked Go"));
+        assert!(refusal(&dir.put("go", &make(&go), 0o755)).contains("Go program without cgo"));
+        let alone = Make { loader: glibc, dynamic: Some(&[5, 0]), ..go.clone() };
+        assert!(refusal(&dir.put("pie-go", &make(&alone), 0o755)).contains("Go program without cgo"));
+        let cgo = dir.put("cgo", &make(&Make { loader: glibc, dynamic: Some(&[1, 5, 0]), ..go }), 0o755);
+        assert_eq!(look(&cgo).expect("found").refusal, None);
+        let alone = make(&Make { loader: glibc, dynamic: Some(&[5, 0]), ..Make::default() });
+        assert!(refusal(&dir.put("alone", &alone, 0o755)).contains("no C library"));
         let musl = make(&Make { loader: Some("/lib/ld-musl-x86_64.so.1"), ..Make::default() });
         assert!(refusal(&dir.put("musl", &musl, 0o755)).contains("musl"));
         let mut arm = bare.clone();

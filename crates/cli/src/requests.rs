@@ -1,67 +1,90 @@
 //! Makes swap files for processes that cannot: their root directory is another, or they have no right to write to the directory.
 //!
 //! A request is a message of one byte with a socket, at which the answer goes: two descriptors of a new file without a name. Only who has
-//! the same user as this process gets one: to others, files of ours would be room that they are not given.
+//! the same user as this process gets one (the kernel tells the sender of each message): to others, files of ours would be room that they are not
+//! given.
 use outswap_store::{NewFile, make_file};
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
-/// Requests that are answered before others have their turn.
+/// Requests that are answered in a row.
 const TURN: usize = 16;
+/// And the pause then.
+const PAUSE: Duration = Duration::from_millis(5);
+const STACK_BYTES: usize = 64 << 10;
 /// Room for control data: more than descriptors that are waited for.
 const CONTROL_WORDS: usize = 16;
 
 /// Where requests come.
 pub struct Requests {
-    socket: Option<OwnedFd>,
+    socket: OwnedFd,
     /// Ends with a NUL byte.
     directory: Vec<u8>,
 }
 
 impl Requests {
     /// Requests at a socket, for files in a directory.
-    pub fn new(socket: Option<OwnedFd>, directory: &OsStr) -> Requests {
+    pub fn new(socket: OwnedFd, directory: &OsStr) -> Requests {
+        let yes: libc::c_int = 1;
+        let (at, len) = ((&raw const yes).cast(), size_of_val(&yes) as libc::socklen_t);
+        // SAFETY: reads a number. Each message then says whose it is.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, at, len) };
         Requests { socket, directory: [directory.as_bytes(), b"\0"].concat() }
     }
 
-    /// The descriptor to wait at.
-    pub fn fd(&self) -> Option<RawFd> {
-        self.socket.as_ref().map(AsRawFd::as_raw_fd)
+    /// Answers requests in a thread of their own, until the process ends: to close what a request brings may take as long as its sender
+    /// likes. Signals are the caller's.
+    pub fn serve_apart(self) {
+        // Without a thread nobody is answered.
+        let _ = std::thread::Builder::new().name("requests".into()).stack_size(STACK_BYTES).spawn(move || self.serve());
     }
 
-    /// Answers those that wait.
-    pub fn serve(&mut self) {
-        for _ in 0..TURN {
-            let Some(socket) = &self.socket else { return };
-            match receive(socket.as_raw_fd()) {
+    /// Answers them until nobody can ask any more.
+    fn serve(&self) {
+        let mut left = TURN;
+        while self.wait() {
+            match receive(self.socket.as_raw_fd()) {
                 Received::Request(reply) => self.answer(&reply),
-                Received::Nonsense => {}
-                Received::Nothing => return,
-                // Nobody can ask any more.
-                Received::End => self.socket = None,
+                Received::Nonsense | Received::Nothing => {}
+                Received::End => return,
+            }
+            left -= 1;
+            if left == 0 {
+                left = TURN;
+                std::thread::sleep(PAUSE);
             }
         }
     }
 
+    /// Waits until something is there; false where nothing will ever be.
+    fn wait(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one entry, as said.
+        let ready = unsafe { libc::poll(&mut poll, 1, -1) };
+        ready < 0 || poll.revents & (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) == libc::POLLIN
+    }
+
     /// Without a file the socket is closed, which is an answer, too.
     fn answer(&self, reply: &OwnedFd) {
-        // SAFETY: asks for a number.
-        if peer_user(reply.as_raw_fd()) != Some(unsafe { libc::geteuid() }) {
+        let fd = reply.as_raw_fd();
+        if number(fd, libc::SO_DOMAIN) != Some(libc::AF_UNIX) || number(fd, libc::SO_TYPE) != Some(libc::SOCK_SEQPACKET)
+        {
             return;
         }
         if let Ok(NewFile { write_fd, read_fd }) = make_file(&self.directory) {
             // SAFETY: they are ours.
             let files = [write_fd, read_fd].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-            send(reply.as_raw_fd(), &files);
+            send(fd, &files);
         }
     }
 }
 
 /// What came at the socket.
 enum Received {
-    /// A request, to be answered there.
+    /// A request of our own user's, to be answered there.
     Request(OwnedFd),
     /// Something else.
     Nonsense,
@@ -84,7 +107,7 @@ fn receive(socket: RawFd) -> Received {
         let again = matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
         return if again { Received::Nothing } else { Received::End };
     }
-    let mut fds = Vec::new();
+    let (mut fds, mut user) = (Vec::new(), None);
     // SAFETY: the kernel has written the control data, and said how much; descriptors in it are ours from here on.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&message);
@@ -94,25 +117,28 @@ fn receive(socket: RawFd) -> Received {
                 let data = libc::CMSG_DATA(header).cast::<RawFd>();
                 fds.extend((0..bytes / size_of::<RawFd>()).map(|i| OwnedFd::from_raw_fd(data.add(i).read_unaligned())));
             }
+            if (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) {
+                user = Some(libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().uid);
+            }
             header = libc::CMSG_NXTHDR(&message, header);
         }
     }
+    // SAFETY: asks for a number.
+    let is_ours = user == Some(unsafe { libc::getuid() });
     match (len, fds.pop()) {
-        (1, Some(reply)) if fds.is_empty() => Received::Request(reply),
-        // All ends are closed: a message has a byte.
-        (0, None) => Received::End,
+        (1, Some(reply)) if fds.is_empty() && is_ours => Received::Request(reply),
         _ => Received::Nonsense,
     }
 }
 
-/// The user who made a socket.
-fn peer_user(socket: RawFd) -> Option<libc::uid_t> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of_val(&peer) as libc::socklen_t;
-    let (at, len) = ((&raw mut peer).cast(), &raw mut len);
+/// A number that is an option of a socket; `None` where that is no socket.
+fn number(socket: RawFd, option: libc::c_int) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of_val(&value) as libc::socklen_t;
+    let (at, len) = ((&raw mut value).cast(), &raw mut len);
     // SAFETY: there is room for the answer.
-    let result = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, at, len) };
-    (result == 0).then_some(peer.uid)
+    let result = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, option, at, len) };
+    (result == 0).then_some(value)
 }
 
 /// Sends descriptors. Who does not take them gets none.
@@ -152,18 +178,13 @@ mod tests {
     /// Asks in this thread, and serves in another until that is answered.
     fn ask(directory: &str, before: &[&[u8]]) -> outswap_sys::Result<NewFile> {
         let [ours, theirs] = pair();
+        let requests = Requests::new(ours, OsStr::new(directory));
         for message in before {
             // SAFETY: sends what is there.
             unsafe { libc::send(theirs.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
         }
-        let mut requests = Requests::new(Some(ours), OsStr::new(directory));
         std::thread::scope(|scope| {
-            let server = scope.spawn(move || {
-                while requests.fd().is_some() {
-                    requests.serve();
-                    std::thread::yield_now();
-                }
-            });
+            let server = scope.spawn(move || requests.serve());
             let answer = LiveIo.request(theirs.as_raw_fd());
             drop(theirs);
             server.join().expect("no panic");
@@ -192,7 +213,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_passed_over() {
-        let file = ask(std::env::temp_dir().to_str().expect("a name"), &[b"x", b"too long", b"y"]).expect("a file");
+        let file =
+            ask(std::env::temp_dir().to_str().expect("a name"), &[b"x", b"", b"too long", b"y"]).expect("a file");
         for fd in [file.write_fd, file.read_fd] {
             outswap_sys::os::close(fd).expect("ours");
         }

@@ -97,8 +97,10 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     leave_to_program(&inherited, outer);
     let mut watch = Watch::new(block.control, pid, !options.no_follow);
     let print = || print_messages(block.control, options.quiet);
-    let requests = Requests::new(block.requests, options.swap_dir.as_os_str());
-    let end = supervise::supervise(pid, &signals, requests, || {
+    if let Some(socket) = block.requests {
+        Requests::new(socket, options.swap_dir.as_os_str()).serve_apart();
+    }
+    let end = supervise::supervise(pid, &signals, || {
         print();
         collector.tick();
         if let Some(recorder) = &mut recorder {

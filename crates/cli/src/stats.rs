@@ -67,7 +67,8 @@ impl Collector {
             }
             // Who has said that it ends may be waited for late, or never.
             let ends = process.is_ending();
-            self.control.fold_if(process, |pid| !self.control.exists(pid) || ends && is_zombie(pid));
+            self.control
+                .fold_if(process, outswap_sys::os::getpid(), |pid| !self.control.exists(pid) || ends && is_zombie(pid));
         }
         if any {
             self.gauges = sample;
@@ -455,20 +456,20 @@ impl Stats {
             lines.push(format!("{name}  {} pages out, {} back ({out} and {back})", store.pages_out, store.pages_in));
         }
         lines.push(format!("for free    {} clean evictions, {} zero pages", pages.clean, pages.zero));
-        if pages.taken > 0 {
-            let us = |stat: Stat| self.counters[STAT_NAMES[stat as usize]] as f64 / 1e3 / pages.taken as f64;
-            let [background, own] = [Stat::BackgroundNs, Stat::TakeNs].map(us);
-            lines.push(format!(
-                "reclaim     {background:.2} us a page in the background, {own:.2} us in the program's threads"
-            ));
-        }
         if let Some(ratio) = self.compression.ratio {
             let (from, to) = (show(self.compression.in_bytes), show(self.compression.out_bytes));
             let used = self.pool.utilisation.map_or(String::new(), |u| format!(", pool {:.0} % used", u * 100.0));
             lines.push(format!("compressed  {from} to {to} ({ratio:.2} : 1){used}"));
         }
         lines.push(format!("calls       {} assisted, {} after a trap", self.calls.wrapped, self.calls.trapped));
-        lines.push(format!("source      {}", self.fault_sources.join(", ")));
+        let reclaim = if pages.taken > 0 {
+            let us = |stat: Stat| self.counters[STAT_NAMES[stat as usize]] as f64 / 1e3 / pages.taken as f64;
+            let [background, own] = [Stat::BackgroundNs, Stat::TakeNs].map(us);
+            format!("; a page out took {background:.2} us in the background, {own:.2} us in the program's threads")
+        } else {
+            String::new()
+        };
+        lines.push(format!("source      {}{reclaim}", self.fault_sources.join(", ")));
         let p = &self.problems;
         lines.push(format!(
             "problems    {} warnings, {} times over budget, {} times full, {} store errors, {} corruptions",
@@ -667,7 +668,7 @@ mod tests {
             assert!(control.charges_of_others(std::ptr::null()) <= CHARGE_MAX_BYTES * MAX_PROCESSES as u64);
             if let Some(record) = control.take(os::getpid()) {
                 assert_eq!((record.pid.load(Relaxed), record.charge()), (os::getpid(), 0));
-                assert!(control.fold(record, os::getpid()));
+                assert!(control.fold(record, os::getpid(), os::getpid()));
             }
         }
     }

@@ -1,5 +1,4 @@
 //! Stays beside the program: passes signals on, prints messages, and ends as the program ended.
-use crate::requests::Requests;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -66,24 +65,17 @@ impl Signals {
         Some((info.ssi_signo as i32, info.ssi_code, info.ssi_pid as libc::pid_t))
     }
 
-    /// Sleeps until a signal or a request waits, or the time is over.
-    fn wait(&self, requests: &Requests, timeout: Duration) {
-        // A negative descriptor is passed over.
-        let fds = [self.fd, requests.fd().unwrap_or(-1)];
-        let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    /// Sleeps until a signal waits or the time is over.
+    fn wait(&self, timeout: Duration) {
+        let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
         let milliseconds = timeout.as_micros().div_ceil(1000).min(1000) as i32;
-        // SAFETY: as many entries as said.
-        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, milliseconds) };
+        // SAFETY: one entry, as said.
+        unsafe { libc::poll(&mut poll, 1, milliseconds) };
     }
 }
 
-/// Runs until the program ends, and answers requests meanwhile. `tick` is called at once, and then after as long as it says.
-pub fn supervise(
-    pid: libc::pid_t,
-    signals: &Signals,
-    mut requests: Requests,
-    mut tick: impl FnMut() -> Duration,
-) -> End {
+/// Runs until the program ends. `tick` is called at once, and then after as long as it says.
+pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> Duration) -> End {
     let mut job = Job { pid, stopped: false, stop_asked: false };
     let mut next_tick = Instant::now();
     loop {
@@ -99,8 +91,7 @@ pub fn supervise(
             let pause = tick();
             next_tick = Instant::now() + pause;
         }
-        requests.serve();
-        signals.wait(&requests, next_tick.saturating_duration_since(Instant::now()));
+        signals.wait(next_tick.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -62,10 +62,15 @@ impl Control {
         self.mark.load(Relaxed) != 0
     }
 
+    /// Whether it is known by a mark of which nobody can tell whether it lives.
+    pub fn is_silent(&self) -> bool {
+        self.mark.load(Relaxed) >= SILENT_MARKS
+    }
+
     /// From here on this process is known by a new mark, because its number is of another pid namespace than the supervisor's. As long
     /// as it lives, it has a byte of the shared part locked, which tells everybody that it does, whatever he can see.
     ///
-    /// The lock is gone when the process closes any descriptor of the shared part; it then counts as dead, and takes a record anew.
+    /// The lock is gone when the process closes any descriptor of the shared part: it then counts as dead, and has to be marked anew.
     pub fn mark(&self) {
         let number = self.shared.give_mark();
         let fd = self.shared_fd.load(Relaxed);
@@ -88,10 +93,11 @@ impl Control {
                 || os::locked_by(fd, (number - MARKS) as u32) != Ok(None))
     }
 
-    /// The number, in the caller's pid namespace, of the process that is known by a number or a mark.
+    /// The number, in the caller's pid namespace, of the process that is known by a number or a mark. `None` where it has none there, or
+    /// nobody can tell.
     pub fn pid_of(&self, number: i32) -> Option<i32> {
         if number < MARKS {
-            return Some(number);
+            return (!self.is_marked()).then_some(number);
         }
         let fd = self.shared_fd.load(Relaxed);
         let owner = os::locked_by(fd, (number - MARKS) as u32).ok().flatten();

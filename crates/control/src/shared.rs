@@ -348,10 +348,10 @@ impl Shared {
         sums
     }
 
-    /// Folds the record of an ended process into the sums and frees it. `pid` is what the record was seen with: the process,
-    /// or a folder that is dead, whose work is taken up. Returns whether this caller did it.
-    pub fn fold(&self, process: &Process, pid: i32) -> bool {
-        if pid == 0 || process.pid.compare_exchange(pid, -os::getpid(), AcqRel, Relaxed).is_err() {
+    /// Folds the record of an ended process into the sums and frees it. `number` is what the record was seen with: the process,
+    /// or a folder that is dead, whose work is taken up; `own` is that of the caller. Returns whether this caller did it.
+    pub fn fold(&self, process: &Process, number: i32, own: i32) -> bool {
+        if number == 0 || process.pid.compare_exchange(number, -own, AcqRel, Relaxed).is_err() {
             return false;
         }
         process.charge_bytes.store(0, Relaxed);
@@ -359,7 +359,7 @@ impl Shared {
         self.ended.fold(&process.counters);
         self.tell_sharers(process.family.swap(0, Relaxed));
         // Unless somebody took us for dead, and goes on with it.
-        let _ = process.pid.compare_exchange(-os::getpid(), 0, Release, Relaxed);
+        let _ = process.pid.compare_exchange(-own, 0, Release, Relaxed);
         true
     }
 
@@ -375,24 +375,25 @@ impl Shared {
         self.sharers_ended[family as usize % FAMILIES].load(Acquire)
     }
 
-    /// Folds a record if its process is dead, or its folder. `is_dead` is asked about numbers above 0 only.
-    pub fn fold_if(&self, process: &Process, is_dead: impl FnOnce(i32) -> bool) -> bool {
+    /// Folds a record if its process is dead, or its folder, for the caller whose number is `own`. `is_dead` is asked about numbers above
+    /// 0 only.
+    pub fn fold_if(&self, process: &Process, own: i32, is_dead: impl FnOnce(i32) -> bool) -> bool {
         let pid = process.pid.load(Acquire);
         let whose = pid.checked_abs().unwrap_or(i32::MAX);
-        pid != 0 && is_dead(whose) && self.fold(process, pid)
+        pid != 0 && is_dead(whose) && self.fold(process, pid, own)
     }
 
     /// Takes a record for a process. A record that this process had before an exec, or that a dead process left, is folded
     /// into the sums first. `None` with as many live processes as there are records.
     pub fn take(&self, pid: i32) -> Option<&Process> {
         for record in &self.processes {
-            self.fold_if(record, |whose| whose == pid);
+            self.fold_if(record, pid, |whose| whose == pid);
         }
         for attempt in 0..2 {
             for (i, record) in self.processes.iter().enumerate() {
                 if attempt == 1 {
                     // Who has a mark sees other processes, or none, under the numbers of others.
-                    self.fold_if(record, |whose| pid < MARKS && !self.is_mark(whose) && !exists(whose));
+                    self.fold_if(record, pid, |whose| pid < MARKS && !self.is_mark(whose) && !exists(whose));
                 }
                 if record.pid.load(Relaxed) == 0 && record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
                     // Whoever wrongly takes a process for dead may have left something.
@@ -487,7 +488,7 @@ mod tests {
         records[2].ending.store(1, Relaxed);
         assert_eq!(shared.charges_of_others(records[1]), 3010, "no room before it is gone");
         assert_eq!(shared.charges_of_others_that_go_on(records[1]), 10, "but no peak");
-        assert!(shared.fold(records[2], 3) && !shared.fold(records[2], 3));
+        assert!(shared.fold(records[2], 3, os::getpid()) && !shared.fold(records[2], 3, os::getpid()));
         assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
         // A process that was taken for dead publishes in a record that is not its own any more.
         records[2].charge_bytes.store(77, Relaxed);
@@ -512,9 +513,9 @@ mod tests {
         assert!(shared.has_relatives(7, core::ptr::null()) && !shared.has_relatives(7, records[1]));
         assert!(!shared.has_relatives(8, core::ptr::null()) && !shared.has_relatives(0, core::ptr::null()));
         records[1].ending.store(1, Relaxed);
-        assert!(shared.fold(records[0], 1));
+        assert!(shared.fold(records[0], 1, os::getpid()));
         assert_eq!(ended(), [0, 0], "it never forked");
-        assert!(shared.fold(records[1], 2));
+        assert!(shared.fold(records[1], 2, os::getpid()));
         assert_eq!(ended(), [1, 0]);
         shared.tell_sharers(8);
         assert_eq!(ended(), [1, 1]);
@@ -537,7 +538,7 @@ mod tests {
         assert_eq!(shared.live_processes(), 0);
         let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
         assert_eq!(shared.live_processes(), 2);
-        assert!(shared.fold(records[0], 1));
+        assert!(shared.fold(records[0], 1, os::getpid()));
         assert_eq!(shared.live_processes(), 1);
     }
 
@@ -571,8 +572,8 @@ mod tests {
         // A folder was killed when it had moved one counter.
         record.pid.store(-NOBODY, Relaxed);
         shared.ended.add(Stat::FaultMiss, record.counters.stats[Stat::FaultMiss as usize].swap(0, Relaxed));
-        assert!(!shared.fold_if(record, |pid| pid != NOBODY), "not while the folder lives");
-        assert!(shared.fold_if(record, |pid| pid == NOBODY && !exists(pid)));
+        assert!(!shared.fold_if(record, os::getpid(), |pid| pid != NOBODY), "not while the folder lives");
+        assert!(shared.fold_if(record, os::getpid(), |pid| pid == NOBODY && !exists(pid)));
         assert_eq!((record.pid.load(Relaxed), record.charge()), (0, 0));
         let sums = [Stat::FaultMiss, Stat::PagesClean, Stat::ResidentBytes, Stat::PeakResidentBytes];
         assert_eq!(sums.map(|stat| shared.ended.get(stat)), [5, 7, 0, 8192]);

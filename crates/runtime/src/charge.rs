@@ -10,8 +10,8 @@
 use crate::budget::{self, Back, Room, SEEN, SHARE_MIN, SHARE_START, SHARES, measure_pause_ns, quiet_pause_ns};
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
-use crate::procfs;
 use crate::store::ProcessStore;
+use crate::{bss, procfs};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use outswap_control::{Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS, Wish};
 use outswap_core::store::Store;
@@ -271,8 +271,14 @@ fn join(live: &Live) {
     }
     budget.joined_at_ns.store(now, Relaxed);
     for level in live.control.levels().filter(|level| own_record(live, level).is_none()) {
+        if level.is_marked() {
+            // The lock was lost: with the old mark this process would count as dead.
+            level.mark();
+        }
         if let Some(record) = level.take(level.number(live.pid.load(Relaxed))) {
             record.fault_source.store(live.pager.machine.source.load(Relaxed), Relaxed);
+            record.family.store(live.family.load(Relaxed), Relaxed);
+            bss::publish(record);
             if core::ptr::eq(level, live.control) {
                 record.counters.fold(&UNCOUNTED.counters);
             }
@@ -298,8 +304,10 @@ pub fn leave(live: &Live) {
         if let Some(record) = own_record(live, level) {
             // Threads that go on counting until they are ended must not do so in a record that is another's by then.
             record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
-            if record.charge() < LEFT_BYTES {
-                level.fold(record, level.number(pid));
+            // Of whom nobody is told that it has ended, nobody else frees the record.
+            if record.charge() < LEFT_BYTES || level.is_silent() {
+                let number = level.number(pid);
+                level.fold(record, number, number);
             } else {
                 record.ending.store(1, Release);
             }
@@ -328,7 +336,8 @@ fn measure_last(live: &Live) {
 
 /// What this process is charged with does not count any more: its memory ends with the exec that follows. A managed program
 /// counts anew; one that is not must not stand for it.
-pub fn begin_exec(live: &Live) {
+/// `starts`: as far as can be seen, the exec succeeds.
+pub fn begin_exec(live: &Live, starts: bool) {
     live.contexts.with(|_| measure_last(live));
     live.budget.left.store(true, Release);
     set_gauges(live, [Stat::IsolatedBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
@@ -339,10 +348,11 @@ pub fn begin_exec(live: &Live) {
     }
     live.control.levels().for_each(|level| level.tell_sharers(live.family.load(Relaxed)));
     // The program that comes cannot know by what mark this one went.
-    for level in live.control.levels().filter(|level| level.is_marked()) {
+    for level in live.control.levels().filter(|level| starts && level.is_marked()) {
         if let Some(record) = own_record(live, level) {
             record_place(live, level).store((&raw const UNCOUNTED).cast_mut(), Release);
-            level.fold(record, level.number(live.pid.load(Relaxed)));
+            let number = level.number(live.pid.load(Relaxed));
+            level.fold(record, number, number);
         }
     }
     // If the exec fails, all is to be told again.
@@ -352,6 +362,7 @@ pub fn begin_exec(live: &Live) {
 /// The exec failed: all counts again. To be called inside the runtime.
 pub fn exec_failed(live: &Live) {
     live.budget.left.store(false, Release);
+    live.budget.joined_at_ns.store(0, Relaxed);
     refresh(live);
 }
 
@@ -563,7 +574,8 @@ fn fold_dead_if_due(live: &Live, all: bool) -> bool {
             fold_ended(level, |i, record| record.is_ending() || all && i.wrapping_sub(start) % records < CLOSER_LOOKS);
         if all {
             let charged = level.used_records().iter().filter(|record| record.charge() > 0);
-            any |= charged.fold(false, |any, record| any | level.fold_if(record, |pid| !level.exists(pid)));
+            let own = level.number(os::getpid());
+            any |= charged.fold(false, |any, record| any | level.fold_if(record, own, |pid| !level.exists(pid)));
         }
     }
     any
@@ -574,7 +586,8 @@ fn fold_dead_if_due(live: &Live, all: bool) -> bool {
 fn fold_ended(level: &Control, is_looked_at: impl Fn(usize, &Process) -> bool) -> bool {
     let records = level.used_records().iter().enumerate().filter(|(i, record)| is_looked_at(*i, record));
     let is_gone = |number| procfs::is_gone_from(level, number);
-    records.fold(false, |any, (_, record)| any | level.fold_if(record, is_gone))
+    let own = level.number(os::getpid());
+    records.fold(false, |any, (_, record)| any | level.fold_if(record, own, is_gone))
 }
 
 /// The budget could not be held: says so once, and counts.

@@ -31,9 +31,11 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
     if flags & CLONE_THREAD == 0 && live.is_own_process() {
         sharers::announce();
+        reclaim::expect_sharer();
         let mut spins = 0;
         while !reclaim::ensure() {
             if !background::is_held_off() {
+                reclaim::end_expectation();
                 return fail(uc);
             }
             os::wait_a_little(spins);
@@ -70,6 +72,9 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
         sharers::announce_without_place();
     }
     let sharer = if flags & CLONE_THREAD != 0 || arranged { None } else { sharers::reserve_place() };
+    if flags & CLONE_THREAD == 0 && live.is_own_process() {
+        reclaim::end_expectation();
+    }
     if flags & CLONE_THREAD == 0 && !arranged && sharer.is_none() {
         return fail(uc);
     }

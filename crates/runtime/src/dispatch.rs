@@ -31,6 +31,11 @@ pub fn passes() -> [usize; 2] {
     if IS_ON.load(Relaxed) && avoided::may_dispatch() { [FIXED_END, usize::MAX - FIXED_END] } else { [0, 0] }
 }
 
+/// Whether the kernel can tell of calls so.
+pub fn is_possible() -> bool {
+    os::dispatch_none().is_ok()
+}
+
 /// The calling thread's calls are told from now on. `fixed` is where code lies at fixed addresses.
 pub fn begin(fixed: (usize, usize)) {
     if fixed.1 > 0 {

@@ -158,13 +158,16 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
     // From the outside in: each names the one around it.
     let mut levels = [const { None }; MAX_LEVELS];
     let (mut count, mut complete, mut outer) = (1, true, until_nul(&own.config.outer));
+    let mut outer_fds = [-1; MAX_LEVELS];
     levels[0] = Some(own);
     while !outer.is_empty() && count < MAX_LEVELS {
-        let Some(opened) = Place::parse(outer).and_then(|place| place.open()) else {
+        let Some((place, opened)) = Place::parse(outer).and_then(|place| Some((place, place.open()?))) else {
             complete = false;
             break;
         };
         close_both(&opened);
+        // Inherited: it is there as long as the program leaves it alone.
+        outer_fds[count] = if opened.fds.is_none() { place.fd + 1 } else { -1 };
         outer = until_nul(&opened.config.outer);
         levels[count] = Some(opened);
         count += 1;
@@ -176,6 +179,7 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
         // SAFETY: fresh memory for so many, page-aligned, never unmapped.
         control = Some(unsafe {
             memory.add(i).write(Control::new(level.config, level.shared, control));
+            (*memory.add(i)).shared_fd.store(outer_fds[i], Relaxed);
             &*memory.add(i)
         });
     }
@@ -332,7 +336,8 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let code = code::find();
     if let Err(e) = install_filters(live, &code) {
         signals::uninstall(&handlers);
-        control.fold(live.record(), os::getpid());
+        let number = control.number(os::getpid());
+        control.fold(live.record(), number, number);
         return Err(SetupError::System("warning: no more seccomp filters are possible; a process runs unmanaged", e));
     }
     let bss_pages = bss.filter(|bss| manage_bss(live, &code, bss)).map_or(0, |bss| bss.pages());
@@ -372,7 +377,7 @@ fn make_machine(
     advise_frames(stage, stage_bytes);
     machine.stage.store(stage, Relaxed);
     let record = charge::take_record(control, os::getpid());
-    wishes::disown(control, os::getpid());
+    wishes::disown(control, control.number(os::getpid()));
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
     machine.record_begin(os::getpid(), 0);
@@ -437,7 +442,7 @@ fn make_pager(
 fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     memory::know_code(code);
     if !range_is_trapped() {
-        filter::install_range(gate(), GATE_CODE_BYTES)?;
+        filter::install_range(gate(), GATE_CODE_BYTES, dispatch::is_possible())?;
     }
     // Where the C library is another than expected, all of it counts.
     let heap_calls = HeapCalls::find(code.libc_file);

@@ -15,6 +15,11 @@ pub fn begin(control: &Control) {
     // A supervisor that does not know its own is taken to have the same.
     let is_elsewhere = |level: &&Control| level.config.pid_namespace != 0 && own != Ok(level.config.pid_namespace);
     control.levels().filter(is_elsewhere).for_each(Control::mark);
+    // Of a namespace that has no first process yet nothing is told.
+    let childrens = os::stat_at(None, b"/proc/self/ns/pid_for_children\0").map(|status| status.inode);
+    if own.is_ok() && childrens != own {
+        CHILDREN_ELSEWHERE.store(true, Relaxed);
+    }
 }
 
 /// A call was made, and succeeded.

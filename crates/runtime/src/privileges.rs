@@ -36,6 +36,9 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         kept::leave_rights();
         if filter.is_some() && !avoided::may_name_files() {
             live.pager.store.leave_directory();
+        }
+        if calls::installs_filter(nr, args[0], args[1]) {
+            // It may end who asks.
             live.pager.store.leave_requests();
         }
         match nr {
@@ -66,7 +69,7 @@ pub fn by_sharer(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
 
 /// A process that only shares the memory ends: the background thread need not live for it any longer.
 pub fn sharer_ends(live: &Live) {
-    if confined::keeps_one_thread(live) {
+    if confined::keeps_one_thread(live) && sharers::is_only_one() {
         reclaim::retire(live);
     }
 }

@@ -34,6 +34,8 @@ const CRITICAL_SHARE: u64 = 4;
 static OVERDUE: AtomicBool = AtomicBool::new(false);
 /// Held while a thread is started, or is kept from being started.
 static STARTING: SpinLock<()> = SpinLock::new(());
+/// Processes about to be made that will share the memory: the thread is not to end by itself.
+static COMING: AtomicU32 = AtomicU32::new(0);
 /// The thread's stack: one, kept for the next.
 static STACK: AtomicUsize = AtomicUsize::new(0);
 
@@ -165,6 +167,7 @@ pub fn wake_for_stream(live: &'static Live) -> bool {
 pub fn forget() {
     background::forget();
     QUIT.store(false, Release);
+    COMING.store(0, Release);
     OVERDUE.store(false, Relaxed);
     // SAFETY: no other thread exists that could hold it.
     unsafe { STARTING.forget() };
@@ -173,14 +176,47 @@ pub fn forget() {
 /// Starts the thread unless there is one. Where it cannot be made (a limit of processes), reclaim happens in the program's
 /// threads alone. Says whether it lives. Only for the process whose runtime this is.
 pub fn ensure() -> bool {
-    if THREAD.load(Acquire) != 0 {
+    if THREAD.load(Acquire) != 0 && !QUIT.load(SeqCst) {
         return true;
     }
     let _starting = STARTING.lock(os::wait_a_little);
-    if THREAD.load(Acquire) != 0 {
-        return true;
+    if HOLDS.load(SeqCst) != 0 {
+        return false;
     }
-    HOLDS.load(SeqCst) == 0 && start()
+    let mut spins = 0;
+    while THREAD.load(Acquire) != 0 {
+        if !QUIT.load(SeqCst) {
+            return true;
+        }
+        os::wait_a_little(spins);
+        spins += 1;
+    }
+    start()
+}
+
+/// A process is about to be made that shares the memory: from here on, the thread that it needs does not end by itself.
+pub fn expect_sharer() {
+    let _starting = STARTING.lock(os::wait_a_little);
+    COMING.fetch_add(1, SeqCst);
+}
+
+/// It has its place, or there is none.
+pub fn end_expectation() {
+    COMING.fetch_sub(1, SeqCst);
+}
+
+/// Whether the thread is to end, because nobody needs it in a process that is to have one thread: who shared the memory has executed a
+/// program, or was killed.
+fn is_superfluous(live: &Live) -> bool {
+    if !keeps_one_thread(live) {
+        return false;
+    }
+    let _starting = STARTING.lock(os::wait_a_little);
+    let is_needed = COMING.load(SeqCst) != 0 || HOLDS.load(SeqCst) != 0 || sharers::is_any_here();
+    if !is_needed {
+        QUIT.store(true, SeqCst);
+    }
+    !is_needed
 }
 
 /// Ends the thread, and keeps it from being started until [`let_go`]: no thread of ours may have rights that the program gives
@@ -300,6 +336,9 @@ extern "C" fn main() -> ! {
         if QUIT.load(SeqCst) {
             wishes::end_service(live);
             os::exit_thread(0);
+        }
+        if is_superfluous(live) {
+            continue;
         }
         let seen = WAKE.load(SeqCst);
         if sharers::any() {

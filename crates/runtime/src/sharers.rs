@@ -74,6 +74,13 @@ pub fn is_any_here() -> bool {
     any() && (WITHOUT_PLACE.load(SeqCst) || sharers().iter().any(|s| s.tid.load(Acquire) != 0))
 }
 
+/// Whether the calling process is the only one that shares this memory without being this process.
+pub fn is_only_one() -> bool {
+    let tid = os::gettid() as u32;
+    !WITHOUT_PLACE.load(SeqCst)
+        && sharers().iter().all(|s| matches!(s.tid.load(Acquire), 0) || s.tid.load(Acquire) == tid)
+}
+
 /// Reserves a place for a process that is about to start.
 pub fn reserve_place() -> Option<&'static Sharer> {
     let free = |s: &&Sharer| {

@@ -13,7 +13,7 @@ use crate::pins::{self, CallPins};
 use crate::procfs;
 use crate::usermem::{Iovec, MAX_RW_COUNT, word};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use outswap_control::{self as control, Control, Process, Stat, Wish};
+use outswap_control::{Control, Process, Stat, Wish};
 use outswap_core::fault::Fault;
 use outswap_core::protection::Access;
 use outswap_sys::{nr, os};
@@ -48,7 +48,7 @@ pub fn serve(live: &'static Live) {
     let asked = matches!(kind, Wish::READ | Wish::WRITE);
     if !asked && kind != Wish::NONE {
         let owner = wish.owner.load(Acquire);
-        if !procfs::is_gone(owner as i32) {
+        if !procfs::is_gone_from(live.control, owner as i32) {
             return;
         }
         // Whoever wished it is gone.
@@ -91,7 +91,7 @@ pub fn end_service(live: &Live) {
     wish.served.store(0, Relaxed);
     let (until_ns, mut spins) = (os::monotonic_ns() + PATIENCE_NS, 0);
     while Wish::kind(wish.state.load(SeqCst)) == Wish::HELD && os::monotonic_ns() < until_ns {
-        if procfs::is_gone(wish.owner.load(Acquire) as i32) {
+        if procfs::is_gone_from(live.control, wish.owner.load(Acquire) as i32) {
             break;
         }
         os::wait_a_little(spins);
@@ -121,6 +121,8 @@ pub fn disown(control: &Control, pid: i32) {
 struct Asking<'a> {
     live: &'a Live,
     other: &'a Process,
+    /// What stands in its record.
+    number: i32,
     pid: i32,
     /// No other thread of this process has a wish.
     alone: bool,
@@ -132,12 +134,13 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     fn is_there(&self) -> bool {
-        self.other.pid.load(Acquire) == self.pid && control::exists(self.pid)
+        let control = self.live.control;
+        self.other.pid.load(Acquire) == self.number && control.exists(self.number)
     }
 
     fn claim(&mut self, until_ns: u64) -> bool {
         let wish = &self.other.wish;
-        let me = self.live.pid.load(Relaxed) as u32;
+        let me = self.live.control.number(self.live.pid.load(Relaxed)) as u32;
         let mut spins = 0;
         while !self.claimed {
             if !self.alone {
@@ -145,7 +148,8 @@ impl Asking<'_> {
             }
             let owner = wish.owner.load(Acquire);
             // What is left of this process's own was before it executed this program.
-            let is_free = self.alone && (owner == 0 || owner == me || procfs::is_gone(owner as i32));
+            let is_free =
+                self.alone && (owner == 0 || owner == me || procfs::is_gone_from(self.live.control, owner as i32));
             self.claimed = is_free && wish.owner.compare_exchange(owner, me, AcqRel, Relaxed).is_ok();
             if !self.claimed {
                 if os::monotonic_ns() > until_ns || !self.is_there() {
@@ -252,7 +256,10 @@ pub fn transfer(
     if flags != 0 || pid as i32 == own || local_count > IOV_MAX || remote_count > IOV_MAX || !live.is_own_process() {
         return None;
     }
-    let other = live.control.used_records().iter().find(|record| record.pid.load(Acquire) == pid as i32)?;
+    let numbered = live.control.used_records().iter().map(|record| (record, record.pid.load(Acquire)));
+    let (other, number) = numbered
+        .filter(|(_, number)| *number > 0)
+        .find(|(_, number)| live.control.pid_of(*number) == Some(pid as i32))?;
     let mut managed = false;
     for (vec, count, is_remote) in [(local, local_count, false), (remote, remote_count, true)] {
         let mut bytes = 0usize;
@@ -265,7 +272,7 @@ pub fn transfer(
     if !managed {
         return None;
     }
-    let mut asking = Asking { live, other, pid: pid as i32, alone: false, claimed: false, given_up: false };
+    let mut asking = Asking { live, other, number, pid: pid as i32, alone: false, claimed: false, given_up: false };
     let here = Cursor { vec: local, count: local_count, base: 0, left: 0 };
     let there = Cursor { vec: remote, count: remote_count, base: 0, left: 0 };
     Some(go_through(live, nr, here, there, &mut asking))

@@ -171,7 +171,8 @@ pub fn make_file(directory: &[u8]) -> Result<NewFile> {
 
 fn create(directory_fd: i32) -> Result<NewFile> {
     let flags = os::O_RDWR | os::O_CLOEXEC;
-    match openat(directory_fd, b".\0", flags | os::O_TMPFILE) {
+    // Exclusive: nobody can give it a name.
+    match openat(directory_fd, b".\0", flags | os::O_TMPFILE | O_EXCL) {
         Ok(write_fd) => match reopen(write_fd) {
             Some(read_fd) => return Ok(NewFile { write_fd, read_fd }),
             // No /proc here: a file with a name can be opened twice without it.

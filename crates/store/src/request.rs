@@ -103,10 +103,11 @@ fn send(requests_fd: i32, fd: i32) -> Result<()> {
 fn receive(fd: i32) -> Result<[i32; FILES]> {
     let mut poll = fd as u32 as u64 | POLLIN << 32;
     // SAFETY: one `struct pollfd`.
-    let ready = ret(unsafe { syscall3(nr::POLL, &raw mut poll as usize, 1, WAIT_MS) })?;
-    if ready == 0 {
-        return Err(Errno::ETIMEDOUT);
-    }
+    let wait = || ret(unsafe { syscall3(nr::POLL, &raw mut poll as usize, 1, WAIT_MS) });
+    match core::iter::repeat_with(wait).find(|ready| *ready != Err(Errno::EINTR)) {
+        Some(Ok(0)) | None => return Err(Errno::ETIMEDOUT),
+        Some(ready) => ready?,
+    };
     let mut rights = Rights { bytes: 0, level: 0, kind: 0, fds: [0; FILES] };
     // SAFETY: what comes is kept or closed below.
     let len = unsafe { message(nr::RECVMSG, fd, &mut rights, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) }?;

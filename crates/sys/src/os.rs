@@ -353,6 +353,15 @@ pub fn dispatch_calls(from: usize, bytes: usize) -> Result<()> {
     ret(unsafe { syscall5(nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH, ON, from, bytes, 0) }).map(drop)
 }
 
+/// Has no calls of the calling thread told so.
+///
+/// # Errors
+/// `EINVAL` where the kernel cannot do it.
+pub fn dispatch_none() -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall5(nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) }).map(drop)
+}
+
 /// Whether a thread exists, of whatever process.
 pub fn is_thread(tid: i32) -> bool {
     // SAFETY: signal 0 is not sent.

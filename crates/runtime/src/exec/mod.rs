@@ -56,13 +56,16 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
             return;
         }
     };
+    if target == Target::Alone {
+        environment::leave_alone(envp, until_nul(&live.control.config.preload));
+    }
     let starts = target != Target::Fails && is_executable(dir, path, flags);
     if target != Target::Managed {
         rlimits::give_to_kernel(starts);
     }
     let domain = code::randomize();
     if live.is_own_process() {
-        charge::begin_exec(live);
+        charge::begin_exec(live, starts);
         live.contexts.with(|_| live.pager.store.begin_exec());
     }
     let changed = match nr {

@@ -28,6 +28,8 @@ pub enum Target {
     Managed,
     /// Not managed, or nobody knows.
     Unmanaged,
+    /// Not managed, and our libraries, which need the C library, would keep it from starting.
+    Alone,
     /// Nothing: its interpreter cannot be executed.
     Fails,
 }
@@ -37,8 +39,19 @@ pub enum Target {
 struct Looked {
     status: os::FileStatus,
     has_capabilities: bool,
-    /// As [`is_dynamic`] says.
-    is_dynamic: Option<bool>,
+    /// As [`linking`] says.
+    linking: Option<Linking>,
+}
+
+/// How a program is linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Linking {
+    /// It names no dynamic linker.
+    Static,
+    /// It names one, and no library: there is no C library in it.
+    Alone,
+    /// To libraries.
+    Dynamic,
 }
 
 /// Looks at the program about to run. Says so if it should be managed and cannot.
@@ -94,7 +107,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
     }
     let own_name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
     let Some(why) = why_unmanaged(live, head, &looked, own_name) else {
-        let is_program = looked.is_dynamic == Some(true) || is_dynamic_linker(own_name);
+        let is_program = looked.linking == Some(Linking::Dynamic) || is_dynamic_linker(own_name);
         // What is no program has the error that the kernel gives, unless that runs it by other means.
         return if is_program {
             Ok(Target::Managed)
@@ -117,7 +130,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
         return Err(Errno::EACCES);
     }
     live.control.count_unmanaged();
-    Ok(Target::Unmanaged)
+    Ok(if looked.linking == Some(Linking::Alone) { Target::Alone } else { Target::Unmanaged })
 }
 
 /// Why a program cannot be managed, if so.
@@ -127,12 +140,13 @@ fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Opti
     if !head.starts_with(b"\x7fELF") || head.len() < ELF_HEADER_BYTES {
         return None;
     }
-    Some(match looked.is_dynamic {
+    Some(match looked.linking {
         _ if head[4] == CLASS_32 => b"is a 32-bit program",
         _ if head[18..20] != EM_X86_64 => b"is built for another processor",
         // The dynamic linker has none itself, and loads our libraries all the same.
-        Some(false) if !is_dynamic_linker(name) => b"is statically linked",
+        Some(Linking::Static) if !is_dynamic_linker(name) => b"is statically linked",
         _ if is_of_musl(head) => b"is linked with musl",
+        Some(Linking::Alone) => b"uses no C library",
         // With other rights than its user's the dynamic linker leaves our libraries out.
         _ if changes_ids(looked) => b"is set-uid or set-gid",
         _ if gives_capabilities(looked) => b"has file capabilities",
@@ -214,8 +228,8 @@ fn interpreter(head: &[u8]) -> Option<&[u8]> {
 fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Option<(Looked, usize)> {
     let look = |fd: i32, status: os::FileStatus, head: &mut [u8]| {
         let len = os::pread(fd, head, 0).ok()?;
-        let is_dynamic = is_dynamic(&head[..len], |at, to| os::pread(fd, to, at) == Ok(to.len()));
-        Some((Looked { status, has_capabilities: has_capabilities(fd), is_dynamic }, len))
+        let linking = linking(&head[..len], |at, to| os::pread(fd, to, at) == Ok(to.len()));
+        Some((Looked { status, has_capabilities: has_capabilities(fd), linking }, len))
     };
     if let (Some(fd), b"\0") = (directory, path) {
         // The program is the descriptor itself, whose position is not ours to move.
@@ -234,10 +248,12 @@ fn has_capabilities(fd: i32) -> bool {
     ret(unsafe { syscall4(nr::FGETXATTR, fd as usize, name, 0, 0) }).is_ok()
 }
 
-/// Whether a 64-bit ELF program names a dynamic linker; `None` where the bytes are something else (a script) or do not tell. What
-/// is not in its head is asked for with `read`, by its offset.
-fn is_dynamic(head: &[u8], read: impl Fn(u64, &mut [u8]) -> bool) -> Option<bool> {
+/// How a 64-bit ELF program is linked; `None` where the bytes are something else (a script) or do not tell. What is not in its head is
+/// asked for with `read`, by its offset.
+fn linking(head: &[u8], read: impl Fn(u64, &mut [u8]) -> bool) -> Option<Linking> {
+    const PT_DYNAMIC: u32 = 2;
     const PT_INTERP: u32 = 3;
+    const HEADER_BYTES: u64 = 56;
     /// More program headers than any program has.
     const MAX_HEADERS: u64 = 128;
     let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?) as u64);
@@ -246,19 +262,51 @@ fn is_dynamic(head: &[u8], read: impl Fn(u64, &mut [u8]) -> bool) -> Option<bool
     }
     let table = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
     let (size, count) = (half(54)?, half(56)?);
+    let (mut has_linker, mut dynamic) = (false, None);
     for i in 0..count.min(MAX_HEADERS) {
         let at = table.checked_add(i * size)?;
-        let mut kind = [0; 4];
-        match usize::try_from(at).ok().and_then(|at| head.get(at..at.checked_add(4)?)) {
-            Some(in_head) => kind.copy_from_slice(in_head),
-            None if read(at, &mut kind) => {}
+        let mut header = [0; HEADER_BYTES as usize];
+        match usize::try_from(at).ok().and_then(|at| head.get(at..at.checked_add(header.len())?)) {
+            Some(in_head) => header.copy_from_slice(in_head),
+            None if size >= HEADER_BYTES && read(at, &mut header) => {}
             None => return None,
         }
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return Some(true);
+        match u32::from_le_bytes(header[..4].try_into().ok()?) {
+            PT_INTERP => has_linker = true,
+            PT_DYNAMIC => dynamic = Some([8, 32].map(|at| u64::from_le_bytes(field(&header, at)))),
+            _ => {}
         }
     }
-    Some(false)
+    Some(match (has_linker, dynamic) {
+        (false, _) => Linking::Static,
+        (true, Some([at, bytes])) if !needs_library(at, bytes, &read) => Linking::Alone,
+        (true, _) => Linking::Dynamic,
+    })
+}
+
+/// Whether a program's dynamic section names a library. In doubt it does.
+fn needs_library(at: u64, bytes: u64, read: &impl Fn(u64, &mut [u8]) -> bool) -> bool {
+    const DT_NULL: u64 = 0;
+    const DT_NEEDED: u64 = 1;
+    const ENTRY_BYTES: u64 = 16;
+    /// More entries than any program has.
+    const MAX_ENTRIES: u64 = 512;
+    for i in 0..(bytes / ENTRY_BYTES).min(MAX_ENTRIES) {
+        let mut entry = [0; ENTRY_BYTES as usize];
+        let is_read = at.checked_add(i * ENTRY_BYTES).is_some_and(|at| read(at, &mut entry));
+        match u64::from_le_bytes(field(&entry, 0)) {
+            _ if !is_read => return true,
+            DT_NEEDED => return true,
+            DT_NULL => return false,
+            _ => {}
+        }
+    }
+    bytes / ENTRY_BYTES > MAX_ENTRIES
+}
+
+/// Eight bytes of a structure.
+fn field(bytes: &[u8], at: usize) -> [u8; 8] {
+    core::array::from_fn(|i| bytes[at + i])
 }
 
 /// Whether this process may execute a file (NUL-terminated path, relative to `dir`), as far as its rights go.
@@ -387,33 +435,52 @@ mod tests {
     }
 
     #[test]
-    fn headers_tell_whether_there_is_a_dynamic_linker() {
+    fn headers_tell_how_a_program_is_linked() {
         let mut head = [0u8; 256];
         head[..5].copy_from_slice(b"\x7fELF\x02");
         head[32..40].copy_from_slice(&64u64.to_le_bytes());
         head[54..56].copy_from_slice(&56u16.to_le_bytes());
         head[56..58].copy_from_slice(&2u16.to_le_bytes());
         let nothing = |_: u64, _: &mut [u8]| false;
-        assert_eq!(is_dynamic(&head, nothing), Some(false));
+        assert_eq!(linking(&head, nothing), Some(Linking::Static));
         head[64 + 56] = 3;
-        assert_eq!(is_dynamic(&head, nothing), Some(true));
-        assert_eq!(is_dynamic(b"#!/bin/sh", nothing), None);
+        assert_eq!(linking(&head, nothing), Some(Linking::Dynamic));
+        assert_eq!(linking(b"#!/bin/sh", nothing), None);
+        // A dynamic section of three entries at 9000.
+        head[64] = 2;
+        head[72..80].copy_from_slice(&9000u64.to_le_bytes());
+        head[96..104].copy_from_slice(&48u64.to_le_bytes());
+        let section = |kinds: [u8; 3]| {
+            move |at: u64, to: &mut [u8]| {
+                to.fill(0);
+                to[0] = kinds[(at - 9000) as usize / 16];
+                true
+            }
+        };
+        assert_eq!(linking(&head, section([5, 1, 0])), Some(Linking::Dynamic));
+        assert_eq!(linking(&head, section([5, 6, 0])), Some(Linking::Alone));
+        assert_eq!(linking(&head, section([5, 6, 7])), Some(Linking::Alone), "without an end");
+        assert_eq!(linking(&head, section([0, 1, 0])), Some(Linking::Alone), "behind its end");
+        assert_eq!(linking(&head, nothing), Some(Linking::Dynamic), "cannot be read");
+        head[96..104].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(linking(&head, |_, to| (to.fill(5), true).1), Some(Linking::Dynamic), "too long");
+        head[72..80].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
+        assert_eq!(linking(&head, |_, to| (to.fill(5), true).1), Some(Linking::Dynamic), "past all files");
+        head[64] = 0;
         for table in [u64::MAX, u64::MAX - 3, 250, 1 << 63] {
             head[32..40].copy_from_slice(&table.to_le_bytes());
-            assert_eq!(is_dynamic(&head, nothing), None, "a table at {table:#x}");
+            assert_eq!(linking(&head, nothing), None, "a table at {table:#x}");
         }
         // Tools that change programs put the table behind all else.
         head[32..40].copy_from_slice(&5000u64.to_le_bytes());
         let has_one = |at: u64, to: &mut [u8]| {
+            to.fill(0);
             to[0] = if at == 5056 { 3 } else { 1 };
             at == 5000 || at == 5056
         };
-        assert_eq!(is_dynamic(&head, has_one), Some(true));
-        let has_none = |_: u64, to: &mut [u8]| {
-            to.fill(1);
-            true
-        };
-        assert_eq!(is_dynamic(&head, has_none), Some(false));
+        assert_eq!(linking(&head, has_one), Some(Linking::Dynamic));
+        let has_none = |_: u64, to: &mut [u8]| (to.fill(1), true).1;
+        assert_eq!(linking(&head, has_none), Some(Linking::Static));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use super::program::{Op, Program};
 use super::range::{build_bss, build_range};
 use outswap_sys::{Result, nr, ret, syscall3, syscall5};
 
-/// Installs the range filter. Calls from the gate's code pass.
-pub fn install_range(gate_start: usize, gate_code_bytes: usize) -> Result<()> {
-    install(&build_range(gate_start, gate_code_bytes))
+/// Installs the range filter. Calls from the gate's code pass, and with `fixed_passes` those from fixed addresses.
+pub fn install_range(gate_start: usize, gate_code_bytes: usize, fixed_passes: bool) -> Result<()> {
+    install(&build_range(gate_start, gate_code_bytes, fixed_passes))
 }
 
 /// Installs the filter of the program's `.bss`, for calls from `code`.

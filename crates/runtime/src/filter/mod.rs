@@ -43,7 +43,7 @@ mod tests {
     use outswap_sys::nr;
 
     fn range() -> Program {
-        build_range(0x1fff_ff00_0000, 0x21000)
+        build_range(0x1fff_ff00_0000, 0x21000, true)
     }
 
     #[test]

@@ -1,17 +1,28 @@
 //! The range filter: pointers into managed memory; and the one like it for the program's `.bss`.
 use super::program::*;
+use crate::code::FIXED_END;
 use crate::gate;
 use crate::limits::CALL_NUMBERS;
 use crate::pointers::{self, Pointers};
 use outswap_sys::nr;
 
-/// Builds it. Calls from the gate's code pass.
-pub fn build_range(gate_start: usize, gate_code_bytes: usize) -> Program {
+/// Builds it. Calls from the gate's code pass. With `fixed_passes` those from fixed addresses do, too: managed programs there have them told
+/// in another way ([`crate::dispatch`]), and those that are not managed have nobody to answer, though the kernel may give them what is the managed
+/// range here (Go's programs ask for memory at random addresses).
+pub fn build_range(gate_start: usize, gate_code_bytes: usize, fixed_passes: bool) -> Program {
     let mut p = Program::new(2);
     let trap = p.ret(TRAP);
     let allow = p.ret(ALLOW);
     let refuse = p.ret(ERRNO | outswap_sys::Errno::ENOSYS.0 as u32);
-    let managed = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, trap);
+    let [trap_elsewhere, refuse] = [trap, refuse].map(|answer| {
+        if !fixed_passes {
+            return answer;
+        }
+        const { assert!(FIXED_END == 1 << 32, "whose upper word is 0") };
+        p.branch(JEQ, 0, allow, answer);
+        p.load(AT_IP + 4)
+    });
+    let managed = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, trap_elsewhere);
     let (targets, others) = targets(&mut p, managed, allow, refuse, pointers::pointers, Program::if_managed);
     // Numbers of no call are our own way to be trapped.
     let beyond = [(CALL_NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
@@ -125,7 +136,7 @@ mod tests {
     const GATE_BYTES: usize = 0x21000;
 
     fn range() -> Program {
-        build_range(GATE, GATE_BYTES)
+        build_range(GATE, GATE_BYTES, true)
     }
 
     /// The arguments whose values in the managed range are trapped, others being as given.
@@ -248,12 +259,21 @@ mod tests {
     fn the_gate_is_where_it_was_said_to_be() {
         let from = |p: &Program, ip: usize| run(p, nr::READ, ip as u64, [0, ARENA as u64, 0, 0, 0, 0]);
         for gate in [GATE, 0x7123_4567_8000, 0x1_ffff_f000, 0x5_0000_0000] {
-            let p = build_range(gate, GATE_BYTES);
-            for inside in [gate, gate + 2, gate + 0x1000, gate + GATE_BYTES - 1] {
-                assert_eq!(from(&p, inside), ALLOW, "{inside:x}");
-            }
-            for outside in [0, gate - 1, gate + GATE_BYTES, gate ^ 1 << 32, gate ^ 1 << 40, usize::MAX] {
-                assert_eq!(from(&p, outside), TRAP, "{outside:x}");
+            for fixed_passes in [false, true] {
+                let p = build_range(gate, GATE_BYTES, fixed_passes);
+                for inside in [gate, gate + 2, gate + 0x1000, gate + GATE_BYTES - 1] {
+                    assert_eq!(from(&p, inside), ALLOW, "{inside:x}");
+                }
+                let around = [gate - 1, gate + GATE_BYTES, gate ^ 1 << 32, gate ^ 1 << 40];
+                for outside in around.into_iter().chain([FIXED_END, usize::MAX]) {
+                    let passes = fixed_passes && outside < FIXED_END;
+                    assert_eq!(from(&p, outside), if passes { ALLOW } else { TRAP }, "{outside:x}");
+                }
+                for low in [0, 0x401000, FIXED_END - 1] {
+                    assert_eq!(from(&p, low) == ALLOW, fixed_passes, "{low:x}");
+                    let io_uring = run(&p, nr::IO_URING_SETUP, low as u64, [0; 6]);
+                    assert_eq!(io_uring == ALLOW, fixed_passes, "{low:x}");
+                }
             }
         }
     }

@@ -200,7 +200,13 @@ impl Files {
     pub(super) fn create<I: FileIo>(&self, io: &I, index: usize) -> Result<()> {
         let made = self.directory_fd.get().map_or(Err(Errno::ENOENT), |directory| io.create(directory));
         let NewFile { write_fd, read_fd } = match (made, self.requests_fd()) {
-            (Err(error), Some(requests_fd)) => io.request(requests_fd).map_err(|_| error)?,
+            // Where it is rights or a directory that are missing; who asks in vain does not wait again.
+            (Err(error @ (Errno::ENOENT | Errno::EACCES | Errno::EPERM)), Some(requests_fd)) => {
+                io.request(requests_fd).map_err(|_| {
+                    self.leave_requests();
+                    error
+                })?
+            }
             (made, _) => made?,
         };
         let write_fd = io::raise(write_fd, self.min_fd);
