@@ -53,6 +53,7 @@ if [[ $stage == full ]]; then
     need ocamlc ocaml-nox
     need erlc erlang-base
     need fpc fpc
+    need go golang-go
     need Rscript r-base-core
     need swipl swi-prolog-nox
     need octave-cli octave

@@ -29,6 +29,7 @@ mod spawn;
 mod trial;
 mod causes;
 mod watch;
+mod quantile;
 mod stats;
 mod run;
 mod doctor;

@@ -1,6 +1,7 @@
 //! What a run came to: collected from the control block, written as JSON (`docs/stats.md`) or for people.
 use crate::args::RunOptions;
 use crate::device;
+use crate::quantile::{quantile, sum};
 use crate::size::show;
 use crate::supervise::End;
 use crate::watch::{Watch, is_zombie};
@@ -433,6 +434,7 @@ impl Stats {
             return lines;
         }
         let (peaks, faults, pages) = (&self.memory.tree_peaks, &self.faults, &self.pages);
+        let ns = |stat: Stat| self.counters[STAT_NAMES[stat as usize]] as f64;
         lines.push(format!("memory      peak {} ({budget})", show(self.memory.tree_peak_bytes)));
         let peak = |name: &str| show(peaks.get(name).copied().unwrap_or(0));
         let [resident, pool, tables] = ["resident_bytes", "pool_bytes", "tables_bytes"].map(peak);
@@ -447,7 +449,7 @@ impl Stats {
         ));
         if let (Some(p50), Some(p99)) = (self.fault_latency.p50_ns, self.fault_latency.p99_ns) {
             let (p50, p99) = (p50 as f64 / 1000.0, p99 as f64 / 1000.0);
-            let all_s = self.counters[STAT_NAMES[Stat::FaultNs as usize]] as f64 / 1e9;
+            let all_s = ns(Stat::FaultNs) / 1e9;
             lines.push(format!("latency     half within {p50:.1} us, 99 % within {p99:.1} us; {all_s:.2} s in all"));
         }
         let (memory, file) = (&self.stores.memory, &self.stores.file);
@@ -462,14 +464,13 @@ impl Stats {
             lines.push(format!("compressed  {from} to {to} ({ratio:.2} : 1){used}"));
         }
         lines.push(format!("calls       {} assisted, {} after a trap", self.calls.wrapped, self.calls.trapped));
-        let reclaim = if pages.taken > 0 {
-            let us = |stat: Stat| self.counters[STAT_NAMES[stat as usize]] as f64 / 1e3 / pages.taken as f64;
-            let [background, own] = [Stat::BackgroundNs, Stat::TakeNs].map(us);
-            format!("; a page out took {background:.2} us in the background, {own:.2} us in the program's threads")
-        } else {
-            String::new()
-        };
-        lines.push(format!("source      {}{reclaim}", self.fault_sources.join(", ")));
+        let [behind, own] = [Stat::BackgroundNs, Stat::TakeNs].map(|stat| ns(stat) / 1e3 / pages.taken.max(1) as f64);
+        let mut line = format!("source      {}", self.fault_sources.join(", "));
+        if pages.taken > 0 {
+            line +=
+                &format!("; a page out took {behind:.2} us in the background, {own:.2} us in the program's threads");
+        }
+        lines.push(line);
         let p = &self.problems;
         lines.push(format!(
             "problems    {} warnings, {} times over budget, {} times full, {} store errors, {} corruptions",
@@ -477,26 +478,6 @@ impl Stats {
         ));
         lines
     }
-}
-
-/// A sum that stops at the largest number.
-fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
-    numbers.into_iter().fold(0, u64::saturating_add)
-}
-
-/// Estimates a quantile from log2 buckets, as if latencies were spread evenly within each.
-fn quantile(buckets: &[u64], q: f64) -> Option<u64> {
-    let total = sum(buckets.iter().copied());
-    let mut before = 0u64;
-    let wanted = q * total as f64;
-    for (i, &count) in buckets.iter().enumerate() {
-        if count > 0 && before.saturating_add(count) as f64 >= wanted {
-            let within = ((wanted - before as f64) / count as f64).clamp(0.0, 1.0);
-            return Some(((1u64 << i) as f64 * (1.0 + within)) as u64);
-        }
-        before = before.saturating_add(count);
-    }
-    None
 }
 
 #[cfg(test)]
@@ -593,16 +574,6 @@ mod tests {
         assert_eq!(value["exit"]["status"], 3);
         assert_eq!(value["config"]["swap"][0]["algorithm"], "zstd");
         assert_eq!(value["fault_latency"]["count"], 100);
-    }
-
-    #[test]
-    fn quantiles_lie_in_their_buckets() {
-        let mut buckets = [0u64; LATENCY_BUCKETS];
-        assert_eq!(quantile(&buckets, 0.5), None);
-        (buckets[10], buckets[11], buckets[20]) = (50, 49, 1);
-        assert_eq!(quantile(&buckets, 0.5), Some(2048));
-        assert_eq!(quantile(&buckets, 0.99), Some(4096));
-        assert!(quantile(&buckets, 0.999).is_some_and(|n| n >= 1 << 20));
     }
 
     #[test]

@@ -137,6 +137,12 @@ pub const PROGRAMS: &[Program] = &[
         ..program("free_pascal", &["./objects", "{scale}"])
     },
     Program {
+        needs: &["go"],
+        sources: &["objects.go"],
+        prepare: &["sh", "-c", "CGO_ENABLED=1 GOCACHE=$PWD/cache exec go build objects.go"],
+        ..program("go", &["./objects", "{scale}"])
+    },
+    Program {
         needs: &["erl", "erlc"],
         sources: &["objects.erl"],
         prepare: &["erlc", "objects.erl"],

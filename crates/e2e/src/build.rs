@@ -55,6 +55,11 @@ pub fn static_program(source: &str) -> PathBuf {
     compiled(source, &["-static"])
 }
 
+/// The same, linked to no library, though a dynamic linker starts it.
+pub fn program_without_library(source: &str) -> PathBuf {
+    compiled(source, &["-fpie", "-pie", "-nostdlib", "-nostartfiles", "-fno-stack-protector", "-fcf-protection=none"])
+}
+
 /// The same, built with a sanitizer; that for addresses is in the program itself, since as a library it must be the first.
 pub fn sanitized_program(source: &str, sanitizer: &str) -> PathBuf {
     let with = format!("-fsanitize={sanitizer}");

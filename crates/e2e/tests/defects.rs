@@ -48,6 +48,31 @@ fn static_children_may_have_any_number_in_a_register() {
     all_is_well(run(&[], &["--ram", "32M", "--allow-unmanaged", "--", &actions.to_string_lossy()]).run());
 }
 
+/// Where a managed process has its memory, one that is not may have anything: Go's programs ask for random places.
+#[test]
+fn static_children_may_have_memory_anywhere() {
+    if plain_mode() {
+        return;
+    }
+    let anywhere = build::static_program("tests/programs/anywhere.c");
+    let script = format!("{}; exit $?", anywhere.display());
+    all_is_well(run(&[], &["--ram", "32M", "--", "sh", "-c", &script]).run());
+}
+
+/// Our libraries need the C library.
+#[test]
+fn children_without_a_library_start() {
+    if plain_mode() {
+        return;
+    }
+    let alone = build::program_without_library("tests/programs/no_library.c");
+    let script = format!("{}; exit $?", alone.display());
+    let end = all_is_well(run(&[], &["--ram", "32M", "--", "sh", "-c", &script]).run());
+    assert!(end.errors().contains("uses no C library: it runs without Outswap"), "{}", end.describe());
+    let end = run(&[], &["--ram", "32M", "--", &alone.to_string_lossy()]).run().exited(125);
+    assert!(end.errors().contains("uses no C library"), "{}", end.describe());
+}
+
 #[test]
 fn children_that_are_not_followed_make_every_call() {
     if plain_mode() {
