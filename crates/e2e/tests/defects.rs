@@ -35,6 +35,18 @@ fn all_is_well(end: Outcome) -> Outcome {
     end
 }
 
+#[test]
+fn processes_of_another_pid_namespace_reach_each_other() {
+    let program = build::program("tests/calls/process_vm_other.c").to_string_lossy().into_owned();
+    let apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork"];
+    let plain = Run::new(apart[0]).args(&apart[1..]).arg(&program).timeout_s(60).run();
+    if plain_mode() || plain.errors().contains("unshare failed") {
+        return;
+    }
+    let words = [&["--ram", "32M", "--"], &apart[..], &[&program]].concat();
+    run(&[], &words).run().same_as(&plain.exited(0));
+}
+
 // Programs that run unmanaged.
 
 #[test]
