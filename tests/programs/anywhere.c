@@ -1,5 +1,5 @@
 /* Asks for memory all over the address space, as programs do that want to lie at random places (Go's runtime), and has the kernel read
- * into it and write from it. */
+ * into it and write from it. Where it does not get a place, it goes without. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +11,7 @@ int main(void) {
     for (unsigned long i = 1; i < PLACES; i++) {
         char *want = (char *)(i << 40);
         char *got = mmap(want, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (got == MAP_FAILED) got = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (got == MAP_FAILED) return 1;
         int ends[2];
         char text[] = "as it was";

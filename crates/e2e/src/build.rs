@@ -55,6 +55,11 @@ pub fn static_program(source: &str) -> PathBuf {
     compiled(source, &["-static"])
 }
 
+/// The same, at random addresses.
+pub fn static_pie_program(source: &str) -> PathBuf {
+    compiled(source, &["-static-pie", "-fPIE"])
+}
+
 /// The same, linked to no library, though a dynamic linker starts it.
 pub fn program_without_library(source: &str) -> PathBuf {
     compiled(source, &["-fpie", "-pie", "-nostdlib", "-nostartfiles", "-fno-stack-protector", "-fcf-protection=none"])

@@ -66,9 +66,10 @@ fn static_children_may_have_memory_anywhere() {
     if plain_mode() {
         return;
     }
-    let anywhere = build::static_program("tests/programs/anywhere.c");
-    let script = format!("{}; exit $?", anywhere.display());
-    all_is_well(run(&[], &["--ram", "32M", "--", "sh", "-c", &script]).run());
+    for anywhere in [build::static_program, build::static_pie_program].map(|build| build("tests/programs/anywhere.c")) {
+        let script = format!("{}; exit $?", anywhere.display());
+        all_is_well(run(&[], &["--ram", "32M", "--", "sh", "-c", &script]).run());
+    }
 }
 
 /// Our libraries need the C library.

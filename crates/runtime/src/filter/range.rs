@@ -23,7 +23,20 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize, fixed_passes: bool
         p.load(AT_IP + 4)
     });
     let managed = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, trap_elsewhere);
-    let (targets, others) = targets(&mut p, managed, allow, refuse, pointers::pointers, Program::if_managed);
+    let (mut targets, others) = targets(&mut p, managed, allow, refuse, pointers::pointers, Program::if_managed);
+    // Who only wishes for a place there does without: a program that is not managed must not get it, since what it then has there would be
+    // trapped. (What wishes for one in a managed program does so through the C library, which the process filter sees.)
+    let no_memory = p.ret(ERRNO | outswap_sys::Errno::ENOMEM.0 as u32);
+    let no_memory = if fixed_passes {
+        p.branch(JEQ, 0, allow, no_memory);
+        p.load(AT_IP + 4)
+    } else {
+        no_memory
+    };
+    let without = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, no_memory);
+    p.branch(JSET, FIXED, managed, without);
+    let placed = p.load(at_arg(3));
+    targets[nr::MMAP] = p.if_managed(0, placed, allow);
     // Numbers of no call are our own way to be trapped.
     let beyond = [(CALL_NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
     p.finish(&targets, &beyond, allow);
@@ -43,6 +56,9 @@ pub fn build_bss(bss: (usize, usize), code: &[(usize, usize)]) -> Program {
     p.finish(&targets, &[(CALL_NUMBERS, others)], allow);
     p
 }
+
+/// Flags of `mmap` with which an address is no wish: `MAP_FIXED`, `MAP_FIXED_NOREPLACE`.
+const FIXED: u32 = 0x10 | 0x10_0000;
 
 /// Calls that programs make often: they are not to be trapped because of what is left over in other registers.
 const OFTEN: &[usize] = &[
@@ -171,7 +187,9 @@ mod tests {
                 }
                 Some(_) => continue,
             };
-            assert_eq!(trapped_args(&p, nr, ELSEWHERE, [0; 6]), expected, "call {nr}");
+            // Of `mmap` what insists on a place.
+            let others = if nr == nr::MMAP { [0, 0, 0, FIXED as u64, 0, 0] } else { [0; 6] };
+            assert_eq!(trapped_args(&p, nr, ELSEWHERE, others), expected, "call {nr}");
             assert_eq!(trapped_args(&p, nr, ELSEWHERE, [u64::MAX; 6]), expected, "call {nr}");
             assert_eq!(trapped_args(&p, nr, GATE as u64, [0; 6]), 0, "call {nr}, from the gate");
         }
@@ -201,6 +219,7 @@ mod tests {
             let managed = (0..6).any(|i| set & 1 << i != 0 && crate::layout::in_arena(args[i] as usize));
             let expected = match pointers::pointers(nr) {
                 Some(Pointers::Refused) => ERRNO | 38,
+                _ if managed && nr == nr::MMAP && args[3] as u32 & FIXED == 0 => ERRNO | 12,
                 _ if managed => TRAP,
                 _ => ALLOW,
             };
@@ -273,6 +292,24 @@ mod tests {
                     assert_eq!(from(&p, low) == ALLOW, fixed_passes, "{low:x}");
                     let io_uring = run(&p, nr::IO_URING_SETUP, low as u64, [0; 6]);
                     assert_eq!(io_uring == ALLOW, fixed_passes, "{low:x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wish_for_a_place_is_refused_and_what_insists_is_trapped() {
+        const PLACE: u64 = ARENA as u64 + (1 << 40);
+        const ENOMEM: u32 = ERRNO | outswap_sys::Errno::ENOMEM.0 as u32;
+        let call = |p: &Program, ip: usize, place, flags| run(p, nr::MMAP, ip as u64, [place, 4096, 3, flags, 0, 0]);
+        for fixed_passes in [false, true] {
+            let p = build_range(GATE, GATE_BYTES, fixed_passes);
+            for (flags, answer) in [(0x22, ENOMEM), (0x32, TRAP), (0x10_0022, TRAP)] {
+                assert_eq!(call(&p, ELSEWHERE as usize, PLACE, flags), answer, "{flags:x}");
+                assert_eq!(call(&p, GATE, PLACE, flags), ALLOW, "{flags:x}");
+                assert_eq!(call(&p, 0x40_1000, PLACE, flags), if fixed_passes { ALLOW } else { answer }, "{flags:x}");
+                for place in [0, 0xc0_0000_0000, 0x7f00_0000_0000] {
+                    assert_eq!(call(&p, ELSEWHERE as usize, place, flags), ALLOW, "{flags:x}");
                 }
             }
         }
