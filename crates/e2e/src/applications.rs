@@ -197,28 +197,18 @@ pub const PROGRAMS: &[Program] = &[
         percentages: &[50],
         ..program("firefox", &["bash", "firefox.sh"])
     },
-    Program {
-        needs: &["chromium"],
-        sources: &["page.html"],
-        unprivileged: true,
-        percentages: &[50],
-        ..program(
-            "chromium_sandbox",
-            &["chromium", "--headless", "--disable-gpu", "--dump-dom", "file://{here}/page.html"],
-        )
-    },
-    Program {
-        needs: &["chromium"],
-        sources: &["page.html"],
-        unprivileged: true,
-        // A fifth of what it uses cannot be managed (data of its program, thread stacks, code): a quarter leaves next to nothing.
-        percentages: &[50],
-        ..program(
-            "chromium",
-            &["chromium", "--no-sandbox", "--headless", "--disable-gpu", "--dump-dom", "file://{here}/page.html"],
-        )
-    },
+    chromium("chromium_sandbox", &["chromium", "--headless", "--disable-gpu", "--dump-dom", "file://{here}/page.html"]),
+    chromium(
+        "chromium",
+        &["chromium", "--no-sandbox", "--headless", "--disable-gpu", "--dump-dom", "file://{here}/page.html"],
+    ),
 ];
+
+const fn chromium(name: &'static str, command: &'static [&'static str]) -> Program {
+    // A fifth of what it uses cannot be managed (data of its program, thread stacks, code): a quarter leaves next to nothing.
+    let percentages: &[_] = &[50];
+    Program { needs: &["chromium"], sources: &["page.html"], unprivileged: true, percentages, ..program(name, command) }
+}
 
 const fn java(name: &'static str, command: &'static [&'static str]) -> Program {
     Program { needs: &["java", "javac"], sources: &["Objects.java"], prepare: JAVAC, ..program(name, command) }

@@ -17,8 +17,7 @@ use crate::{
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
-use outswap_control::CONTROL_FDS;
-use outswap_control::{self as control, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
+use outswap_control::{self as control, CONTROL_FDS, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
@@ -158,7 +157,8 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
     // From the outside in: each names the one around it.
     let mut levels = [const { None }; MAX_LEVELS];
     let (mut count, mut complete, mut outer) = (1, true, until_nul(&own.config.outer));
-    let mut outer_fds = [-1; MAX_LEVELS];
+    let mut shared_fds = [-1; MAX_LEVELS];
+    shared_fds[0] = CONTROL_FD.load(Relaxed) + 1;
     levels[0] = Some(own);
     while !outer.is_empty() && count < MAX_LEVELS {
         let Some((place, opened)) = Place::parse(outer).and_then(|place| Some((place, place.open()?))) else {
@@ -167,7 +167,7 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
         };
         close_both(&opened);
         // Inherited: it is there as long as the program leaves it alone.
-        outer_fds[count] = if opened.fds.is_none() { place.fd + 1 } else { -1 };
+        shared_fds[count] = if opened.fds.is_none() { place.fd + 1 } else { -1 };
         outer = until_nul(&opened.config.outer);
         levels[count] = Some(opened);
         count += 1;
@@ -179,12 +179,11 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
         // SAFETY: fresh memory for so many, page-aligned, never unmapped.
         control = Some(unsafe {
             memory.add(i).write(Control::new(level.config, level.shared, control));
-            (*memory.add(i)).shared_fd.store(outer_fds[i], Relaxed);
+            (*memory.add(i)).shared_fd.store(shared_fds[i], Relaxed);
             &*memory.add(i)
         });
     }
     if let Some(control) = control {
-        control.shared_fd.store(CONTROL_FD.load(Relaxed) + 1, Relaxed);
         namespaces::begin(control);
     }
     if !complete && let Some(control) = control {

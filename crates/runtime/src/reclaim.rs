@@ -227,16 +227,11 @@ pub fn hold_off(live: &Live) {
         let _starting = STARTING.lock(os::wait_a_little);
         HOLDS.fetch_add(1, SeqCst);
     }
-    end(live);
-}
-
-/// Ends the thread, on behalf of the only process that shares the memory, as that process ends: it needs the thread no more.
-pub fn retire(live: &Live) {
-    end(live);
+    retire(live);
 }
 
 /// Ends the thread, and waits until it is out of the process.
-fn end(live: &Live) {
+pub fn retire(live: &Live) {
     let last = THREAD.load(SeqCst);
     loop {
         let tid = THREAD.load(SeqCst);

@@ -107,9 +107,9 @@ pub fn forget() {
 }
 
 /// This process has just executed a program: what a thread of it wished that is no more is wished no longer.
-pub fn disown(control: &Control, pid: i32) {
+pub fn disown(control: &Control, number: i32) {
     for wish in control.used_records().iter().map(|record| &record.wish) {
-        if wish.owner.load(Acquire) == pid as u32 {
+        if wish.owner.load(Acquire) == number as u32 {
             wish.state.store(Wish::with_kind(wish.state.load(SeqCst), Wish::NONE), SeqCst);
             os::futex_wake(&wish.state, ALL, true);
             wish.owner.store(0, Release);

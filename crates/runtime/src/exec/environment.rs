@@ -2,7 +2,6 @@
 use super::buffer::{Buffer, Read, word};
 use crate::limits::EXEC_BUFFER_BYTES;
 use crate::rlimits::VARIABLE;
-use core::ffi::{CStr, c_char};
 use outswap_control::{ENV, PLACE_BYTES, Place};
 use outswap_sys::Errno;
 
@@ -65,32 +64,6 @@ pub fn build(buffer: &mut Buffer, read: &mut Read<'_>, envp: usize, wanted: &Wan
     }
     let written = [ENV.as_bytes(), b"LD_PRELOAD", VARIABLE];
     buffer.array(read, envp, |entry| is_other(entry, &written), &more[..n])
-}
-
-/// Takes our libraries out of an environment that was built with them, of a program that is not to have them after all.
-pub fn leave_alone(envp: usize, libraries: &[u8]) {
-    const NAME: &[u8] = b"LD_PRELOAD=";
-    for i in 0.. {
-        // SAFETY: `build` made an array of strings there, which ends with a null pointer; all of it is the caller's.
-        let entry = unsafe {
-            let at = *(envp as *const *mut u8).add(i);
-            if at.is_null() {
-                return;
-            }
-            core::slice::from_raw_parts_mut(at, CStr::from_ptr(at as *const c_char).count_bytes())
-        };
-        if let Some(value) = entry.strip_prefix(NAME).filter(|value| value.starts_with(libraries)) {
-            // Ours come first.
-            let rest = &value[libraries.len()..];
-            let (from, len) = (entry.len() - rest.len(), rest.len());
-            entry.copy_within(from.., NAME.len());
-            entry[NAME.len() + len..].fill(0);
-            // What separated the two.
-            if len > 0 {
-                entry[NAME.len()] = b' ';
-            }
-        }
-    }
 }
 
 /// What of a new program's environment concerns us.
@@ -168,25 +141,6 @@ mod tests {
         let any = write_preload(libraries.as_bytes(), value.as_bytes(), with, put).expect("put never fails");
         assert_eq!(any, !text.is_empty());
         any.then(|| String::from_utf8(text).expect("text"))
-    }
-
-    #[test]
-    fn our_libraries_are_taken_out_again() {
-        for (entry, want) in [
-            ("LD_PRELOAD=/x/p.so:/x/m.so", "LD_PRELOAD="),
-            ("LD_PRELOAD=/x/p.so:/x/m.so:/own.so", "LD_PRELOAD= /own.so"),
-            ("LD_PRELOAD=/own.so", "LD_PRELOAD=/own.so"),
-            ("LD_PRELOADS=/x/p.so:/x/m.so", "LD_PRELOADS=/x/p.so:/x/m.so"),
-        ] {
-            let mut text = [entry.as_bytes(), b"\0"].concat();
-            let mut other = *b"A=1\0";
-            let array = [other.as_mut_ptr(), text.as_mut_ptr(), core::ptr::null_mut()];
-            leave_alone(array.as_ptr() as usize, b"/x/p.so:/x/m.so");
-            assert_eq!(
-                (CStr::from_bytes_until_nul(&text).expect("ends"), &other),
-                (&*std::ffi::CString::new(want).expect("text"), b"A=1\0")
-            );
-        }
     }
 
     #[test]

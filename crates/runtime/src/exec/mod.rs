@@ -35,8 +35,9 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     };
     // As this process has them: the strings may be copied in another.
     let limits = rlimits::handed_on();
+    let follow = live.control.config.no_follow == 0;
     let copied = live.with(move |cx| {
-        copy(live, cx, nr, args, buffer, &limits).map(|strings| (strings, CallPins::new(live).number()))
+        copy(live, cx, nr, args, buffer, &limits, follow).map(|strings| (strings, CallPins::new(live).number()))
     });
     let ([path, argv, envp], pin) = match copied {
         Ok(copied) => copied,
@@ -47,8 +48,13 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         }
     };
     let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
-    let target = match look_ahead(live, nr, args, path) {
-        Ok(target) => target,
+    let looked = look_ahead(live, nr, args, path).and_then(|target| match target {
+        // Without our libraries, which would keep it from starting.
+        Target::Alone => live.with(move |cx| copy(live, cx, nr, args, buffer, &limits, false)).map(|s| (target, s)),
+        _ => Ok((target, [path, argv, envp])),
+    });
+    let (target, [path, argv, envp]) = match looked {
+        Ok(looked) => looked,
         Err(e) => {
             live.pager.pins.release(pin);
             buffer::give_back(buffer);
@@ -56,9 +62,6 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
             return;
         }
     };
-    if target == Target::Alone {
-        environment::leave_alone(envp, until_nul(&live.control.config.preload));
-    }
     let starts = target != Target::Fails && is_executable(dir, path, flags);
     if target != Target::Managed {
         rlimits::give_to_kernel(starts);
@@ -100,7 +103,8 @@ pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
     buffer::give_back(buffer);
 }
 
-/// Copies what the kernel is to read to a buffer: path, arguments, and an environment with ours in it. Returns where they are.
+/// Copies what the kernel is to read to a buffer: path, arguments, and an environment, with ours in it where the program is to be
+/// followed. Returns where they are.
 fn copy(
     live: &Live,
     cx: &mut Cx,
@@ -108,6 +112,7 @@ fn copy(
     args: [usize; 6],
     number: usize,
     limits: &rlimits::HandedOn,
+    follow: bool,
 ) -> Result<[usize; 3], Errno> {
     let mut pages = Pages::new(|from: usize, buf: &mut [u8]| {
         if overlaps_managed(from, buf.len()) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
@@ -118,7 +123,7 @@ fn copy(
     let path = buffer.string(&mut read, path)?;
     let argv = buffer.array(&mut read, argv, |_| true, &[])?;
     let wanted = Wanted {
-        follow: live.control.config.no_follow == 0,
+        follow,
         ours: live.place(),
         libraries: until_nul(&live.control.config.preload),
         limits: limits.value(),

@@ -14,7 +14,8 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize, fixed_passes: bool
     let trap = p.ret(TRAP);
     let allow = p.ret(ALLOW);
     let refuse = p.ret(ERRNO | outswap_sys::Errno::ENOSYS.0 as u32);
-    let [trap_elsewhere, refuse] = [trap, refuse].map(|answer| {
+    let no_memory = p.ret(ERRNO | outswap_sys::Errno::ENOMEM.0 as u32);
+    let [trap_elsewhere, refuse, no_memory] = [trap, refuse, no_memory].map(|answer| {
         if !fixed_passes {
             return answer;
         }
@@ -22,18 +23,12 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize, fixed_passes: bool
         p.branch(JEQ, 0, allow, answer);
         p.load(AT_IP + 4)
     });
-    let managed = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, trap_elsewhere);
+    let gate = [(gate_start, gate_start + gate_code_bytes)];
+    let managed = p.if_from(&gate, allow, trap_elsewhere);
     let (mut targets, others) = targets(&mut p, managed, allow, refuse, pointers::pointers, Program::if_managed);
     // Who only wishes for a place there does without: a program that is not managed must not get it, since what it then has there would be
     // trapped. (What wishes for one in a managed program does so through the C library, which the process filter sees.)
-    let no_memory = p.ret(ERRNO | outswap_sys::Errno::ENOMEM.0 as u32);
-    let no_memory = if fixed_passes {
-        p.branch(JEQ, 0, allow, no_memory);
-        p.load(AT_IP + 4)
-    } else {
-        no_memory
-    };
-    let without = p.if_from(&[(gate_start, gate_start + gate_code_bytes)], allow, no_memory);
+    let without = p.if_from(&gate, allow, no_memory);
     p.branch(JSET, FIXED, managed, without);
     let placed = p.load(at_arg(3));
     targets[nr::MMAP] = p.if_managed(0, placed, allow);

@@ -13,9 +13,6 @@ use crate::limits::{MAX_USERS, MAX_VOLUMES};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use outswap_sys::{Errno, Result, os};
 
-/// In place of a descriptor.
-const NOWHERE: i32 = -1;
-
 /// The files of one process, and its place in the family.
 pub(crate) struct Files {
     family: usize,
@@ -27,8 +24,8 @@ pub(crate) struct Files {
     own: AtomicU32,
     write_fd: Descriptor,
     directory_fd: Descriptor,
-    /// Where files are asked for that this process cannot make; negative: nowhere. Not the store's own.
-    requests_fd: AtomicI32,
+    /// Where files are asked for that this process cannot make. Not the store's own: it is not closed.
+    requests_fd: Descriptor,
     /// Keeps a number for the file of a child, when the program has used up all others.
     spare_fd: Descriptor,
     open_error: AtomicI32,
@@ -46,7 +43,6 @@ impl Files {
     /// Sets up the files of a process that has none yet; `family` is zeroed memory for a [`Family`].
     pub(super) fn set(&mut self, family: usize, segment_count: u32, min_fd: i32) {
         (self.family, self.segment_count, self.min_fd) = (family, segment_count, min_fd);
-        self.ask_at(None);
         self.pid.store(os::getpid(), Relaxed);
     }
 
@@ -70,12 +66,8 @@ impl Files {
     }
 
     /// Says where files are to be asked for that this process cannot make.
-    pub(super) fn ask_at(&self, requests_fd: Option<i32>) {
-        self.requests_fd.store(requests_fd.unwrap_or(NOWHERE), Relaxed);
-    }
-
-    fn requests_fd(&self) -> Option<i32> {
-        Some(self.requests_fd.load(Relaxed)).filter(|fd| *fd != NOWHERE)
+    pub(super) fn ask_at(&self, requests_fd: i32) {
+        self.requests_fd.set(requests_fd);
     }
 
     pub(super) fn family(&self) -> &Family {
@@ -157,7 +149,7 @@ impl Files {
 
     /// Nobody is asked any more.
     pub fn leave_requests(&self) {
-        self.ask_at(None);
+        self.requests_fd.forget();
     }
 
     // ---- the own file ----
@@ -192,14 +184,14 @@ impl Files {
     /// # Errors
     /// `ENOENT` without a directory and nobody to ask, `EMFILE` where this process needs too many files.
     pub(super) fn vacant(&self) -> Result<usize> {
-        self.directory_fd.get().or(self.requests_fd()).ok_or(Errno::ENOENT)?;
+        self.directory_fd.get().or(self.requests_fd.get()).ok_or(Errno::ENOENT)?;
         self.volumes.iter().position(|v| v.state.load(SeqCst) == FREE).ok_or(Errno::EMFILE)
     }
 
     /// Makes a file there, which is the own one after [`Files::set_own`].
     pub(super) fn create<I: FileIo>(&self, io: &I, index: usize) -> Result<()> {
         let made = self.directory_fd.get().map_or(Err(Errno::ENOENT), |directory| io.create(directory));
-        let NewFile { write_fd, read_fd } = match (made, self.requests_fd()) {
+        let NewFile { write_fd, read_fd } = match (made, self.requests_fd.get()) {
             // Where it is rights or a directory that are missing; who asks in vain does not wait again.
             (Err(error @ (Errno::ENOENT | Errno::EACCES | Errno::EPERM)), Some(requests_fd)) => {
                 io.request(requests_fd).map_err(|_| {

@@ -107,7 +107,9 @@ impl FileTier {
         });
         result?;
         self.segments.files.begin_family();
-        self.segments.files.ask_at(requests_fd);
+        if let Some(fd) = requests_fd {
+            self.segments.files.ask_at(fd);
+        }
         if self.segments.files.open_directory(&path[..=text.len()]) || requests_fd.is_some() {
             self.segments.open_own(io);
         }
