@@ -71,6 +71,8 @@ breakages! {
     CallsAreTouches = "calls-are-touches",
     /// A touch of an isolated page is not remembered.
     NoReferences = "no-references",
+    /// What comes back from the store is queued as all else.
+    NoProbation = "no-probation",
     /// That a page came back soon is not remembered.
     SoonForgotten = "soon-forgotten",
     /// Blocks that the machine refuses are asked again at once.

@@ -61,13 +61,24 @@ impl Chain {
         ends.len += 1;
     }
 
+    /// Whether a number is in the queue. Ordered as [`Chain::add`] is: where it is, whoever takes it out afterwards sees all that came
+    /// before this call.
+    pub fn has(&self, number: u32) -> bool {
+        self.links[number as usize].load(SeqCst) != OUT
+    }
+
     /// Takes out the number that has been in it for the longest time.
     pub fn take(&self, pause: &impl Fn(u32)) -> Option<u32> {
+        self.take_if(|_| true, pause)
+    }
+
+    /// The same, where that number is wanted.
+    pub fn take_if(&self, wanted: impl Fn(u32) -> bool, pause: &impl Fn(u32)) -> Option<u32> {
         let mut ends = self.ends.lock(pause);
-        if ends.len == 0 {
+        let first = ends.first;
+        if ends.len == 0 || !wanted(first) {
             return None;
         }
-        let first = ends.first;
         let link = &self.links[first as usize];
         match link.load(Relaxed) {
             LAST => assert!(ends.len == 1, "the last one has none behind it"),

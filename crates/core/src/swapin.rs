@@ -213,7 +213,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         self.add_resident(done as i64);
         if done > 0 {
-            self.add_block(first.block());
+            self.policy().came_back(first.block(), &self.pause());
         }
         if first.0 + (done as u32) <= page.0 {
             return self.put_failed(error);

@@ -40,6 +40,8 @@ pub struct Rules {
     /// Blocks that come for the first time, or late, wait in a queue of their own, from which pages go while it has more than
     /// this of the limit; 0 for none.
     pub small: f64,
+    /// Blocks that come back wait on the lowest list, and go when this of the limit was evicted since; 0: as all others.
+    pub probation: f64,
     /// A touch of an isolated page raises its block's score to this.
     pub hit_score: f64,
 }
@@ -59,6 +61,7 @@ impl Rules {
         adapts: false,
         neighbours: false,
         small: 0.0,
+        probation: 0.0,
         hit_score: 0.0,
     };
     /// `--mechanism reclaim=accessed`.
@@ -88,6 +91,8 @@ struct Block {
     resident: u32,
     accessed: u32,
     evicted_at: Option<u64>,
+    /// Evictions before it was put on a list.
+    queued_at: u64,
 }
 
 /// Such a policy.
@@ -169,7 +174,12 @@ impl Blocks {
 
     /// The block that goes next.
     fn next_block(&mut self) -> Option<u32> {
-        let keeps_lowest = self.rules.small > 0.0 && (self.lowest as f64) <= self.rules.small * self.limit as f64;
+        let has_time = |block: u32| {
+            let age_pages = self.evictions - self.blocks[block as usize].queued_at;
+            (age_pages as f64) < self.rules.probation * self.limit as f64
+        };
+        let keeps_lowest = self.rules.small > 0.0 && (self.lowest as f64) <= self.rules.small * self.limit as f64
+            || self.rules.probation > 0.0 && self.lists.first(0).is_none_or(has_time);
         let main = (1..LEVELS).find_map(|level| self.lists.first(level)).filter(|_| keeps_lowest);
         let number = main.or_else(|| (0..LEVELS).find_map(|level| self.lists.first(level)))?;
         self.take_block(number);
@@ -228,7 +238,7 @@ impl Blocks {
             let evicted_at = self.blocks[number as usize].evicted_at;
             let is_back = self.is_within(evicted_at, self.rules.back_within);
             let score = if is_back { self.rules.fresh_back } else { self.rules.fresh };
-            self.blocks[number as usize].score = score;
+            (self.blocks[number as usize].score, self.blocks[number as usize].queued_at) = (score, self.evictions);
             self.put_block(number, level(score));
         }
     }

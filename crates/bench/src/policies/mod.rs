@@ -208,6 +208,7 @@ policies! {
     "protected" protected::new "together; pages that came back soon are passed by once"
     "distance" distance::new "together; blocks queue by refault distance"
     "small-queue" small_queue::new "together; a small queue for blocks that are new, as in S3-FIFO"
+    "probation" probation::new "--mechanism reclaim=probation"
     "small-blocks" small_blocks::new "together; blocks of 16 pages"
 }
 
@@ -244,7 +245,7 @@ mod tests {
                 let counts = run(&mut *(entry.new)(limit, &steps), &steps);
                 assert!(counts.read_back >= least.read_back, "{} {limit}", entry.name);
                 assert_eq!(counts.first, least.first, "{} {limit}", entry.name);
-                let isolates = ["live", "together", "kept", "protected", "distance", "small"]
+                let isolates = ["live", "together", "kept", "protected", "distance", "small", "probation"]
                     .iter()
                     .any(|n| entry.name.starts_with(n));
                 assert_eq!(counts.hits > 0, isolates, "{} {limit}", entry.name);

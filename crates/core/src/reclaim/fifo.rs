@@ -18,8 +18,8 @@ const SOON_SHARE: u64 = 8;
 
 /// The policy.
 pub struct Fifo {
-    queue: Chain,
-    rest: Rest,
+    pub(super) queue: Chain,
+    pub(super) rest: Rest,
     waiting: Waiting,
 }
 

@@ -61,6 +61,11 @@ pub trait Reclaim: Sync {
     /// A block has resident pages. Called again and again, also while the policy knows.
     fn add(&self, block: BlockNo, pause: &impl Fn(u32));
 
+    /// The same, where pages have just come back from a store.
+    fn came_back(&self, block: BlockNo, pause: &impl Fn(u32)) {
+        self.add(block, pause);
+    }
+
     /// Starts a search.
     fn search(&self, pause: &impl Fn(u32)) -> Search;
 
@@ -157,6 +162,9 @@ macro_rules! policies {
             fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
                 match self { $(Any::$type(policy) => policy.add(block, pause)),+ }
             }
+            fn came_back(&self, block: BlockNo, pause: &impl Fn(u32)) {
+                match self { $(Any::$type(policy) => policy.came_back(block, pause)),+ }
+            }
             fn search(&self, pause: &impl Fn(u32)) -> Search {
                 match self { $(Any::$type(policy) => policy.search(pause)),+ }
             }
@@ -202,11 +210,12 @@ macro_rules! policies {
 
 policies! {
     "fifo" fifo::Fifo "blocks in the order in which they came in, with a second chance for pages that are touched while isolated"
+    "probation" probation::Probation "as fifo, but blocks of which pages come back from a store go first, unless they are touched while isolated"
     "accessed" accessed::Accessed "blocks of which the program uses the least, as far as the kernel tells"
     "window" window::Window "blocks in the order in which they came in, at once: for recording accesses"
 }
 
 impl Kind {
     /// What is used where nobody asks for another.
-    pub const DEFAULT: Kind = Kind::Fifo;
+    pub const DEFAULT: Kind = Kind::Probation;
 }

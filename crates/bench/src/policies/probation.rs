@@ -1,0 +1,17 @@
+//! What `--mechanism reclaim=probation` does: as `together`, but blocks that come back go first, unless they are touched while isolated.
+use super::blocks::{Blocks, Rules};
+use super::load::Steps;
+
+/// The policy with room for so many pages.
+pub fn new(limit: usize, steps: &Steps) -> Blocks {
+    let rules = Rules {
+        neighbours: true,
+        isolated_share: 16,
+        adapts: true,
+        fresh_back: 0.0,
+        probation: 1.0 / 64.0,
+        hit_score: 1.0,
+        ..Rules::FIFO
+    };
+    Blocks::new(rules, limit, steps)
+}

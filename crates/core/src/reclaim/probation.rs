@@ -1,0 +1,185 @@
+//! First in, first out, with references, and what comes back from the store on probation.
+//!
+//! A block of which pages come back waits in a queue of its own, and goes when a small share of the limit has gone since: unless
+//! a page of it was touched while it waited isolated, after which it is queued with the others. Where a program goes over more memory
+//! than there is again and again, first in, first out evicts each page just before it is wanted, and so does the least recently used;
+//! here most of what is in memory stays, and is found there the next time round. That what is new to a cache should leave it first, and
+//! has to earn its place, is from 2Q (Theodore Johnson and Dennis Shasha, 1994) and from bimodal insertion (Moinuddin Qureshi and
+//! others, "Adaptive insertion policies for high performance caching", 2007); that it is what comes *back* which waits so, and what is
+//! touched for the first time not, is our own.
+use super::fifo::Fifo;
+use super::{Asked, Reclaim, Returned, Search};
+use crate::broken::{self, Broken};
+use crate::chain::Chain;
+use crate::page::Word;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::table::{Reserve, Table};
+use crate::units::{BLOCK_PAGES, BlockNo};
+
+/// A block on probation goes when this share of the limit was evicted since it came back, but so many pages at least, or this share
+/// where that is less: what one instruction needs is there together.
+const PROBATION_SHARE: u64 = 64;
+const LEAST_PAGES: u64 = 64;
+const LEAST_SHARE: u64 = 8;
+
+/// The policy.
+pub struct Probation {
+    /// All other blocks, and what is as there.
+    main: Fifo,
+    /// Blocks that have come back, oldest first.
+    queue: Chain,
+    /// Of each of them, what was evicted before.
+    since: Table<AtomicU32>,
+    /// Pages evicted so far; differences count.
+    evicted: AtomicU32,
+    /// How many pages evicted a probation takes.
+    length_pages: AtomicU64,
+}
+
+impl Probation {
+    /// Reserves queues of all blocks. `None` where there is no memory.
+    pub fn new(from: &impl Reserve, pages: usize) -> Option<Probation> {
+        let blocks = pages / BLOCK_PAGES;
+        Some(Probation {
+            main: Fifo::new(from, pages)?,
+            queue: Chain::new(from, blocks)?,
+            since: Table::new(from, blocks)?,
+            evicted: AtomicU32::new(0),
+            length_pages: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether a block's probation is over.
+    fn is_over(&self, block: u32) -> bool {
+        let age_pages = self.evicted.load(Relaxed).wrapping_sub(self.since[block as usize].load(Relaxed));
+        u64::from(age_pages) >= self.length_pages.load(Relaxed)
+    }
+
+    /// Takes the block that goes next.
+    fn take(&self, pause: &impl Fn(u32)) -> Option<u32> {
+        let over = self.queue.take_if(|block| self.is_over(block), pause);
+        over.or_else(|| self.main.queue.take(pause)).or_else(|| self.queue.take(pause))
+    }
+}
+
+impl Reclaim for Probation {
+    fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
+        // Where another thread takes it out of this queue at the same time, it finds what the caller has brought.
+        if !self.queue.has(block.0) {
+            self.main.add(block, pause);
+        }
+    }
+
+    fn came_back(&self, block: BlockNo, pause: &impl Fn(u32)) {
+        if broken::is(Broken::NoProbation) {
+            return self.add(block, pause);
+        }
+        // Two threads may find that it is in neither queue, and bring it into both: it is asked twice then.
+        if !self.queue.has(block.0) && !self.main.queue.has(block.0) {
+            self.since[block.0 as usize].store(self.evicted.load(Relaxed), Relaxed);
+            self.queue.add(block.0, pause);
+        }
+    }
+
+    fn search(&self, pause: &impl Fn(u32)) -> Search {
+        Search { left: self.main.search(pause).left + self.queue.len(pause), ..self.main.search(pause) }
+    }
+
+    fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
+        let len = || self.main.queue.len(pause) + self.queue.len(pause);
+        let take = || self.take(pause).map(BlockNo);
+        self.main.rest.next(search, take, |block| self.main.add(block, pause), len)
+    }
+
+    fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
+        self.main.asked(block, asked, search);
+    }
+
+    fn hit(&self) -> bool {
+        self.main.hit()
+    }
+
+    fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {
+        self.main.refaulted(word, distance_pages, limit_pages)
+    }
+
+    fn evicted(&self, pages: usize) {
+        self.evicted.fetch_add(pages as u32, Relaxed);
+        self.main.evicted(pages);
+    }
+
+    fn isolated_max_pages(&self, limit_pages: u64) -> usize {
+        let least = LEAST_PAGES.min(limit_pages / LEAST_SHARE);
+        self.length_pages.store((limit_pages / PROBATION_SHARE).max(least), Relaxed);
+        self.main.isolated_max_pages(limit_pages)
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.main.block_bytes() + Chain::NUMBER_BYTES + size_of::<u32>()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::table::tests::Leak;
+
+    const LIMIT: u64 = 64 * PROBATION_SHARE;
+
+    fn policy(blocks: u32) -> Probation {
+        let policy = Probation::new(&Leak, blocks as usize * BLOCK_PAGES).expect("there is memory");
+        policy.isolated_max_pages(LIMIT);
+        policy
+    }
+
+    fn next(policy: &Probation) -> Option<u32> {
+        policy.next(&mut policy.search(&|_| ()), &|_| ()).map(|block| block.0)
+    }
+
+    #[test]
+    fn what_came_back_goes_after_its_time_and_before_the_others() {
+        let policy = policy(8);
+        (0..4).for_each(|block| policy.add(BlockNo(block), &|_| ()));
+        policy.came_back(BlockNo(6), &|_| ());
+        assert_eq!(next(&policy), Some(0), "its time is not over");
+        policy.evicted(63);
+        assert_eq!(next(&policy), Some(1));
+        policy.came_back(BlockNo(7), &|_| ());
+        policy.evicted(1);
+        assert_eq!((next(&policy), next(&policy)), (Some(6), Some(2)), "its time is over, that of the other is not");
+        assert_eq!((next(&policy), next(&policy), next(&policy)), (Some(3), Some(7), None), "before there is nothing");
+    }
+
+    #[test]
+    fn a_block_is_in_one_queue_once_and_stays_in_it() {
+        let policy = policy(8);
+        policy.add(BlockNo(1), &|_| ());
+        policy.came_back(BlockNo(1), &|_| ());
+        policy.came_back(BlockNo(2), &|_| ());
+        policy.evicted(64);
+        (0..3).for_each(|_| policy.came_back(BlockNo(2), &|_| ()));
+        policy.add(BlockNo(2), &|_| ());
+        assert_eq!((next(&policy), next(&policy), next(&policy)), (Some(2), Some(1), None));
+        policy.back(BlockNo(2), &|_| ());
+        policy.add(BlockNo(1), &|_| ());
+        assert_eq!((next(&policy), next(&policy)), (Some(2), Some(1)), "what is left of a block waits with the others");
+    }
+
+    #[test]
+    fn the_time_is_a_share_of_the_limit() {
+        let policy = policy(8);
+        policy.add(BlockNo(0), &|_| ());
+        policy.evicted.store(u32::MAX, Relaxed);
+        policy.came_back(BlockNo(1), &|_| ());
+        policy.isolated_max_pages(2 * LIMIT);
+        policy.evicted(127);
+        assert_eq!(next(&policy), Some(0));
+        policy.add(BlockNo(0), &|_| ());
+        policy.evicted(1);
+        assert_eq!(next(&policy), Some(1), "also where the count begins anew");
+        for (limit, length) in [(64, 8), (512, 64), (2048, 64), (LIMIT, 64), (1 << 20, 1 << 14)] {
+            policy.isolated_max_pages(limit);
+            assert_eq!(policy.length_pages.load(Relaxed), length);
+        }
+    }
+}

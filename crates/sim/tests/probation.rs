@@ -1,0 +1,129 @@
+//! What comes back from the store is on probation: a program that goes over more memory than there is keeps most of what it has.
+#![cfg(not(loom))]
+
+use outswap_core::fault::Fault;
+use outswap_core::machine::Prot;
+use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::protection::{self, Access};
+use outswap_core::slots::CLUSTER_SLOTS;
+use outswap_core::units::{BLOCK_PAGES, PageNo};
+use outswap_core::{orders, readahead, reclaim};
+use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
+use outswap_sim::sabotage::Sabotage;
+use outswap_sim::store::{SimStore, Trouble, Worker};
+use outswap_sim::world::{Arena, context};
+
+const BLOCKS: usize = 96;
+const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
+const LIMIT_PAGES: u64 = PAGES as u64 * 2 / 3;
+
+fn pager(arena: &Arena, reclaim: reclaim::Kind) -> Box<SimPager> {
+    let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
+    let config = Config {
+        pages: PAGES,
+        slots,
+        batches: 32,
+        pins: 8,
+        mappings: 64,
+        seed: 1,
+        readahead: readahead::Kind::Streams,
+        page_cluster: readahead::PAGE_CLUSTER,
+        reclaim,
+        orders: orders::Any::Small,
+        reuse: protection::Kind::Protect,
+    };
+    let machine = SimMachine::new(1, PAGES as usize, config.batches, 1, Chaos::default(), Sabotage::None);
+    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
+    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
+    pager.set_limit_pages(LIMIT_PAGES);
+    pager
+}
+
+/// Finds in a page what was written to it in the round before, and writes this round's. Returns how many faults that took.
+fn touch(pager: &SimPager, page: u32, round: u32, cx: &mut Context<Worker>) -> u64 {
+    let look = || {
+        pager.machine.access(page, true, |content| {
+            let word = |n: u32| (page << 10 | n).to_le_bytes();
+            assert!(round == 0 || content[..4] == word(round - 1), "page {page} in round {round}");
+            content[..4].copy_from_slice(&word(round));
+        })
+    };
+    let mut faults = 0;
+    while look() != Found::Done {
+        assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done, "page {page}");
+        faults += 1;
+    }
+    faults
+}
+
+/// Faults of rounds over all pages, as if each were touched at random: no two of them one after the other.
+fn faults_of_rounds(reclaim: reclaim::Kind, rounds: u32) -> u64 {
+    let arena = Arena::default();
+    let pager = pager(&arena, reclaim);
+    let mut cx = context();
+    let mut round = |round| (0..PAGES).map(|n| touch(&pager, n * 2741 % PAGES, round, &mut cx)).sum::<u64>();
+    round(0);
+    let faults = (1..=rounds).map(round).sum();
+    pager.check();
+    faults
+}
+
+/// The same, block by block.
+fn faults_of_passes(reclaim: reclaim::Kind, rounds: u32) -> u64 {
+    let arena = Arena::default();
+    let pager = pager(&arena, reclaim);
+    let mut cx = context();
+    let mut pass = |round| {
+        let blocks = (0..BLOCKS as u32).map(|n| n * 37 % BLOCKS as u32);
+        let pages = blocks.flat_map(|block| (0..BLOCK_PAGES as u32).map(move |n| block * 64 + n * 27 % 64));
+        pages.map(|page| touch(&pager, page, round, &mut cx)).sum::<u64>()
+    };
+    pass(0);
+    let faults = (1..=rounds).map(pass).sum();
+    pager.check();
+    faults
+}
+
+#[test]
+fn a_program_that_goes_over_too_much_finds_most_of_what_fits() {
+    const ROUNDS: u32 = 6;
+    let all = u64::from(PAGES * ROUNDS);
+    let (fifo, probation) =
+        (faults_of_passes(reclaim::Kind::Fifo, ROUNDS), faults_of_passes(reclaim::Kind::Probation, ROUNDS));
+    // A third of the pages does not fit.
+    assert!(fifo > all * 9 / 10, "{fifo} of {all} touches fault, first in, first out");
+    assert!(probation < all / 2, "{probation} of {all} touches fault");
+}
+
+#[test]
+fn where_all_is_touched_at_random_nothing_is_lost_by_it() {
+    let (fifo, probation) = (faults_of_rounds(reclaim::Kind::Fifo, 4), faults_of_rounds(reclaim::Kind::Probation, 4));
+    assert!(probation * 10 < fifo * 11, "{probation} faults, {fifo} first in, first out");
+}
+
+#[test]
+fn what_comes_into_use_stays_however_late() {
+    let arena = Arena::default();
+    let pager = pager(&arena, reclaim::Kind::Probation);
+    let mut cx = context();
+    let mut round_of = vec![0u32; PAGES as usize];
+    let mut use_page = |page: u32, cx: &mut Context<Worker>| {
+        let round = &mut round_of[page as usize];
+        *round += 1;
+        touch(&pager, page, *round - 1, cx)
+    };
+    // All is touched once; then four blocks are used all the time that are in the store by then, while the rest is gone over.
+    (0..PAGES).for_each(|page| _ = use_page(page, &mut cx));
+    let used = 4 * BLOCK_PAGES as u32;
+    let (mut early, mut late) = (0, 0);
+    for n in 0..4 * PAGES {
+        use_page(used + n % (PAGES - used), &mut cx);
+        let faults = use_page(n * 37 % used, &mut cx);
+        if n < PAGES { early += faults } else { late += faults }
+    }
+    assert!(early >= u64::from(used), "{early}: they were in the store");
+    assert!(late * 20 < u64::from(3 * PAGES), "{late} faults of {} touches of what is in use", 3 * PAGES);
+    pager.check();
+}
