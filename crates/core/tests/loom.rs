@@ -281,7 +281,7 @@ impl World {
             seed: 7,
             readahead: readahead::Kind::Streams,
             page_cluster: readahead::PAGE_CLUSTER,
-            reclaim: reclaim::Kind::Fifo,
+            reclaim: reclaim::Kind::DEFAULT,
             orders: orders::Any::Small,
             reuse: protection::Kind::Protect,
         };
