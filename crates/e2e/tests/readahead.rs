@@ -109,9 +109,9 @@ fn what_was_only_read_is_not_written_to_the_file_again() {
     ] {
         let options = [("--swap", swap), ("--fault-source", source), ("--readahead", how)];
         let Some(stats) = run(&options, SCANS) else { return };
-        // Once, with some of the interpreter's own that change all the time.
+        // Those that do not fit once, with some of the interpreter's own that change all the time; they leave again in each of the scans.
         let (out, clean) = (number(&stats, "/stores/file/pages_out"), number(&stats, "/pages/clean"));
-        assert!((6000..14000).contains(&out) && clean > 30_000, "{source}, {how}, {swap}: {stats:#}");
+        assert!((3000..14000).contains(&out) && clean > out, "{source}, {how}, {swap}: {stats:#}");
         assert_eq!(number(&stats, "/pages/read_ahead") > 0, how == "auto", "{source}, {how}, {swap}: {stats:#}");
     }
 }
