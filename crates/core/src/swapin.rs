@@ -213,7 +213,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         self.add_resident(done as i64);
         if done > 0 && keeps_slots {
-            self.policy().came_back(first.block(), &self.pause());
+            self.policy().came_back(first.block(), done, &self.pause());
         } else if done > 0 {
             // What has given its slots up would need others at once, of which a full store has none.
             self.add_block(first.block());

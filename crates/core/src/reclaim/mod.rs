@@ -61,8 +61,9 @@ pub trait Reclaim: Sync {
     /// A block has resident pages. Called again and again, also while the policy knows.
     fn add(&self, block: BlockNo, pause: &impl Fn(u32));
 
-    /// The same, where pages have just come back from a store.
-    fn came_back(&self, block: BlockNo, pause: &impl Fn(u32)) {
+    /// The same, where so many pages have just come back from a store.
+    fn came_back(&self, block: BlockNo, pages: usize, pause: &impl Fn(u32)) {
+        let _ = pages;
         self.add(block, pause);
     }
 
@@ -162,8 +163,8 @@ macro_rules! policies {
             fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
                 match self { $(Any::$type(policy) => policy.add(block, pause)),+ }
             }
-            fn came_back(&self, block: BlockNo, pause: &impl Fn(u32)) {
-                match self { $(Any::$type(policy) => policy.came_back(block, pause)),+ }
+            fn came_back(&self, block: BlockNo, pages: usize, pause: &impl Fn(u32)) {
+                match self { $(Any::$type(policy) => policy.came_back(block, pages, pause)),+ }
             }
             fn search(&self, pause: &impl Fn(u32)) -> Search {
                 match self { $(Any::$type(policy) => policy.search(pause)),+ }

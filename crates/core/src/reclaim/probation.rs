@@ -12,7 +12,7 @@ use super::{Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
 use crate::chain::Chain;
 use crate::page::Word;
-use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::table::{Reserve, Table};
 use crate::units::{BLOCK_PAGES, BlockNo};
 
@@ -21,6 +21,11 @@ use crate::units::{BLOCK_PAGES, BlockNo};
 const PROBATION_SHARE: u64 = 64;
 const LEAST_PAGES: u64 = 64;
 const LEAST_SHARE: u64 = 8;
+/// Where fewer pages than this come back into a block while it is on probation, only one block in so many is, to see whether that has
+/// changed: to take a block costs as much for one page as for many. Told from so many blocks.
+const DENSE_PAGES: u32 = 4;
+const SAMPLE: u32 = 16;
+const WINDOW_BLOCKS: u32 = 32;
 
 /// The policy.
 pub struct Probation {
@@ -34,6 +39,11 @@ pub struct Probation {
     evicted: AtomicU32,
     /// How many pages evicted a probation takes.
     length_pages: AtomicU64,
+    /// Of the latest blocks: how many there were, and how many pages came into them.
+    blocks: AtomicU32,
+    pages: AtomicU32,
+    /// Few pages come into a block.
+    is_sparse: AtomicBool,
 }
 
 impl Probation {
@@ -46,6 +56,9 @@ impl Probation {
             since: Table::new(from, blocks)?,
             evicted: AtomicU32::new(0),
             length_pages: AtomicU64::new(0),
+            blocks: AtomicU32::new(0),
+            pages: AtomicU32::new(0),
+            is_sparse: AtomicBool::new(false),
         })
     }
 
@@ -53,6 +66,16 @@ impl Probation {
     fn is_over(&self, block: u32) -> bool {
         let age_pages = self.evicted.load(Relaxed).wrapping_sub(self.since[block as usize].load(Relaxed));
         u64::from(age_pages) >= self.length_pages.load(Relaxed)
+    }
+
+    /// Whether a block that is in no queue goes on probation.
+    fn is_wanted(&self, block: BlockNo) -> bool {
+        // Two threads may decide at once, on the same numbers or on few: a window more or less.
+        if self.blocks.load(Relaxed) >= WINDOW_BLOCKS {
+            let (blocks, pages) = (self.blocks.swap(0, Relaxed), self.pages.swap(0, Relaxed));
+            self.is_sparse.store(pages < blocks.saturating_mul(DENSE_PAGES), Relaxed);
+        }
+        !self.is_sparse.load(Relaxed) || block.0.wrapping_mul(0x9e37_79b1) >> 16 & (SAMPLE - 1) == 0
     }
 
     /// Takes the block that goes next.
@@ -70,12 +93,15 @@ impl Reclaim for Probation {
         }
     }
 
-    fn came_back(&self, block: BlockNo, pause: &impl Fn(u32)) {
-        if broken::is(Broken::NoProbation) {
-            return self.add(block, pause);
-        }
-        // Two threads may find that it is in neither queue, and bring it into both: it is asked twice then.
-        if !self.queue.has(block.0) && !self.main.queue.has(block.0) {
+    fn came_back(&self, block: BlockNo, pages: usize, pause: &impl Fn(u32)) {
+        if self.queue.has(block.0) {
+            self.pages.fetch_add(pages as u32, Relaxed);
+        } else if !self.is_wanted(block) || broken::is(Broken::NoProbation) {
+            self.main.add(block, pause);
+        } else if !self.main.queue.has(block.0) {
+            // Two threads may find that it is in neither queue, and bring it into both: it is asked twice then.
+            self.pages.fetch_add(pages as u32, Relaxed);
+            self.blocks.fetch_add(1, Relaxed);
             self.since[block.0 as usize].store(self.evicted.load(Relaxed), Relaxed);
             self.queue.add(block.0, pause);
         }
@@ -140,11 +166,11 @@ mod tests {
     fn what_came_back_goes_after_its_time_and_before_the_others() {
         let policy = policy(8);
         (0..4).for_each(|block| policy.add(BlockNo(block), &|_| ()));
-        policy.came_back(BlockNo(6), &|_| ());
+        policy.came_back(BlockNo(6), 8, &|_| ());
         assert_eq!(next(&policy), Some(0), "its time is not over");
         policy.evicted(63);
         assert_eq!(next(&policy), Some(1));
-        policy.came_back(BlockNo(7), &|_| ());
+        policy.came_back(BlockNo(7), 8, &|_| ());
         policy.evicted(1);
         assert_eq!((next(&policy), next(&policy)), (Some(6), Some(2)), "its time is over, that of the other is not");
         assert_eq!((next(&policy), next(&policy), next(&policy)), (Some(3), Some(7), None), "before there is nothing");
@@ -154,10 +180,10 @@ mod tests {
     fn a_block_is_in_one_queue_once_and_stays_in_it() {
         let policy = policy(8);
         policy.add(BlockNo(1), &|_| ());
-        policy.came_back(BlockNo(1), &|_| ());
-        policy.came_back(BlockNo(2), &|_| ());
+        policy.came_back(BlockNo(1), 8, &|_| ());
+        policy.came_back(BlockNo(2), 8, &|_| ());
         policy.evicted(64);
-        (0..3).for_each(|_| policy.came_back(BlockNo(2), &|_| ()));
+        (0..3).for_each(|_| policy.came_back(BlockNo(2), 8, &|_| ()));
         policy.add(BlockNo(2), &|_| ());
         assert_eq!((next(&policy), next(&policy), next(&policy)), (Some(2), Some(1), None));
         policy.back(BlockNo(2), &|_| ());
@@ -170,7 +196,7 @@ mod tests {
         let policy = policy(8);
         policy.add(BlockNo(0), &|_| ());
         policy.evicted.store(u32::MAX, Relaxed);
-        policy.came_back(BlockNo(1), &|_| ());
+        policy.came_back(BlockNo(1), 8, &|_| ());
         policy.isolated_max_pages(2 * LIMIT);
         policy.evicted(127);
         assert_eq!(next(&policy), Some(0));
@@ -181,5 +207,22 @@ mod tests {
             policy.isolated_max_pages(limit);
             assert_eq!(policy.length_pages.load(Relaxed), length);
         }
+    }
+
+    #[test]
+    fn where_few_pages_come_back_into_a_block_few_blocks_are_on_probation() {
+        let policy = policy(4096);
+        let on = |first: u32, pages: usize| {
+            let on = |&block: &u32| {
+                policy.came_back(BlockNo(block), pages, &|_| ());
+                policy.queue.has(block)
+            };
+            (first..first + 1024).filter(on).count()
+        };
+        assert_eq!(on(0, DENSE_PAGES as usize), 1024);
+        let few = on(1024, 1);
+        assert!((32..200).contains(&few), "{few}");
+        let many = on(2048, 8);
+        assert!(many > 256, "it has changed: {many}");
     }
 }
