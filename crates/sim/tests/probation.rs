@@ -77,7 +77,8 @@ fn faults_of_passes(reclaim: reclaim::Kind, rounds: u32) -> u64 {
     let mut cx = context();
     let mut pass = |round| {
         let blocks = (0..BLOCKS as u32).map(|n| n * 37 % BLOCKS as u32);
-        let pages = blocks.flat_map(|block| (0..BLOCK_PAGES as u32).map(move |n| block * 64 + n * 27 % 64));
+        let in_block = BLOCK_PAGES as u32;
+        let pages = blocks.flat_map(|block| (0..in_block).map(move |n| block * in_block + n * 27 % in_block));
         pages.map(|page| touch(&pager, page, round, &mut cx)).sum::<u64>()
     };
     pass(0);

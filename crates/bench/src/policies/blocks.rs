@@ -238,7 +238,9 @@ impl Blocks {
             let evicted_at = self.blocks[number as usize].evicted_at;
             let is_back = self.is_within(evicted_at, self.rules.back_within);
             let score = if is_back { self.rules.fresh_back } else { self.rules.fresh };
-            (self.blocks[number as usize].score, self.blocks[number as usize].queued_at) = (score, self.evictions);
+            let block = &mut self.blocks[number as usize];
+            block.score = score;
+            block.queued_at = self.evictions;
             self.put_block(number, level(score));
         }
     }

@@ -1,4 +1,4 @@
-//! What `--mechanism reclaim=fifo` does.
+//! Blocks, first in, first out, with a second chance for pages that are touched while isolated.
 use super::blocks::{Blocks, Rules};
 use super::load::Steps;
 

@@ -1,4 +1,5 @@
 //! What `--mechanism reclaim=probation` does: as `together`, but blocks that come back go first, unless they are touched while isolated.
+//! That few blocks do where pages come back one by one is left out.
 use super::blocks::{Blocks, Rules};
 use super::load::Steps;
 

@@ -1,4 +1,4 @@
-//! As `live-fifo`, but a touch of an isolated page brings all of its block back, and as much waits as pays.
+//! What `--mechanism reclaim=fifo` does: as `live-fifo`, but a touch of an isolated page brings all of its block back, and as much waits as pays.
 use super::blocks::{Blocks, Rules};
 use super::load::Steps;
 
