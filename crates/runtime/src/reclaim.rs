@@ -3,7 +3,7 @@
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and work
 //! when the C library's own state is in any condition.
-use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
+use crate::background::{self, ASLEEP, HOLDS, STACK, THREAD, WAKE, wake};
 use crate::budget::watermarks;
 use crate::charge::free_pages;
 use crate::confined::keeps_one_thread;
@@ -12,7 +12,7 @@ use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
 use crate::{accessed, charge, clock, desk, gate, pins, procfs, sharers, threads, wishes};
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::room::Step;
@@ -36,8 +36,6 @@ static OVERDUE: AtomicBool = AtomicBool::new(false);
 static STARTING: SpinLock<()> = SpinLock::new(());
 /// Processes about to be made that will share the memory: the thread is not to end by itself.
 static COMING: AtomicU32 = AtomicU32::new(0);
-/// The thread's stack: one, kept for the next.
-static STACK: AtomicUsize = AtomicUsize::new(0);
 
 /// How long the thread sleeps at most before it looks at the budget again: other processes of the tree may need room, and memory
 /// that is not managed grows without a word.
@@ -76,8 +74,11 @@ pub fn wake_if_low(live: &'static Live) {
     if !has_takers(live) {
         return wake();
     }
-    // Who has just faulted takes pages, and wakes the thread when it has.
-    if TAKE.fetch_add(1, Relaxed) >= TAKE_OVERDUE && background::is_asleep() {
+    // Who has just faulted takes pages, and wakes the thread when it has; not while the thread runs, which says nothing of whether
+    // anybody would.
+    if !background::is_asleep() {
+        TAKE.store(1, Relaxed);
+    } else if TAKE.fetch_add(1, Relaxed) >= TAKE_OVERDUE {
         OVERDUE.store(true, Relaxed);
         wake();
     }

@@ -1,5 +1,5 @@
 //! The threads of the program: which one calls, and how it got its place among the stacks.
-use crate::background::THREAD;
+use crate::background::{self, THREAD};
 use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::{kept, sharers};
@@ -71,16 +71,17 @@ pub fn is_alone() -> bool {
     if sharers::is_any_here() {
         return false;
     }
+    if background::is_calling() {
+        return false;
+    }
     let left = ASKS_LEFT.load(Relaxed);
     if left > 0 {
         ASKS_LEFT.store(left - 1, Relaxed);
         return false;
     }
+    // The same before and after: it may end meanwhile.
     let background = THREAD.load(SeqCst);
-    if background != 0 && os::gettid() as u32 == background {
-        return false;
-    }
-    let alone = count() == 1 + (background != 0) as u64;
+    let alone = count() == 1 + (background != 0) as u64 && THREAD.load(SeqCst) == background;
     if !alone {
         ASKS_LEFT.store(ASKS, Relaxed);
     }

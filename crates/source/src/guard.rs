@@ -40,6 +40,8 @@ const PIECES_KEPT: u16 = 8;
 const CLOSED: u16 = 1 << 15;
 /// Pages from which on moving them costs less than copying them: it changes mappings, whose price does not depend on the number.
 const MOVE_PAGES_MIN: usize = 3;
+/// Pages from which on the kernel is asked to make them all at once, in place of one fault each.
+const POPULATE_PAGES_MIN: usize = 2;
 
 /// One bit for each region: set once it is open, which it stays.
 static OPEN: [AtomicU64; REGIONS.div_ceil(64)] = [const { AtomicU64::new(0) }; REGIONS.div_ceil(64)];
@@ -209,7 +211,9 @@ fn fill_in_place(host: &impl Host, first: PageNo, src: &[u8]) -> Result<()> {
     if vma.is_none_or(|vma| vma.prot.0 & Prot::WRITE.0 == 0) {
         return write(host, first, src);
     }
-    advise(host, first, count, os::MADV_POPULATE_WRITE)?;
+    if count >= POPULATE_PAGES_MIN {
+        advise(host, first, count, os::MADV_POPULATE_WRITE)?;
+    }
     // SAFETY: the pages are there and writable, nobody else uses them, and Rust keeps no reference into managed memory.
     unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), host.address(first) as *mut u8, src.len()) };
     Ok(())
