@@ -181,6 +181,8 @@ pub struct Shared {
     pub tree_peaks: [AtomicU64; TREE_PEAKS.len()],
     /// Anonymous memory of the processes of the tree that run unmanaged, as the supervisor last saw it, bytes.
     pub outside_bytes: AtomicU64,
+    /// What all processes of the tree had to evict, in pages; those that were wanted back soon count several times. Goes round.
+    pub pressure_pages: AtomicU64,
     /// Managed processes ever started.
     pub processes_started: AtomicU32,
     /// Children that were run unmanaged.
@@ -226,6 +228,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             peak_charge_bytes,
             tree_peaks,
             outside_bytes,
+            pressure_pages,
             processes_started,
             processes_unmanaged,
             messages_dropped,

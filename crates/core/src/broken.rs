@@ -123,6 +123,10 @@ breakages! {
     NoLimit = "no-limit",
     /// Batches are written out at once.
     NoInactive = "no-inactive",
+    /// What is yielded to others goes as soon as anything does.
+    YieldedAtOnce = "yielded-at-once",
+    /// Nothing is yielded to others.
+    NothingYielded = "nothing-yielded",
     /// What is unmapped keeps its slot.
     SlotsLeak = "slots-leak",
     /// A page that comes in is put wherever its mapping was.

@@ -8,7 +8,7 @@ use crate::lock::SpinLock;
 use crate::machine::BatchNo;
 use crate::mask::Mask;
 use crate::ring::Ring;
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{BLOCK_PAGES, BlockNo, FrameNo, SlotId};
 
@@ -34,6 +34,11 @@ struct Lists {
     /// Batches waiting for write-out, oldest first: the inactive list.
     inactive: Ring,
     inactive_pages: usize,
+    /// How many batches were ever put on the inactive list, how many left it at its end, and how many had been put there when it was
+    /// marked.
+    came: u64,
+    went: u64,
+    marked: u64,
     /// Batches that are written out and not released.
     kept: Ring,
 }
@@ -43,6 +48,8 @@ pub struct Frames {
     batches: Table<Batch>,
     lists: SpinLock<Lists>,
     isolated: AtomicI64,
+    /// See [`Frames::mark_inactive`].
+    extra_pages: AtomicUsize,
 }
 
 impl BatchNo {
@@ -65,8 +72,9 @@ impl Frames {
         let mut free = Ring::new(from, count)?;
         (0..count as u32).for_each(|batch| free.push(batch));
         let [inactive, kept] = [Ring::new(from, count)?, Ring::new(from, count)?];
-        let lists = Lists { free, inactive, inactive_pages: 0, kept };
-        Some(Frames { batches: Table::new(from, count)?, lists: SpinLock::new(lists), isolated: AtomicI64::new(0) })
+        let lists = Lists { free, inactive, inactive_pages: 0, came: 0, went: 0, marked: 0, kept };
+        let (lists, isolated, extra_pages) = (SpinLock::new(lists), AtomicI64::new(0), AtomicUsize::new(0));
+        Some(Frames { batches: Table::new(from, count)?, lists, isolated, extra_pages })
     }
 
     fn batch(&self, number: BatchNo) -> &Batch {
@@ -98,16 +106,35 @@ impl Frames {
     pub fn make_inactive(&self, number: BatchNo, pause: impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
         lists.inactive.push(number.0);
+        lists.came += 1;
         lists.inactive_pages += self.filled_pages(number);
         self.batch(number).waits.store(1, Release);
     }
     /// Takes the oldest batch of the inactive list that no thread has in hand.
     pub fn pop_inactive(&self, pause: impl Fn(u32)) -> Option<BatchNo> {
+        self.pop(&mut self.lists.lock(pause))
+    }
+    /// The same, of those that were on the list when it was marked.
+    pub fn pop_marked(&self, pause: impl Fn(u32)) -> Option<BatchNo> {
         let mut lists = self.lists.lock(pause);
+        if lists.went < lists.marked { self.pop(&mut lists) } else { None }
+    }
+    /// Marks what is on the inactive list. So many pages wait there beyond their share, until the next time.
+    pub fn mark_inactive(&self, extra_pages: usize, pause: impl Fn(u32)) {
+        let mut lists = self.lists.lock(pause);
+        lists.marked = lists.came;
+        self.extra_pages.store(extra_pages, Relaxed);
+    }
+    /// How many pages wait beyond their share.
+    pub fn extra_pages(&self) -> usize {
+        self.extra_pages.load(Relaxed)
+    }
+    fn pop(&self, lists: &mut Lists) -> Option<BatchNo> {
         for _ in 0..lists.inactive.len() {
             let number = BatchNo(lists.inactive.pop()?);
             if self.hold(number) {
                 lists.inactive_pages -= self.filled_pages(number);
+                lists.went += 1;
                 return Some(number);
             }
             lists.inactive.push(number.0);

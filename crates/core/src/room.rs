@@ -7,6 +7,7 @@ use crate::pager::{Context, Pager, Policies};
 use crate::reclaim::Reclaim;
 use crate::store::Store;
 use crate::sync::Ordering::Relaxed;
+use crate::units::BLOCK_PAGES;
 use crate::writeback::Writeback;
 
 /// Steps without success after which the limit is exceeded: alone, and while other threads are at it.
@@ -165,7 +166,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Isolates so much that [`Pager::write_back`] has `pages` to write out, as far as a few blocks give them, unless there is room for so
     /// many without. Says whether it has any.
     pub fn isolate_ahead(&self, pages: usize, cx: &mut Context<S::Worker>) -> bool {
-        let share = self.policy().isolated_max_pages(self.limit_pages());
+        let share = self.share_pages();
         let waiting = || self.frames.inactive(self.pause()).0;
         for _ in 0..ISOLATE_AHEAD_BATCHES {
             let has_room = self.used_pages() + pages as u64 <= self.limit_pages();
@@ -174,6 +175,37 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
         }
         waiting() > share
+    }
+
+    /// Yields about so many pages although there is room, because others need it: isolates them, and writes out what it isolated the last
+    /// time that was not touched since. What waits for that waits beside all else that is isolated.
+    pub fn yield_pages(&self, pages: usize, cx: &mut Context<S::Worker>) {
+        while let Some(batch) = self.frames.pop_marked(self.pause()) {
+            let writeback = Some(self.begin_writeback(batch, cx));
+            if !matches!(self.reclaim_with(Reclaiming { writeback, writes_only: false }, cx), Step::Freed(_)) {
+                break;
+            }
+        }
+        let waiting = || self.frames.inactive(self.pause()).0;
+        let before = waiting();
+        let blocks = if broken::is(Broken::NothingYielded) { 0 } else { pages.div_ceil(BLOCK_PAGES) };
+        for _ in 0..blocks {
+            if waiting() >= before + pages || self.isolate_next(cx) == Step::Nothing {
+                break;
+            }
+        }
+        self.frames.mark_inactive(waiting().saturating_sub(before), self.pause());
+    }
+
+    /// Whether pages wait to be yielded.
+    pub fn has_yielded(&self) -> bool {
+        self.frames.extra_pages() > 0
+    }
+
+    /// How many isolated pages wait before the oldest of them are written out.
+    fn share_pages(&self) -> usize {
+        let extra_pages = if broken::is(Broken::YieldedAtOnce) { 0 } else { self.frames.extra_pages() };
+        self.policy().isolated_max_pages(self.limit_pages()) + extra_pages
     }
 
     fn reclaim_with(&self, mut reclaiming: Reclaiming, cx: &mut Context<S::Worker>) -> Step {
@@ -204,7 +236,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         return Reclaimed::Done(Step::Freed(freed));
                     }
                 }
-                let share = self.policy().isolated_max_pages(self.limit_pages());
+                let share = self.share_pages();
                 let few = self.frames.inactive(self.pause()).0 < share;
                 if few && reclaiming.writes_only {
                     return Reclaimed::Done(Step::Nothing);

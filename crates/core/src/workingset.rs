@@ -10,18 +10,23 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// Steps of the clock while as many pages as the limit allows are evicted. It goes round after sixteen times as many.
 const STEPS: u64 = 128;
 
+/// A page that comes back after fewer was in use when it went, whatever the limit is.
+const SOON_STEPS: u64 = STEPS / 8;
+
 /// The clock, and how many pages came back soon.
 pub struct Workingset {
     evicted_pages: AtomicU64,
     step_pages: AtomicU64,
     near_pages: AtomicU64,
     near_refaults: AtomicU64,
+    soon_refaults: AtomicU64,
 }
 
 impl Default for Workingset {
     fn default() -> Workingset {
         let zero = || AtomicU64::new(0);
-        Workingset { evicted_pages: zero(), step_pages: AtomicU64::new(1), near_pages: zero(), near_refaults: zero() }
+        let (evicted_pages, step_pages) = (zero(), AtomicU64::new(1));
+        Workingset { evicted_pages, step_pages, near_pages: zero(), near_refaults: zero(), soon_refaults: zero() }
     }
 }
 
@@ -34,6 +39,16 @@ impl Workingset {
     /// Pages that came back within that distance, so far.
     pub fn near_refaults(&self) -> u64 {
         self.near_refaults.load(Relaxed)
+    }
+
+    /// Pages that were evicted so far. A forked child goes on from its parent's count.
+    pub fn evicted_pages(&self) -> u64 {
+        self.evicted_pages.load(Relaxed)
+    }
+
+    /// Pages that came back before an eighth of the limit had been evicted, so far.
+    pub fn soon_refaults(&self) -> u64 {
+        self.soon_refaults.load(Relaxed)
     }
 
     /// Counts from nothing, in a forked child.
@@ -62,6 +77,9 @@ impl Workingset {
         let step_pages = self.step_pages.load(Relaxed);
         let now = self.evicted_pages.load(Relaxed) / step_pages;
         let distance_pages = now.wrapping_sub(stamp) % (1 << STAMP_BITS) * step_pages;
+        if distance_pages < SOON_STEPS * step_pages {
+            self.soon_refaults.fetch_add(1, Relaxed);
+        }
         if distance_pages < self.near_pages.load(Relaxed) {
             self.near_refaults.fetch_add(1, Relaxed);
         }

@@ -214,6 +214,19 @@ fn what_is_shared_stays_in_the_limit() {
     end.within(256 * MIB);
 }
 
+/// What is not used any more makes room for another process, which would work in next to nothing without.
+fn who_waits_gives_its_memory_up(limit: &str, how: &[&str]) {
+    let program = build::program("tests/programs/idle.c").to_string_lossy().into_owned();
+    let words = [&[&program, "32", "28"], how].concat();
+    // In a pool, memory would be the process's still.
+    let (end, stats) = run(&[limit, "40M", "--swap", "file"], &words);
+    ok(end);
+    assert_eq!(number(&stats, "/problems/over_budget"), 0, "{stats:#}");
+    // The child went over its 28 MiB a few times; in what was left at first it has millions.
+    let faults: u64 = ["hit", "miss", "bypass"].map(|kind| number(&stats, &format!("/faults/{kind}"))).iter().sum();
+    assert!(faults < 500_000, "{stats:#}");
+}
+
 /// The program for processes in other pid namespaces, after the words of a command that it is started by. `None` where there are none.
 fn in_pid_namespaces(before: &[&str], children: &str, how: &[&str]) -> Option<(Outcome, Value)> {
     let program = build::program("tests/programs/pid_namespaces.c").to_string_lossy().into_owned();
@@ -450,6 +463,9 @@ fn main() -> ExitCode {
         ),
         trial("a_bss_counts_once_in_a_limit_of_data", a_bss_counts_once_in_a_limit_of_data),
         trial("what_is_shared_stays_in_the_limit", what_is_shared_stays_in_the_limit),
+        trial("who_waits_gives_its_memory_up::executed", || who_waits_gives_its_memory_up("--ram", &[])),
+        trial("who_waits_gives_its_memory_up::forked", || who_waits_gives_its_memory_up("--ram", &["same"])),
+        trial("who_waits_gives_its_memory_up::resident", || who_waits_gives_its_memory_up("--resident", &[])),
         trial("what_is_in_other_pid_namespaces_counts::hold", || what_is_in_other_pid_namespaces_counts("hold")),
         trial("what_is_in_other_pid_namespaces_counts::kill", || what_is_in_other_pid_namespaces_counts("kill")),
         trial("what_is_in_other_pid_namespaces_counts::lose", || what_is_in_other_pid_namespaces_counts("lose")),

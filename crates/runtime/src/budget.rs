@@ -3,7 +3,8 @@
 //!
 //! Numbers go in and come out; what they are measured from is in [`crate::charge`].
 use crate::limits::{PINNED_MIN_BYTES, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use outswap_control::MAX_LEVELS;
 use outswap_core::units::PAGE_BYTES;
 
 /// Measuring takes at most one part in so many of a processor.
@@ -55,6 +56,31 @@ pub struct State {
     pub sharers_ended: AtomicU32,
     /// Processes of the tree, at the last measurement.
     pub processes: AtomicUsize,
+    /// What it owes to the others.
+    pub pressure: Pressure,
+}
+
+/// What this process found when it last looked. See [`crate::pressure`].
+#[derive(Default)]
+pub struct Pressure {
+    /// It has looked before.
+    pub has_begun: AtomicBool,
+    /// What it had to evict itself, as far as the others know of it.
+    pub told_pages: AtomicU64,
+    /// The same, all of it.
+    pub own_pages: AtomicU64,
+    /// And what all processes had to, in each run.
+    pub tree_pages: [AtomicU64; MAX_LEVELS],
+    /// Faults that took in pages.
+    pub taken_in: AtomicU64,
+    /// Faults on what was about to go.
+    pub hits: AtomicU64,
+    /// Pages that it may have at most, whatever the others leave; 0 for no such limit.
+    pub most_pages: AtomicU64,
+    /// Until when.
+    pub held_until_ns: AtomicU64,
+    /// Others have a part of what there is.
+    pub is_shared: AtomicBool,
 }
 
 /// How far apart measurements are at least that are wanted each `ns`: each takes a share of [`MEASURE_SHARE`] of a processor at most, and
@@ -116,6 +142,14 @@ const HITS_LOST: u64 = 4;
 /// Installed pages count in steps of 64; every so many bytes of budget are left uncounted at most by each of the threads.
 const SLACK_SHARE: u64 = 128;
 
+/// How many pages a process is to evict because others had to: of all that the tree evicted since, its part by what it has of all memory,
+/// less what it has evicted itself. Negative where that was more.
+pub fn owed_pages(tree_pages: u64, own_pages: u64, own_bytes: u64, others_bytes: u64) -> i64 {
+    let all_bytes = u128::from(own_bytes) + u128::from(others_bytes);
+    let part = (u128::from(tree_pages) * u128::from(own_bytes)).checked_div(all_bytes).unwrap_or(0);
+    i64::try_from(part).unwrap_or(i64::MAX).saturating_sub(i64::try_from(own_pages).unwrap_or(i64::MAX))
+}
+
 /// Pages that may be held in memory for good: one part in so many of the limit must stay free to evict.
 const HOLD_SHARE: u64 = 8;
 
@@ -126,6 +160,17 @@ pub struct Room {
     pub pages_bytes: u64,
     /// For its pool; `None` where nothing bounds it.
     pub pool_bytes: Option<u64>,
+}
+
+impl Pressure {
+    /// The pages that the process may have where the others leave so many.
+    pub fn limit_pages(&self, left_pages: u64, now_ns: impl FnOnce() -> u64) -> u64 {
+        match self.most_pages.load(Relaxed) {
+            0 => left_pages,
+            most_pages if now_ns() < self.held_until_ns.load(Relaxed) => left_pages.min(most_pages),
+            _ => left_pages,
+        }
+    }
 }
 
 impl Room {
@@ -262,6 +307,29 @@ mod tests {
     fn the_dearer_it_is_to_measure_the_more_may_be_copied_unseen() {
         const MS: u64 = 1_000_000;
         assert_eq!([0, 1, 10].map(|cost| unseen_copies_pages(cost * MS, 1, 10 * MS)), [10_000, 20_000, 200_000]);
+    }
+
+    #[test]
+    fn who_evicts_less_than_its_part_owes_the_rest() {
+        assert_eq!(owed_pages(1000, 0, 3 * MIB, MIB), 750, "an idle one");
+        assert_eq!(owed_pages(1000, 1000, MIB, 3 * MIB), -750, "the one that had to");
+        assert_eq!(owed_pages(1000, 500, MIB, MIB), 0, "both alike");
+        assert_eq!(owed_pages(1000, 1000, MIB, 0), 0, "alone");
+        assert_eq!(owed_pages(1000, 0, 0, 0), 0);
+        assert_eq!(owed_pages(u64::MAX, 0, u64::MAX, 0), i64::MAX);
+        assert_eq!(owed_pages(0, u64::MAX, 1, u64::MAX), -i64::MAX);
+    }
+
+    #[test]
+    fn a_lower_limit_holds_for_its_time() {
+        let pressure = Pressure::default();
+        assert_eq!(pressure.limit_pages(100, || unreachable!("there is none")), 100);
+        pressure.most_pages.store(80, Relaxed);
+        pressure.held_until_ns.store(1000, Relaxed);
+        assert_eq!(
+            [(100, 999), (60, 999), (100, 1000)].map(|(left, now)| pressure.limit_pages(left, || now)),
+            [80, 60, 100]
+        );
     }
 
     #[test]

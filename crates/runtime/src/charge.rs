@@ -111,6 +111,7 @@ pub fn forget(live: &Live) {
     live.budget.joining.store(false, Release);
     live.budget.left.store(false, Release);
     live.budget.joined_at_ns.store(0, Release);
+    live.budget.pressure.most_pages.store(0, Relaxed);
     // The child's store counts from nothing.
     live.budget.seen.iter().for_each(|seen| seen.store(0, Relaxed));
     live.pager.workingset.forget();
@@ -252,7 +253,7 @@ fn record_place<'a>(live: &'a Live, level: &'a Control) -> &'a AtomicPtr<Process
 }
 
 /// This process's record in a run. `None` where it has none, or no longer: every process of the tree can write there.
-fn own_record(live: &Live, level: &Control) -> Option<&'static Process> {
+pub fn own_record(live: &Live, level: &Control) -> Option<&'static Process> {
     // SAFETY: null, or a record of a control block, which stays mapped, or the process's own.
     let record = unsafe { record_place(live, level).load(Acquire).as_ref() };
     record.filter(|r| r.pid.load(Relaxed) == level.number(live.pid.load(Relaxed)))
@@ -464,6 +465,7 @@ pub fn refresh(live: &Live) {
     let charge = (used as i64 + rest).max(0) as u64;
     let sixteenths = if has_budget { balance(live) } else { 0 };
     let (mut room, shared) = tightest(live, used, rest, other, sixteenths);
+    live.budget.pressure.is_shared.store(shared, Relaxed);
     // What ended processes held must not weigh on this one until somebody else finds out.
     if shared && room.pages_bytes / 8 * 7 < used && fold_dead_if_due(live, room.pages_bytes < used) {
         room = tightest(live, used, rest, other, sixteenths).0;
@@ -472,7 +474,8 @@ pub fn refresh(live: &Live) {
         pager.store.set_memory_limit_bytes(bytes);
         pager.set_swapcache_max(pager.used_pages() / 4);
     }
-    pager.set_limit_pages((room.pages_bytes / page).max(MIN_RESIDENT_PAGES));
+    let limit_pages = live.budget.pressure.limit_pages(room.pages_bytes / page, os::monotonic_ns);
+    pager.set_limit_pages(limit_pages.max(MIN_RESIDENT_PAGES));
 
     let record = live.record();
     let counters = &record.counters;

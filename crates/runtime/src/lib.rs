@@ -60,6 +60,7 @@ mod threads;
 mod descriptors;
 mod pins;
 mod charge;
+mod pressure;
 mod full;
 pub mod rlimits;
 

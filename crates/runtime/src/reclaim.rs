@@ -10,6 +10,7 @@ use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
+use crate::pressure::{self, Owed};
 use crate::{accessed, charge, clock, desk, gate, pins, procfs, sharers, threads, wishes};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -56,6 +57,7 @@ pub fn tick(live: &'static Live) {
         charge::measure_if_due(live, near);
     }
     charge::refresh(live);
+    pressure::tell(live);
     wake_if_low(live);
 }
 
@@ -68,7 +70,7 @@ pub fn wake_if_low(live: &'static Live) {
         }
         return;
     }
-    if free_pages(live) >= watermarks(limit).0 {
+    if !lacks_room(live) {
         return;
     }
     if !has_takers(live) {
@@ -82,6 +84,12 @@ pub fn wake_if_low(live: &'static Live) {
         OVERDUE.store(true, Relaxed);
         wake();
     }
+}
+
+/// Whether room is to be made: the limit is exceeded, or less is free than this process is to find where it takes in pages.
+fn lacks_room(live: &Live) -> bool {
+    let (used, limit) = (live.pager.used_pages(), live.pager.limit_pages());
+    used > limit || free_pages(live) < watermarks(limit).0 && pressure::makes_room_ahead(live)
 }
 
 /// Takes pages on behalf of the background thread, and frees what that has written out. For a thread of the program's that has just
@@ -325,9 +333,23 @@ fn follow_streams(live: &'static Live) {
     }
 }
 
+/// Gives up what this process owes to the others of the tree.
+fn give_up(live: &'static Live) {
+    let owed_pages = match pressure::look(live) {
+        Owed::Pages(pages) => pages,
+        Owed::Nothing => 0,
+    };
+    live.contexts.with(|cx| {
+        charge::refresh(live);
+        if owed_pages > 0 || live.pager.has_yielded() {
+            live.pager.yield_pages(owed_pages, cx);
+        }
+    });
+}
+
 extern "C" fn main() -> ! {
     let live = live();
-    let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
+    let (mut idle, mut looks, mut next_look_ns, mut next_give_ns) = (0u32, 0u32, 0u64, 0u64);
     loop {
         if QUIT.load(SeqCst) {
             wishes::end_service(live);
@@ -346,8 +368,13 @@ extern "C" fn main() -> ! {
         if charge::copies_may_exceed(live) {
             live.contexts.with(|cx| live.pager.hold_copies(cx));
         }
-        let (low, high) = watermarks(live.pager.limit_pages());
-        if free_pages(live) >= low || idle > IDLE_ROUNDS {
+        let now_ns = os::monotonic_ns();
+        if now_ns >= next_give_ns {
+            next_give_ns = now_ns + pressure::LOOK_NS;
+            give_up(live);
+        }
+        let high = watermarks(live.pager.limit_pages()).1;
+        if !lacks_room(live) || idle > IDLE_ROUNDS {
             idle = 0;
             // Now nobody waits for this thread.
             accessed::look_if_due(live);
@@ -389,7 +416,7 @@ extern "C" fn main() -> ! {
                     live.pager.store.shrink(excess.min(SHRINK_BYTES), &mut cx.worker);
                 }
             });
-            if free_pages(live) >= low {
+            if !lacks_room(live) {
                 continue;
             }
         }

@@ -374,3 +374,31 @@ fn a_page_that_comes_back_soon_twice_stays_once() {
         program.pager.check();
     }
 }
+
+/// What is yielded to others has until the next time to be touched; nobody else writes it out before.
+#[test]
+fn what_is_yielded_goes_unless_it_is_touched_meanwhile() {
+    let mut program = Program::new(protection::Kind::Off);
+    (0..2 * PAGES).for_each(|page| _ = program.access(page, Access::Write, page as u8));
+    program.pager.set_limit_pages(u64::from(3 * PAGES));
+    assert_eq!((program.pager.isolated_pages(), program.pager.has_yielded()), (0, false));
+    program.pager.yield_pages(BLOCK_PAGES, &mut program.cx);
+    assert!(program.pager.has_yielded() && program.pager.isolated_pages() == u64::from(PAGES));
+    // Another's turn: more is isolated, and what waits still does.
+    assert_eq!(program.pager.reclaim(&mut program.cx), Step::Isolated);
+    assert_eq!(program.pager.workingset.evicted_pages(), 0);
+    // All comes back, and nothing goes.
+    (0..2 * PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8));
+    program.pager.yield_pages(0, &mut program.cx);
+    assert!(!program.pager.has_yielded());
+    assert_eq!((program.pager.workingset.evicted_pages(), program.pager.resident_pages()), (0, u64::from(2 * PAGES)));
+    // One of the blocks is not touched.
+    program.pager.yield_pages(2 * BLOCK_PAGES, &mut program.cx);
+    assert_eq!(program.pager.resident_pages(), 2, "those that brought the others back have a reference");
+    (0..PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8));
+    program.pager.yield_pages(0, &mut program.cx);
+    let [there, gone] = [program.pager.resident_pages(), program.pager.workingset.evicted_pages()];
+    assert_eq!((there, gone, program.pager.isolated_pages()), (u64::from(PAGES) + 1, u64::from(PAGES) - 1, 0));
+    (0..2 * PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8));
+    program.pager.check();
+}

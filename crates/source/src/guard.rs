@@ -40,8 +40,6 @@ const PIECES_KEPT: u16 = 8;
 const CLOSED: u16 = 1 << 15;
 /// Pages from which on moving them costs less than copying them: it changes mappings, whose price does not depend on the number.
 const MOVE_PAGES_MIN: usize = 3;
-/// Pages from which on the kernel is asked to make them all at once, in place of one fault each.
-const POPULATE_PAGES_MIN: usize = 2;
 
 /// One bit for each region: set once it is open, which it stays.
 static OPEN: [AtomicU64; REGIONS.div_ceil(64)] = [const { AtomicU64::new(0) }; REGIONS.div_ceil(64)];
@@ -211,7 +209,8 @@ fn fill_in_place(host: &impl Host, first: PageNo, src: &[u8]) -> Result<()> {
     if vma.is_none_or(|vma| vma.prot.0 & Prot::WRITE.0 == 0) {
         return write(host, first, src);
     }
-    if count >= POPULATE_PAGES_MIN {
+    // One page comes by the fault of the copy, without the address space's lock.
+    if count > 1 {
         advise(host, first, count, os::MADV_POPULATE_WRITE)?;
     }
     // SAFETY: the pages are there and writable, nobody else uses them, and Rust keeps no reference into managed memory.
@@ -271,14 +270,11 @@ fn take_closed(host: &impl Host, first: PageNo, present: Mask, frames: Frames, h
 /// Moves pages into frames, and marks where they were; also those between them that are missing, which moves their marks. False
 /// where that cannot be done, and nothing changed. `hidden`: they have no access.
 fn move_out(host: &impl Host, first: PageNo, count: usize, frames: Frames, hidden: bool) -> bool {
-    const MREMAP_MAYMOVE: usize = 1;
-    const MREMAP_FIXED: usize = 2;
-    const MREMAP_DONTUNMAP: usize = 4;
+    const MAYMOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
     let (from, to, bytes) = (host.address(first), host.batch_address(frames.batch, frames.offset), count * PAGE_BYTES);
     let Some(pieces) = frames.pieces(count).filter(|_| PIECES_ALL.load(Relaxed) < PIECES_MAX) else { return false };
-    let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     // SAFETY: the caller owns the pages and the frames, which are empty; the mapping stays where the pages were.
-    if ret(unsafe { syscall5(nr::MREMAP, from, bytes, bytes, flags, to) }).is_err() {
+    if ret(unsafe { syscall5(nr::MREMAP, from, bytes, bytes, MAYMOVE_FIXED_DONTUNMAP, to) }).is_err() {
         return false;
     }
     pieces.fetch_add(1, Relaxed);
