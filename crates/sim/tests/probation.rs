@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
-use outswap_core::machine::Prot;
+use outswap_core::machine::{Event, Prot};
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::protection::{self, Access};
 use outswap_core::slots::CLUSTER_SLOTS;
@@ -12,12 +12,13 @@ use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble, Worker};
 use outswap_sim::world::{Arena, context};
+use std::sync::atomic::Ordering::Relaxed;
 
 const BLOCKS: usize = 96;
 const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
 const LIMIT_PAGES: u64 = PAGES as u64 * 2 / 3;
 
-fn pager(arena: &Arena, reclaim: reclaim::Kind) -> Box<SimPager> {
+fn pager(arena: &Arena, reclaim: reclaim::Kind, trouble: Trouble) -> Box<SimPager> {
     let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
     let config = Config {
         pages: PAGES,
@@ -33,7 +34,7 @@ fn pager(arena: &Arena, reclaim: reclaim::Kind) -> Box<SimPager> {
         reuse: protection::Kind::Protect,
     };
     let machine = SimMachine::new(1, PAGES as usize, config.batches, 1, Chaos::default(), Sabotage::None);
-    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
+    let store = SimStore::new(1, slots, trouble, Sabotage::None);
     let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
     pager.machine.attach(&pager);
     assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
@@ -61,7 +62,7 @@ fn touch(pager: &SimPager, page: u32, round: u32, cx: &mut Context<Worker>) -> u
 /// Faults of rounds over all pages, as if each were touched at random: no two of them one after the other.
 fn faults_of_rounds(reclaim: reclaim::Kind, rounds: u32) -> u64 {
     let arena = Arena::default();
-    let pager = pager(&arena, reclaim);
+    let pager = pager(&arena, reclaim, Trouble::default());
     let mut cx = context();
     let mut round = |round| (0..PAGES).map(|n| touch(&pager, n * 2741 % PAGES, round, &mut cx)).sum::<u64>();
     round(0);
@@ -73,7 +74,7 @@ fn faults_of_rounds(reclaim: reclaim::Kind, rounds: u32) -> u64 {
 /// The same, block by block.
 fn faults_of_passes(reclaim: reclaim::Kind, rounds: u32) -> u64 {
     let arena = Arena::default();
-    let pager = pager(&arena, reclaim);
+    let pager = pager(&arena, reclaim, Trouble::default());
     let mut cx = context();
     let mut pass = |round| {
         let blocks = (0..BLOCKS as u32).map(|n| n * 37 % BLOCKS as u32);
@@ -98,6 +99,32 @@ fn a_program_that_goes_over_too_much_finds_most_of_what_fits() {
     assert!(probation < all / 2, "{probation} of {all} touches fault");
 }
 
+/// Pages that rounds over all pages in order read from a store that is slow, with what is read ahead.
+fn pages_read(reclaim: reclaim::Kind, rounds: u32) -> u64 {
+    let arena = Arena::default();
+    let pager = pager(&arena, reclaim, Trouble { slow_in: 1, ..Trouble::default() });
+    let mut cx = context();
+    for round in 0..=rounds {
+        for page in 0..PAGES {
+            touch(&pager, page, round, &mut cx);
+            while pager.is_ahead_asked() {
+                pager.read_ahead(&mut cx);
+            }
+        }
+    }
+    pager.check();
+    let [missed, ahead] =
+        [Event::FaultMiss, Event::PagesReadAhead].map(|e| pager.machine.events[e as usize].load(Relaxed));
+    assert!(ahead > missed, "{missed} pages were waited for, {ahead} read ahead");
+    missed + ahead
+}
+
+#[test]
+fn what_was_read_ahead_and_is_touched_has_come_back_too() {
+    let (fifo, probation) = (pages_read(reclaim::Kind::Fifo, 6), pages_read(reclaim::Kind::Probation, 6));
+    assert!(probation * 3 < fifo * 2, "{probation} pages were read, {fifo} first in, first out");
+}
+
 #[test]
 fn where_all_is_touched_at_random_nothing_is_lost_by_it() {
     let (fifo, probation) = (faults_of_rounds(reclaim::Kind::Fifo, 4), faults_of_rounds(reclaim::Kind::Probation, 4));
@@ -107,7 +134,7 @@ fn where_all_is_touched_at_random_nothing_is_lost_by_it() {
 #[test]
 fn what_comes_into_use_stays_however_late() {
     let arena = Arena::default();
-    let pager = pager(&arena, reclaim::Kind::Probation);
+    let pager = pager(&arena, reclaim::Kind::Probation, Trouble::default());
     let mut cx = context();
     let mut round_of = vec![0u32; PAGES as usize];
     let mut use_page = |page: u32, cx: &mut Context<Worker>| {
