@@ -119,11 +119,16 @@ impl Frames {
         let mut lists = self.lists.lock(pause);
         if lists.went < lists.marked { self.pop(&mut lists) } else { None }
     }
-    /// Marks what is on the inactive list. So many pages wait there beyond their share, until the next time.
+    /// Marks what is on the inactive list. So many pages wait there beyond their share, until they have gone ([`Frames::extra_went`]), or the
+    /// list is marked anew.
     pub fn mark_inactive(&self, extra_pages: usize, pause: impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
         lists.marked = lists.came;
         self.extra_pages.store(extra_pages, Relaxed);
+    }
+    /// So many of those have gone.
+    pub fn extra_went(&self, pages: usize) {
+        let _ = self.extra_pages.fetch_update(Relaxed, Relaxed, |extra_pages| Some(extra_pages.saturating_sub(pages)));
     }
     /// How many pages wait beyond their share.
     pub fn extra_pages(&self) -> usize {

@@ -177,15 +177,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         waiting() > share
     }
 
-    /// Yields about so many pages although there is room, because others need it: isolates them, and writes out what it isolated the last
-    /// time that was not touched since. What waits for that waits beside all else that is isolated.
+    /// Isolates about so many pages for others of the program's processes although there is room, beside all else that waits: what is not touched
+    /// until then goes by [`Pager::write_yielded`].
     pub fn yield_pages(&self, pages: usize, cx: &mut Context<S::Worker>) {
-        while let Some(batch) = self.frames.pop_marked(self.pause()) {
-            let writeback = Some(self.begin_writeback(batch, cx));
-            if !matches!(self.reclaim_with(Reclaiming { writeback, writes_only: false }, cx), Step::Freed(_)) {
-                break;
-            }
-        }
         let waiting = || self.frames.inactive(self.pause()).0;
         let before = waiting();
         let blocks = if broken::is(Broken::NothingYielded) { 0 } else { pages.div_ceil(BLOCK_PAGES) };
@@ -194,7 +188,29 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 break;
             }
         }
-        self.frames.mark_inactive(waiting().saturating_sub(before), self.pause());
+        let extra_pages = self.frames.extra_pages() + waiting().saturating_sub(before);
+        self.frames.mark_inactive(extra_pages, self.pause());
+    }
+
+    /// Writes one batch out of what waited longest when pages were yielded, as many in all as that were and still wait. False where that is
+    /// over, or the store has no room.
+    pub fn write_yielded(&self, cx: &mut Context<S::Worker>) -> bool {
+        let batch = if self.frames.extra_pages() > 0 { self.frames.pop_marked(self.pause()) } else { None };
+        let Some(batch) = batch else {
+            self.forget_yielded();
+            return false;
+        };
+        let writeback = Some(self.begin_writeback(batch, cx));
+        match self.reclaim_with(Reclaiming { writeback, writes_only: false }, cx) {
+            Step::Freed(pages) => self.frames.extra_went(pages.max(1)),
+            _ => self.forget_yielded(),
+        }
+        self.has_yielded()
+    }
+
+    /// What was yielded waits like all else from here on.
+    pub fn forget_yielded(&self) {
+        self.frames.mark_inactive(0, self.pause());
     }
 
     /// Whether pages wait to be yielded.

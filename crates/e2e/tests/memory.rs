@@ -227,6 +227,15 @@ fn who_waits_gives_its_memory_up(limit: &str, how: &[&str]) {
     assert!(faults < 500_000, "{stats:#}");
 }
 
+/// The background thread takes pages from a program that goes over them all the time: nothing of what it writes is lost.
+fn what_is_in_use_stays_right_beside_another(source: &str) {
+    let program = build::program("tests/programs/beside.c").to_string_lossy().into_owned();
+    let options = ["--resident", "24M", "--swap", "file", "--fault-source", source];
+    let (end, stats) = run(&options, &[&program, "8", "32", "2000"]);
+    ok(end);
+    assert!(number(&stats, "/stores/file/pages_out") > 2048, "{stats:#}");
+}
+
 /// The program for processes in other pid namespaces, after the words of a command that it is started by. `None` where there are none.
 fn in_pid_namespaces(before: &[&str], children: &str, how: &[&str]) -> Option<(Outcome, Value)> {
     let program = build::program("tests/programs/pid_namespaces.c").to_string_lossy().into_owned();
@@ -466,6 +475,14 @@ fn main() -> ExitCode {
         trial("who_waits_gives_its_memory_up::executed", || who_waits_gives_its_memory_up("--ram", &[])),
         trial("who_waits_gives_its_memory_up::forked", || who_waits_gives_its_memory_up("--ram", &["same"])),
         trial("who_waits_gives_its_memory_up::resident", || who_waits_gives_its_memory_up("--resident", &[])),
+        trial("what_is_in_use_stays_right_beside_another::move", || what_is_in_use_stays_right_beside_another("move")),
+        trial("what_is_in_use_stays_right_beside_another::copy", || what_is_in_use_stays_right_beside_another("copy")),
+        trial("what_is_in_use_stays_right_beside_another::guard", || {
+            what_is_in_use_stays_right_beside_another("guard")
+        }),
+        trial("what_is_in_use_stays_right_beside_another::mprotect", || {
+            what_is_in_use_stays_right_beside_another("mprotect");
+        }),
         trial("what_is_in_other_pid_namespaces_counts::hold", || what_is_in_other_pid_namespaces_counts("hold")),
         trial("what_is_in_other_pid_namespaces_counts::kill", || what_is_in_other_pid_namespaces_counts("kill")),
         trial("what_is_in_other_pid_namespaces_counts::lose", || what_is_in_other_pid_namespaces_counts("lose")),

@@ -1,7 +1,6 @@
 //! What everybody may know of the background thread: whether it lives, whether it sleeps, and how it is woken.
-use crate::limits::BACKGROUND_STACK_BYTES;
 use crate::procfs;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::os;
 
 /// The thread's id, 0 while there is none. The kernel clears it when the thread has ended, however it did so.
@@ -10,11 +9,8 @@ pub static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Counts up where the thread is to look for work.
 pub static WAKE: AtomicU32 = AtomicU32::new(0);
 
-/// 1 while the thread sleeps.
+/// 1 while the thread sleeps: it is outside of the pager then.
 pub static ASLEEP: AtomicU32 = AtomicU32::new(0);
-
-/// The thread's stack: one, kept for the next thread. 0 before there is one.
-pub static STACK: AtomicUsize = AtomicUsize::new(0);
 
 /// How many calls want that there is no such thread meanwhile.
 pub static HOLDS: AtomicU32 = AtomicU32::new(0);
@@ -37,11 +33,11 @@ pub fn is_thread(tid: u32) -> bool {
     THREAD.load(Relaxed) == tid
 }
 
-/// Whether the calling thread is this one. No system call: each fault may ask.
+/// Whether the calling thread is this one. No system call while it sleeps: each fault may ask. (Where its stack is would say nothing: in the
+/// runtime all threads are on other stacks.)
 pub fn is_calling() -> bool {
-    let here = 0u8;
-    let (at, stack) = (&raw const here as usize, STACK.load(Relaxed));
-    stack != 0 && (stack..stack + BACKGROUND_STACK_BYTES).contains(&at)
+    let thread = THREAD.load(SeqCst);
+    thread != 0 && !is_asleep() && os::gettid() as u32 == thread
 }
 
 /// Whether some call wants that there is no such thread at present.

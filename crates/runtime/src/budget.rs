@@ -71,16 +71,26 @@ pub struct Pressure {
     pub own_pages: AtomicU64,
     /// And what all processes had to, in each run.
     pub tree_pages: [AtomicU64; MAX_LEVELS],
-    /// Faults that took in pages.
-    pub taken_in: AtomicU64,
+    /// Pages that had come in.
+    pub came_pages: AtomicU64,
     /// Faults on what was about to go.
     pub hits: AtomicU64,
+    /// Several pages had come in since the look before.
+    pub takes_in: AtomicBool,
     /// Pages that it may have at most, whatever the others leave; 0 for no such limit.
     pub most_pages: AtomicU64,
     /// Until when.
     pub held_until_ns: AtomicU64,
     /// Others have a part of what there is.
     pub is_shared: AtomicBool,
+    /// The same of each run, and the limit is near.
+    pub is_tight: [AtomicBool; MAX_LEVELS],
+}
+
+/// Whether a limit is near that several processes share: one part in so many is left.
+pub fn is_tight(limit_bytes: u64, own_bytes: u64, others_bytes: u64) -> bool {
+    const LEFT_SHARE: u64 = 16;
+    others_bytes > 0 && own_bytes.saturating_add(others_bytes) > limit_bytes - limit_bytes / LEFT_SHARE
 }
 
 /// How far apart measurements are at least that are wanted each `ns`: each takes a share of [`MEASURE_SHARE`] of a processor at most, and
@@ -318,6 +328,12 @@ mod tests {
         assert_eq!(owed_pages(1000, 0, 0, 0), 0);
         assert_eq!(owed_pages(u64::MAX, 0, u64::MAX, 0), i64::MAX);
         assert_eq!(owed_pages(0, u64::MAX, 1, u64::MAX), -i64::MAX);
+    }
+
+    #[test]
+    fn only_what_others_have_too_is_tight() {
+        assert!(is_tight(100, 94, 1) && is_tight(100, u64::MAX, 1));
+        assert!(!is_tight(100, 93, 1) && !is_tight(100, 200, 0) && is_tight(0, 1, 1));
     }
 
     #[test]

@@ -111,7 +111,6 @@ pub fn forget(live: &Live) {
     live.budget.joining.store(false, Release);
     live.budget.left.store(false, Release);
     live.budget.joined_at_ns.store(0, Release);
-    live.budget.pressure.most_pages.store(0, Relaxed);
     // The child's store counts from nothing.
     live.budget.seen.iter().for_each(|seen| seen.store(0, Relaxed));
     live.pager.workingset.forget();
@@ -418,7 +417,7 @@ fn has_file(live: &Live) -> bool {
 fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) -> (Room, bool) {
     let mut tight = Room::UNBOUNDED;
     let (mut shared, mut over) = (false, false);
-    for level in live.control.levels() {
+    for (i, level) in live.control.levels().enumerate() {
         let (config, record) = (level.config, own_record(live, level));
         // Without a budget, managed pages alone count.
         let charge = if config.ram_bytes > 0 { used.saturating_add_signed(rest) } else { used };
@@ -432,6 +431,10 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
         let others = level.claims_of_others(own);
         let all = others.saturating_add(charge).saturating_add(others_part);
         over |= config.ram_bytes > 0 && all > config.ram_bytes;
+        let limit_bytes = if config.ram_bytes > 0 { config.ram_bytes } else { config.resident_bytes };
+        if let Some(tight) = live.budget.pressure.is_tight.get(i) {
+            tight.store(limit_bytes > 0 && budget::is_tight(limit_bytes, charge + others_part, others), Relaxed);
+        }
         // Others make room for their part. Where each of two leaves as much to the other, nobody would make room for half of it; and all of it
         // would be too much, because what this process evicts for it may be shared, too.
         let others = others.saturating_add(others_part / OWN_SHARE);
@@ -474,7 +477,12 @@ pub fn refresh(live: &Live) {
         pager.store.set_memory_limit_bytes(bytes);
         pager.set_swapcache_max(pager.used_pages() / 4);
     }
-    let limit_pages = live.budget.pressure.limit_pages(room.pages_bytes / page, os::monotonic_ns);
+    let left_pages = room.pages_bytes / page;
+    let limit_pages = match pager.full.is_full() {
+        // What cannot go anywhere is not to be given up.
+        true => left_pages,
+        false => live.budget.pressure.limit_pages(left_pages, os::monotonic_ns),
+    };
     pager.set_limit_pages(limit_pages.max(MIN_RESIDENT_PAGES));
 
     let record = live.record();
@@ -595,6 +603,10 @@ fn fold_ended(level: &Control, is_looked_at: impl Fn(usize, &Process) -> bool) -
 
 /// The budget could not be held: says so once, and counts.
 pub fn over(live: &Live) {
+    if live.budget.pressure.most_pages.swap(0, Relaxed) > 0 {
+        // It was what this process was to give up.
+        return refresh(live);
+    }
     live.stat(Stat::OverBudget, 1);
     if !live.budget.warned.swap(true, Relaxed) {
         live.warn(b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)");

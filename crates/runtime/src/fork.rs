@@ -10,8 +10,8 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    avoided, bss, charge, desk, direct, dispatch, exec, gate, kept, memory, namespaces, pins, process, reclaim,
-    rlimits, sharers, threads, unseen, whole, wishes,
+    avoided, bss, charge, desk, direct, dispatch, exec, gate, kept, memory, namespaces, pins, pressure, process,
+    reclaim, rlimits, sharers, threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{CONTROL_FDS, Once, Process, Stat};
@@ -150,6 +150,8 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize) -> 
     wishes::forget();
     live.contexts.only_this();
     charge::forget(live);
+    pressure::forget(live);
+    live.pager.forget_yielded();
     exec::forget();
     // Calls of the parent's other threads do not exist here. This thread's go on: a handler that interrupted one may fork.
     for (pin, owner) in live.pager.pins.in_use() {

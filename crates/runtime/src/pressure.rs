@@ -15,7 +15,7 @@ use crate::charge::own_record;
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
 use core::sync::atomic::Ordering::Relaxed;
-use outswap_control::{Control, Stat};
+use outswap_control::{Control, MAX_LEVELS, Stat};
 use outswap_core::units::BLOCK_PAGES;
 use outswap_sys::os;
 
@@ -25,25 +25,12 @@ const SOON_WEIGHT: u64 = 32;
 /// had none since the last.
 const GIVE_SHARE: u64 = 32;
 const GIVE_SHARE_IDLE: u64 = 8;
-/// So many faults that take in pages between two looks are several.
-const AHEAD_FAULTS: u64 = 32;
+/// So many pages that come in between two looks are several.
+const SEVERAL_PAGES: u64 = 16;
 /// How far apart looks are at least: what is touched less often than that goes.
 pub const LOOK_NS: u64 = 50_000_000;
 /// How long a lower limit holds without another look.
 const HELD_NS: u64 = 4 * LOOK_NS;
-
-/// What a look found that this process owes to the others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owed {
-    /// Nothing, or the limit was lowered by it.
-    Nothing,
-    /// So many pages are to be given up.
-    Pages(usize),
-}
-
-fn limited(live: &Live) -> impl Iterator<Item = (usize, &Control)> {
-    live.control.levels().enumerate().filter(|(_, level)| level.config.ram_bytes > 0 || level.config.resident_bytes > 0)
-}
 
 /// What this process had to evict so far, as it counts for all.
 fn own_pages(live: &Live) -> u64 {
@@ -51,65 +38,83 @@ fn own_pages(live: &Live) -> u64 {
     workingset.evicted_pages().wrapping_add(workingset.soon_refaults().wrapping_mul(SOON_WEIGHT))
 }
 
+/// The runs whose limits several processes share, and are near: what is evicted where there is room is nobody's concern.
+fn tight(live: &Live) -> impl Iterator<Item = (usize, &Control)> {
+    let is_tight = |i: usize| live.budget.pressure.is_tight.get(i).is_some_and(|tight| tight.load(Relaxed));
+    live.control.levels().enumerate().filter(move |(i, _)| is_tight(*i))
+}
+
 /// Tells the others what this process had to evict since the last time.
 pub fn tell(live: &Live) {
     let now_pages = own_pages(live);
-    let pages = now_pages.wrapping_sub(live.budget.pressure.told_pages.swap(now_pages, Relaxed));
-    // Two threads that tell at once may do so in the other order.
-    if pages > 0 && pages <= i64::MAX as u64 {
-        limited(live).for_each(|(_, level)| _ = level.pressure_pages.fetch_add(pages, Relaxed));
+    let told_pages = live.budget.pressure.told_pages.fetch_max(now_pages, Relaxed);
+    // Of two threads that tell at once, one may find that the other has told more.
+    let pages = now_pages.saturating_sub(told_pages);
+    if pages > 0 {
+        tight(live).for_each(|(_, level)| _ = level.pressure_pages.fetch_add(pages, Relaxed));
     }
 }
 
-/// Finds out what this process owes to the others. For the background thread alone.
-pub fn look(live: &Live) -> Owed {
+/// Finds out how many pages this process is to give up now; where it is to have fewer instead, sets that. For the background thread alone.
+pub fn look(live: &Live) -> usize {
     tell(live);
     let (pressure, used_pages) = (&live.budget.pressure, live.pager.used_pages());
+    let mut now_pages = [0; MAX_LEVELS];
+    for (now, level) in now_pages.iter_mut().zip(live.control.levels()) {
+        *now = level.pressure_pages.load(Relaxed);
+    }
     let own_now_pages = own_pages(live);
     let own_since_pages = own_now_pages.wrapping_sub(pressure.own_pages.load(Relaxed));
-    let owed = limited(live).filter_map(|(i, level)| {
-        let tree_pages = level.pressure_pages.load(Relaxed).wrapping_sub(pressure.tree_pages.get(i)?.load(Relaxed));
+    let owed = tight(live).filter_map(|(i, level)| {
+        let tree_pages = now_pages.get(i)?.wrapping_sub(pressure.tree_pages[i].load(Relaxed));
         let own = own_record(live, level)?;
         Some(budget::owed_pages(tree_pages, own_since_pages, own.charge(), level.charges_of_others(own)))
     });
     let owed = owed.max().unwrap_or(0);
+    pressure.most_pages.store(0, Relaxed);
     let has_begun = pressure.has_begun.swap(true, Relaxed);
     if has_begun && (1..BLOCK_PAGES as i64).contains(&owed) {
         // Not worth the while yet.
-        return Owed::Nothing;
+        return 0;
     }
     pressure.own_pages.store(own_now_pages, Relaxed);
-    for (i, level) in limited(live) {
-        if let Some(seen) = pressure.tree_pages.get(i) {
-            seen.store(level.pressure_pages.load(Relaxed), Relaxed);
-        }
-    }
-    let taken_in = taken_in(live);
-    let taken_in = taken_in.saturating_sub(pressure.taken_in.swap(taken_in, Relaxed));
+    pressure.tree_pages.iter().zip(now_pages).for_each(|(seen, now)| seen.store(now, Relaxed));
+    let came_pages = came_pages(live);
+    let since_pages = came_pages.wrapping_sub(pressure.came_pages.swap(came_pages, Relaxed)) as i64;
+    let since_pages = since_pages.max(0) as u64;
+    pressure.takes_in.store(since_pages >= SEVERAL_PAGES, Relaxed);
     let hits = live.record().counters.get(Stat::FaultHit);
-    let is_idle = taken_in == 0 && pressure.hits.swap(hits, Relaxed) == hits;
-    pressure.most_pages.store(0, Relaxed);
+    let had_hits = pressure.hits.swap(hits, Relaxed) != hits;
     if !has_begun || owed <= 0 || used_pages <= MIN_RESIDENT_PAGES || live.pager.full.is_full() {
-        return Owed::Nothing;
+        return 0;
     }
+    let is_idle = since_pages == 0 && !had_hits;
     let owed_pages = (owed as u64).min(used_pages / if is_idle { GIVE_SHARE_IDLE } else { GIVE_SHARE });
-    if taken_in <= owed_pages {
-        return Owed::Pages(owed_pages as usize);
+    if since_pages <= owed_pages {
+        return owed_pages as usize;
     }
     pressure.held_until_ns.store(os::monotonic_ns() + HELD_NS, Relaxed);
     pressure.most_pages.store(used_pages - owed_pages, Relaxed);
-    Owed::Nothing
+    0
 }
 
-/// Whether this process has the room made that is kept free ahead of its faults: where it is alone, or took in several pages since the last
-/// look. What there is free is all processes', and who takes in next to nothing would only evict what it uses for the others.
+/// Whether this process has the room made that is kept free ahead of its faults: where it is alone, or takes in several pages. What is free is
+/// all processes', and who takes in next to nothing would only evict what it uses for the others.
 pub fn makes_room_ahead(live: &Live) -> bool {
     let pressure = &live.budget.pressure;
-    !pressure.is_shared.load(Relaxed) || taken_in(live).saturating_sub(pressure.taken_in.load(Relaxed)) >= AHEAD_FAULTS
+    let since_pages = || came_pages(live).wrapping_sub(pressure.came_pages.load(Relaxed)) as i64;
+    !pressure.is_shared.load(Relaxed) || pressure.takes_in.load(Relaxed) || since_pages() >= SEVERAL_PAGES as i64
 }
 
-/// Faults so far that took in pages.
-fn taken_in(live: &Live) -> u64 {
-    const FAULTS: [Stat; 3] = [Stat::FaultFirstTouch, Stat::FaultMiss, Stat::FaultBypass];
-    FAULTS.iter().map(|&stat| live.record().counters.get(stat)).sum()
+/// Pages that came in so far, less what the program gave back: a number for differences.
+fn came_pages(live: &Live) -> u64 {
+    live.pager.used_pages().wrapping_add(live.pager.workingset.evicted_pages())
+}
+
+/// In a forked child: what its parent had found says nothing of it.
+pub fn forget(live: &Live) {
+    let pressure = &live.budget.pressure;
+    pressure.has_begun.store(false, Relaxed);
+    pressure.takes_in.store(false, Relaxed);
+    pressure.most_pages.store(0, Relaxed);
 }

@@ -3,17 +3,16 @@
 //!
 //! It is a bare thread of the kernel's, unknown to the C library: it must exist in programs that never make a thread, and work
 //! when the C library's own state is in any condition.
-use crate::background::{self, ASLEEP, HOLDS, STACK, THREAD, WAKE, wake};
+use crate::background::{self, ASLEEP, HOLDS, THREAD, WAKE, wake};
 use crate::budget::watermarks;
 use crate::charge::free_pages;
 use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::pressure::{self, Owed};
-use crate::{accessed, charge, clock, desk, gate, pins, procfs, sharers, threads, wishes};
+use crate::{accessed, charge, clock, desk, gate, pins, pressure, procfs, sharers, threads, wishes};
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::room::Step;
@@ -37,6 +36,8 @@ static OVERDUE: AtomicBool = AtomicBool::new(false);
 static STARTING: SpinLock<()> = SpinLock::new(());
 /// Processes about to be made that will share the memory: the thread is not to end by itself.
 static COMING: AtomicU32 = AtomicU32::new(0);
+/// The thread's stack: one, kept for the next.
+static STACK: AtomicUsize = AtomicUsize::new(0);
 
 /// How long the thread sleeps at most before it looks at the budget again: other processes of the tree may need room, and memory
 /// that is not managed grows without a word.
@@ -88,7 +89,7 @@ pub fn wake_if_low(live: &'static Live) {
 
 /// Whether room is to be made: the limit is exceeded, or less is free than this process is to find where it takes in pages.
 fn lacks_room(live: &Live) -> bool {
-    let (used, limit) = (live.pager.used_pages(), live.pager.limit_pages());
+    let (used, limit) = (live.pager.used_pages() + live.pager.copies.unmeasured_pages(), live.pager.limit_pages());
     used > limit || free_pages(live) < watermarks(limit).0 && pressure::makes_room_ahead(live)
 }
 
@@ -333,26 +334,41 @@ fn follow_streams(live: &'static Live) {
     }
 }
 
-/// Gives up what this process owes to the others of the tree.
-fn give_up(live: &'static Live) {
-    let owed_pages = match pressure::look(live) {
-        Owed::Pages(pages) => pages,
-        Owed::Nothing => 0,
-    };
-    live.contexts.with(|cx| {
-        charge::refresh(live);
-        if owed_pages > 0 || live.pager.has_yielded() {
-            live.pager.yield_pages(owed_pages, cx);
+/// Gives up what this process owes to the others of the tree. A few blocks at a time: a fork, and much else, waits for that. Says whether
+/// it came to an end.
+fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
+    const STEP_PAGES: usize = RECLAIM_STEPS * BLOCK_PAGES;
+    let is_wanted = || QUIT.load(SeqCst) || wishes::is_asked(live) || desk::is_asked() || live.pager.is_ahead_asked();
+    if *owed_pages == 0 {
+        // What was not touched since the last look.
+        while live.pager.has_yielded() {
+            if is_wanted() || lacks_room(live) {
+                return false;
+            }
+            live.contexts.with(|cx| _ = (0..RECLAIM_STEPS).all(|_| live.pager.write_yielded(cx)));
         }
-    });
+        *owed_pages = pressure::look(live);
+        live.contexts.with(|_| charge::refresh(live));
+    }
+    while *owed_pages > 0 {
+        if is_wanted() {
+            return false;
+        }
+        let pages = STEP_PAGES.min(*owed_pages);
+        live.contexts.with(|cx| live.pager.yield_pages(pages, cx));
+        *owed_pages -= pages;
+    }
+    true
 }
 
 extern "C" fn main() -> ! {
     let live = live();
-    let (mut idle, mut looks, mut next_look_ns, mut next_give_ns) = (0u32, 0u32, 0u64, 0u64);
+    let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
+    let (mut owed_pages, mut next_give_ns) = (0, 0);
     loop {
         if QUIT.load(SeqCst) {
             wishes::end_service(live);
+            live.contexts.with(|_| live.pager.forget_yielded());
             os::exit_thread(0);
         }
         if is_superfluous(live) {
@@ -369,9 +385,8 @@ extern "C" fn main() -> ! {
             live.contexts.with(|cx| live.pager.hold_copies(cx));
         }
         let now_ns = os::monotonic_ns();
-        if now_ns >= next_give_ns {
+        if now_ns >= next_give_ns && give_up(live, &mut owed_pages) {
             next_give_ns = now_ns + pressure::LOOK_NS;
-            give_up(live);
         }
         let high = watermarks(live.pager.limit_pages()).1;
         if !lacks_room(live) || idle > IDLE_ROUNDS {

@@ -389,14 +389,15 @@ fn what_is_yielded_goes_unless_it_is_touched_meanwhile() {
     assert_eq!(program.pager.workingset.evicted_pages(), 0);
     // All comes back, and nothing goes.
     (0..2 * PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8));
-    program.pager.yield_pages(0, &mut program.cx);
+    while program.pager.write_yielded(&mut program.cx) {}
     assert!(!program.pager.has_yielded());
     assert_eq!((program.pager.workingset.evicted_pages(), program.pager.resident_pages()), (0, u64::from(2 * PAGES)));
     // One of the blocks is not touched.
     program.pager.yield_pages(2 * BLOCK_PAGES, &mut program.cx);
     assert_eq!(program.pager.resident_pages(), 2, "those that brought the others back have a reference");
     (0..PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8));
-    program.pager.yield_pages(0, &mut program.cx);
+    while program.pager.write_yielded(&mut program.cx) {}
+    assert!(!program.pager.has_yielded());
     let [there, gone] = [program.pager.resident_pages(), program.pager.workingset.evicted_pages()];
     assert_eq!((there, gone, program.pager.isolated_pages()), (u64::from(PAGES) + 1, u64::from(PAGES) - 1, 0));
     (0..2 * PAGES).for_each(|page| _ = program.access(page, Access::Read, page as u8));
