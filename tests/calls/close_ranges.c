@@ -42,6 +42,9 @@ int main(void) {
     expect_errno(range(10, 5, 0), EINVAL), expect_errno(range(10, 20, 1 << 7), EINVAL), expect_errno(range(3, ~0u, 64), EINVAL);
     expect_errno(range(~0u, 3, 0), EINVAL), expect_errno(range(10, 5, CLOSE_RANGE_UNSHARE), EINVAL);
     OK(range(200, 300, 0)), OK(range(~0u, ~0u, 0)), OK(range(1u << 31, ~0u, CLOSE_RANGE_CLOEXEC));
+    /* Who goes through all numbers finds no descriptor that is not the program's. */
+    struct stat status;
+    for (int fd = 200; fd < sysconf(_SC_OPEN_MAX) && fd < 1 << 16; fd++) expect_errno(fstat(fd, &status), EBADF);
     open_some();
     OK(range(30, 59, 0)), EQ(is_open(20), 1), EQ(is_open(30), 0), EQ(is_open(50), 0), EQ(is_open(60), 1);
     open_some(), OK(range(40, ~0u, 0)), EQ(is_open(30), 1), EQ(is_open(40), 0), EQ(is_open(90), 0), goes_on();

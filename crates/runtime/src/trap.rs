@@ -113,6 +113,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         // Our descriptors are where a program that counts upwards never comes. Who closes one has found it in a list of them, and minds
         // if that fails.
         nr::CLOSE if descriptors::is_ours(live, args[0] as u32 as i32) => 0,
+        nr::FSTAT | nr::NEWFSTATAT if descriptors::is_ours(live, args[0] as u32 as i32) => EBADF,
         nr::DUP2 | nr::DUP3 if descriptors::is_ours(live, args[1] as u32 as i32) => EBADF,
         nr::CLOSE_RANGE => descriptors::close_range(live, args),
         nr::PROCESS_MADVISE => match process_madvise(live, args) {

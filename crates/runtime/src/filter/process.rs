@@ -38,10 +38,13 @@ const FROM_LIBRARY: &[usize] = &[
 /// decide who gets the signals which the runtime needs. (Sanitizers make these by instructions of their own.)
 const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK];
 
+/// Calls that are trapped for our descriptors: who goes through all numbers finds these closed.
+const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT];
+
 /// Whether the filter looks at a call, or at some of a number's calls.
 pub fn looks_at(nr: usize) -> bool {
-    const BY_ARGUMENT: [usize; 7] = [nr::PRLIMIT64, nr::CLOSE, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE, nr::BRK, nr::MMAP];
-    [FROM_LIBRARY, FROM_ALL, &RIGHTS, &BY_ARGUMENT].iter().any(|calls| calls.contains(&nr))
+    const BY_ARGUMENT: [usize; 6] = [nr::PRLIMIT64, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE, nr::BRK, nr::MMAP];
+    [FROM_LIBRARY, FROM_ALL, &RIGHTS, &BY_ARGUMENT, BY_DESCRIPTOR].iter().any(|calls| calls.contains(&nr))
         || calls::find(nr).is_some_and(|call| call.nested)
         || STRUCTURES.iter().any(|row| row.nr == nr)
 }
@@ -113,7 +116,8 @@ pub fn build_process(known: &Known<'_>) -> Program {
     p.branch(JEQ, OWN_CALL as u32, allow, asked);
     targets[nr::PRLIMIT64] = p.load(at_arg(4));
     let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
-    targets[nr::CLOSE] = p.switch(at_arg(0), !0, &ours);
+    let by_descriptor = p.switch(at_arg(0), !0, &ours);
+    BY_DESCRIPTOR.iter().for_each(|&nr| targets[nr] = by_descriptor);
     targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
     targets[nr::DUP3] = targets[nr::DUP2];
     targets[nr::CLOSE_RANGE] = p.switch(at_arg(1), !0, &ours[..2]);
@@ -187,10 +191,14 @@ mod tests {
         assert_eq!(asks, [[ALLOW, TRAP]; 2], "who asks to be told of calls");
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
-        assert_eq!(run(&p, nr::CLOSE, lib, [999, 0, 0, 0, 0, 0]), ALLOW);
-        assert_eq!(run(&p, nr::CLOSE, lib, [1000, 0, 0, 0, 0, 0]), TRAP);
-        assert_eq!(run(&p, nr::CLOSE, lib, [1010, 0, 0, 0, 0, 0]), TRAP);
-        assert_eq!(run(&p, nr::CLOSE, lib, [1011, 0, 0, 0, 0, 0]), ALLOW);
+        for nr in [nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT] {
+            let at = |fd: u64| run(&p, nr, lib, [fd, 0, 0, 0, 0, 0]);
+            assert_eq!(
+                [999, 1000, 1010, 1011, -100i32 as u32 as u64].map(at),
+                [ALLOW, TRAP, TRAP, ALLOW, ALLOW],
+                "call {nr}"
+            );
+        }
         assert_eq!(run(&p, nr::DUP2, lib, [1, 1005, 0, 0, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::DUP3, lib, [1005, 1, 0, 0, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE_RANGE, lib, [3, u32::MAX as u64, 0, 0, 0, 0]), TRAP);
