@@ -119,16 +119,12 @@ impl Frames {
         let mut lists = self.lists.lock(pause);
         if lists.went < lists.marked { self.pop(&mut lists) } else { None }
     }
-    /// Marks what is on the inactive list. So many pages wait there beyond their share, until they have gone ([`Frames::extra_went`]), or the
-    /// list is marked anew.
+    /// Marks what is on the inactive list. So many pages wait there beyond their share, until as many of those
+    /// that are on it now have left it, or it is marked anew.
     pub fn mark_inactive(&self, extra_pages: usize, pause: impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
         lists.marked = lists.came;
         self.extra_pages.store(extra_pages, Relaxed);
-    }
-    /// So many of those have gone.
-    pub fn extra_went(&self, pages: usize) {
-        let _ = self.extra_pages.fetch_update(Relaxed, Relaxed, |extra_pages| Some(extra_pages.saturating_sub(pages)));
     }
     /// How many pages wait beyond their share.
     pub fn extra_pages(&self) -> usize {
@@ -138,7 +134,12 @@ impl Frames {
         for _ in 0..lists.inactive.len() {
             let number = BatchNo(lists.inactive.pop()?);
             if self.hold(number) {
-                lists.inactive_pages -= self.filled_pages(number);
+                let pages = self.filled_pages(number);
+                lists.inactive_pages -= pages;
+                if lists.went < lists.marked {
+                    let extra_pages = self.extra_pages.load(Relaxed).saturating_sub(pages.max(1));
+                    self.extra_pages.store(extra_pages, Relaxed);
+                }
                 lists.went += 1;
                 return Some(number);
             }

@@ -192,8 +192,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.mark_inactive(extra_pages, self.pause());
     }
 
-    /// Writes one batch out of what waited longest when pages were yielded, as many in all as that were and still wait. False where that is
-    /// over, or the store has no room.
+    /// Writes one batch out of what waited when pages were yielded, the oldest first, as many in all as were yielded then and did not leave
+    /// since. False where that is over, or the store has no room.
     pub fn write_yielded(&self, cx: &mut Context<S::Worker>) -> bool {
         let batch = if self.frames.extra_pages() > 0 { self.frames.pop_marked(self.pause()) } else { None };
         let Some(batch) = batch else {
@@ -201,9 +201,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return false;
         };
         let writeback = Some(self.begin_writeback(batch, cx));
-        match self.reclaim_with(Reclaiming { writeback, writes_only: false }, cx) {
-            Step::Freed(pages) => self.frames.extra_went(pages.max(1)),
-            _ => self.forget_yielded(),
+        if !matches!(self.reclaim_with(Reclaiming { writeback, writes_only: false }, cx), Step::Freed(_)) {
+            self.forget_yielded();
         }
         self.has_yielded()
     }

@@ -75,6 +75,8 @@ pub struct Pressure {
     pub came_pages: AtomicU64,
     /// Faults on what was about to go.
     pub hits: AtomicU64,
+    /// Pages that the others leave it.
+    pub left_pages: AtomicU64,
     /// Several pages had come in since the look before.
     pub takes_in: AtomicBool,
     /// Pages that it may have at most, whatever the others leave; 0 for no such limit.
@@ -173,6 +175,11 @@ pub struct Room {
 }
 
 impl Pressure {
+    /// Whether the limit of any run is near, and others have a part of it.
+    pub fn is_any_tight(&self) -> bool {
+        self.is_tight.iter().any(|tight| tight.load(Relaxed))
+    }
+
     /// The pages that the process may have where the others leave so many.
     pub fn limit_pages(&self, left_pages: u64, now_ns: impl FnOnce() -> u64) -> u64 {
         match self.most_pages.load(Relaxed) {

@@ -117,9 +117,14 @@ pub fn forget(live: &Live) {
     live.control.levels().for_each(|level| level.record.store(core::ptr::null_mut(), Release));
 }
 
-/// Pages that fit under the limit beside those that are used.
+/// Pages that the others leave this process, used or not: its limit, but for what it is to give up.
+pub fn left_pages(live: &Live) -> u64 {
+    live.pager.limit_pages().max(live.budget.pressure.left_pages.load(Relaxed))
+}
+
+/// Pages that fit beside those that are used.
 pub fn free_pages(live: &Live) -> u64 {
-    live.pager.limit_pages().saturating_sub(live.pager.used_pages() + live.pager.copies.unmeasured_pages())
+    left_pages(live).saturating_sub(live.pager.used_pages() + live.pager.copies.unmeasured_pages())
 }
 
 /// Whether what this process shares with others is so much that, were it copied by writes to it, the room there is would be gone
@@ -477,12 +482,12 @@ pub fn refresh(live: &Live) {
         pager.store.set_memory_limit_bytes(bytes);
         pager.set_swapcache_max(pager.used_pages() / 4);
     }
+    let pressure = &live.budget.pressure;
     let left_pages = room.pages_bytes / page;
-    let limit_pages = match pager.full.is_full() {
-        // What cannot go anywhere is not to be given up.
-        true => left_pages,
-        false => live.budget.pressure.limit_pages(left_pages, os::monotonic_ns),
-    };
+    pressure.left_pages.store(left_pages, Relaxed);
+    // What cannot go anywhere, or what nobody needs any more, is not to be given up.
+    let gives = pressure.most_pages.load(Relaxed) > 0 && pressure.is_any_tight() && !pager.full.is_full();
+    let limit_pages = if gives { pressure.limit_pages(left_pages, os::monotonic_ns) } else { left_pages };
     pager.set_limit_pages(limit_pages.max(MIN_RESIDENT_PAGES));
 
     let record = live.record();
@@ -601,11 +606,19 @@ fn fold_ended(level: &Control, is_looked_at: impl Fn(usize, &Process) -> bool) -
     records.fold(false, |any, (_, record)| any | level.fold_if(record, own, is_gone))
 }
 
+/// Whether the limit was lower by what this process is to give up. It is not any more.
+pub fn takes_back(live: &Live) -> bool {
+    let is_lower = live.budget.pressure.most_pages.swap(0, Relaxed) > 0;
+    if is_lower {
+        refresh(live);
+    }
+    is_lower
+}
+
 /// The budget could not be held: says so once, and counts.
 pub fn over(live: &Live) {
-    if live.budget.pressure.most_pages.swap(0, Relaxed) > 0 {
-        // It was what this process was to give up.
-        return refresh(live);
+    if takes_back(live) {
+        return;
     }
     live.stat(Stat::OverBudget, 1);
     if !live.budget.warned.swap(true, Relaxed) {

@@ -34,6 +34,9 @@ pub fn over(live: &Live) {
     if live.control.config.when_full() != WhenFull::Exceed && !live.pager.full.has_given_up() {
         return;
     }
+    if charge::takes_back(live) {
+        return;
+    }
     live.stat(Stat::OverBudget, 1);
     if !live.budget.warned.swap(true, Relaxed) {
         tell(live, b"warning: ", b": the limit is exceeded rather than data lost");
@@ -43,6 +46,9 @@ pub fn over(live: &Live) {
 /// The calling thread has asked for a page that it had not before, and there is no room: it asks again after this, or never. Not
 /// inside the runtime.
 pub fn held_back(live: &'static Live) {
+    if live.is_own_process() && live.contexts.with(|_| charge::takes_back(live)) {
+        return;
+    }
     let full = &live.pager.full;
     if live.control.config.when_full() == WhenFull::Fail {
         if full.try_at_once(live.pager.machine.now_ns()) {

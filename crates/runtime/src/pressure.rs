@@ -14,6 +14,7 @@ use crate::budget;
 use crate::charge::own_record;
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
+use crate::store::ProcessStore;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::{Control, MAX_LEVELS, Stat};
 use outswap_core::units::BLOCK_PAGES;
@@ -55,60 +56,75 @@ pub fn tell(live: &Live) {
     }
 }
 
+/// So many of this process's pages were given up: that is no need of its own.
+pub fn given(live: &Live, pages: u64) {
+    live.budget.pressure.told_pages.fetch_add(pages, Relaxed);
+}
+
 /// Finds out how many pages this process is to give up now; where it is to have fewer instead, sets that. For the background thread alone.
 pub fn look(live: &Live) -> usize {
     tell(live);
     let (pressure, used_pages) = (&live.budget.pressure, live.pager.used_pages());
-    let mut now_pages = [0; MAX_LEVELS];
-    for (now, level) in now_pages.iter_mut().zip(live.control.levels()) {
+    let came_pages = came_pages(live);
+    let since_pages = came_pages.wrapping_sub(pressure.came_pages.swap(came_pages, Relaxed));
+    pressure.takes_in.store(since_pages >= SEVERAL_PAGES, Relaxed);
+    let hits = live.record().counters.get(Stat::FaultHit);
+    let had_hits = pressure.hits.swap(hits, Relaxed) != hits;
+    pressure.most_pages.store(0, Relaxed);
+    let owed = owed(live);
+    let is_new = !pressure.has_begun.swap(true, Relaxed);
+    if owed <= 0 || is_new || used_pages <= MIN_RESIDENT_PAGES || live.pager.full.is_full() {
+        return 0;
+    }
+    let is_idle = since_pages == 0 && !had_hits;
+    let owed_pages = (owed as u64).min(used_pages / if is_idle { GIVE_SHARE_IDLE } else { GIVE_SHARE });
+    if since_pages > owed_pages {
+        pressure.held_until_ns.store(os::monotonic_ns() + HELD_NS, Relaxed);
+        pressure.most_pages.store(used_pages - owed_pages, Relaxed);
+        return 0;
+    }
+    // A block is what goes at a time; who has little and uses it is spared.
+    if is_idle || owed_pages >= BLOCK_PAGES as u64 { owed_pages as usize } else { 0 }
+}
+
+/// What this process owes to the others since it last was told, in pages; 0 or less for nothing, also where it is not worth the while yet.
+fn owed(live: &Live) -> i64 {
+    let pressure = &live.budget.pressure;
+    // In this order: what this process tells meanwhile is not to be taken for the others'.
+    let mut tree_now_pages = [0; MAX_LEVELS];
+    for (now, level) in tree_now_pages.iter_mut().zip(live.control.levels()) {
         *now = level.pressure_pages.load(Relaxed);
     }
     let own_now_pages = own_pages(live);
     let own_since_pages = own_now_pages.wrapping_sub(pressure.own_pages.load(Relaxed));
     let owed = tight(live).filter_map(|(i, level)| {
-        let tree_pages = now_pages.get(i)?.wrapping_sub(pressure.tree_pages[i].load(Relaxed));
+        let tree_pages = tree_now_pages[i].wrapping_sub(pressure.tree_pages[i].load(Relaxed));
         let own = own_record(live, level)?;
         Some(budget::owed_pages(tree_pages, own_since_pages, own.charge(), level.charges_of_others(own)))
     });
     let owed = owed.max().unwrap_or(0);
-    pressure.most_pages.store(0, Relaxed);
-    let has_begun = pressure.has_begun.swap(true, Relaxed);
-    if has_begun && (1..BLOCK_PAGES as i64).contains(&owed) {
-        // Not worth the while yet.
+    if (1..BLOCK_PAGES as i64).contains(&owed) {
         return 0;
     }
     pressure.own_pages.store(own_now_pages, Relaxed);
-    pressure.tree_pages.iter().zip(now_pages).for_each(|(seen, now)| seen.store(now, Relaxed));
-    let came_pages = came_pages(live);
-    let since_pages = came_pages.wrapping_sub(pressure.came_pages.swap(came_pages, Relaxed)) as i64;
-    let since_pages = since_pages.max(0) as u64;
-    pressure.takes_in.store(since_pages >= SEVERAL_PAGES, Relaxed);
-    let hits = live.record().counters.get(Stat::FaultHit);
-    let had_hits = pressure.hits.swap(hits, Relaxed) != hits;
-    if !has_begun || owed <= 0 || used_pages <= MIN_RESIDENT_PAGES || live.pager.full.is_full() {
-        return 0;
-    }
-    let is_idle = since_pages == 0 && !had_hits;
-    let owed_pages = (owed as u64).min(used_pages / if is_idle { GIVE_SHARE_IDLE } else { GIVE_SHARE });
-    if since_pages <= owed_pages {
-        return owed_pages as usize;
-    }
-    pressure.held_until_ns.store(os::monotonic_ns() + HELD_NS, Relaxed);
-    pressure.most_pages.store(used_pages - owed_pages, Relaxed);
-    0
+    pressure.tree_pages.iter().zip(tree_now_pages).for_each(|(seen, now)| seen.store(now, Relaxed));
+    owed
 }
 
 /// Whether this process has the room made that is kept free ahead of its faults: where it is alone, or takes in several pages. What is free is
 /// all processes', and who takes in next to nothing would only evict what it uses for the others.
 pub fn makes_room_ahead(live: &Live) -> bool {
     let pressure = &live.budget.pressure;
-    let since_pages = || came_pages(live).wrapping_sub(pressure.came_pages.load(Relaxed)) as i64;
-    !pressure.is_shared.load(Relaxed) || pressure.takes_in.load(Relaxed) || since_pages() >= SEVERAL_PAGES as i64
+    let since_pages = || came_pages(live).saturating_sub(pressure.came_pages.load(Relaxed));
+    !pressure.is_shared.load(Relaxed) || pressure.takes_in.load(Relaxed) || since_pages() >= SEVERAL_PAGES
 }
 
-/// Pages that came in so far, less what the program gave back: a number for differences.
+/// Pages that came in so far, or came to be.
 fn came_pages(live: &Live) -> u64 {
-    live.pager.used_pages().wrapping_add(live.pager.workingset.evicted_pages())
+    let stats = live.pager.store.stats();
+    let read = [&stats.pages_in_ram, &stats.pages_in_file].map(|pages| pages.load(Relaxed));
+    let first = live.record().counters.get(Stat::PagesFirstTouch);
+    read.iter().fold(first, |all, pages| all.wrapping_add(*pages))
 }
 
 /// In a forked child: what its parent had found says nothing of it.

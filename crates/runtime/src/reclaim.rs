@@ -89,8 +89,12 @@ pub fn wake_if_low(live: &'static Live) {
 
 /// Whether room is to be made: the limit is exceeded, or less is free than this process is to find where it takes in pages.
 fn lacks_room(live: &Live) -> bool {
-    let (used, limit) = (live.pager.used_pages() + live.pager.copies.unmeasured_pages(), live.pager.limit_pages());
-    used > limit || free_pages(live) < watermarks(limit).0 && pressure::makes_room_ahead(live)
+    is_over(live) || free_pages(live) < watermarks(live.pager.limit_pages()).0 && pressure::makes_room_ahead(live)
+}
+
+/// Whether this process has more than it may have, or more than it is to keep ([`pressure`]).
+fn is_over(live: &Live) -> bool {
+    live.pager.used_pages() + live.pager.copies.unmeasured_pages() > live.pager.limit_pages()
 }
 
 /// Takes pages on behalf of the background thread, and frees what that has written out. For a thread of the program's that has just
@@ -140,7 +144,7 @@ fn has_takers(live: &Live) -> bool {
 
 /// Whether the program's threads take pages and free frames, so that the background thread only writes out.
 fn program_takes(live: &Live) -> bool {
-    let fits = live.pager.used_pages() <= live.pager.limit_pages();
+    let fits = live.pager.used_pages() <= charge::left_pages(live);
     fits && !OVERDUE.swap(false, Relaxed) && has_takers(live)
 }
 
@@ -342,10 +346,19 @@ fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
     if *owed_pages == 0 {
         // What was not touched since the last look.
         while live.pager.has_yielded() {
-            if is_wanted() || lacks_room(live) {
+            if !live.budget.pressure.is_any_tight() || lacks_room(live) {
+                live.contexts.with(|_| live.pager.forget_yielded());
+                break;
+            }
+            if is_wanted() {
                 return false;
             }
-            live.contexts.with(|cx| _ = (0..RECLAIM_STEPS).all(|_| live.pager.write_yielded(cx)));
+            live.contexts.with(|cx| {
+                let evicted_pages = || live.pager.workingset.evicted_pages();
+                let before_pages = evicted_pages();
+                let _ = (0..RECLAIM_STEPS).all(|_| live.pager.write_yielded(cx));
+                pressure::given(live, evicted_pages().wrapping_sub(before_pages));
+            });
         }
         *owed_pages = pressure::look(live);
         live.contexts.with(|_| charge::refresh(live));
@@ -440,7 +453,8 @@ extern "C" fn main() -> ! {
             let (mut useful, writes_only) = (false, program_takes(live));
             for _ in 0..RECLAIM_STEPS {
                 // What was asked for is wanted soon.
-                if free_pages(live) >= high || live.pager.is_ahead_asked() || may_follow_streams(live) {
+                let has_room = free_pages(live) >= high && !is_over(live);
+                if has_room || live.pager.is_ahead_asked() || may_follow_streams(live) {
                     return (true, false);
                 }
                 match if writes_only { live.pager.write_back(cx) } else { live.pager.reclaim(cx) } {
