@@ -65,7 +65,7 @@ mod tests {
             kernel_ops(&small),
             kernel_ops(&process)
         );
-        assert!(execs(&small) >= 175, "{}", execs(&small));
+        assert!(execs(&small) >= 170, "{}", execs(&small));
         assert!(execs(&process) >= 155, "{}", execs(&process));
         for nr in [nr::GETPPID, nr::GETPID, nr::GETTID, nr::LSEEK, nr::SCHED_YIELD, nr::RT_SIGRETURN, nr::SOCKET] {
             assert!(is_free(&p, nr) && is_free(&process, nr), "call {nr}");
