@@ -66,7 +66,7 @@ mod tests {
             kernel_ops(&process)
         );
         assert!(execs(&small) >= 170, "{}", execs(&small));
-        assert!(execs(&process) >= 155, "{}", execs(&process));
+        assert!(execs(&process) >= 150, "{}", execs(&process));
         for nr in [nr::GETPPID, nr::GETPID, nr::GETTID, nr::LSEEK, nr::SCHED_YIELD, nr::RT_SIGRETURN, nr::SOCKET] {
             assert!(is_free(&p, nr) && is_free(&process, nr), "call {nr}");
         }
