@@ -10,13 +10,13 @@ enum { PAGES = 256, ROUNDS = 24 };
 static void attack_file(int fd, int is_shared) {
     char path[64];
     struct stat st;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) return;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (stat(path, &st) || !S_ISREG(st.st_mode)) return;
     expect_errno(ftruncate(fd, 0), EPERM);
     expect_errno(ftruncate(fd, st.st_size * 2), EPERM);
     if (is_shared) return;
     CHECK(pwrite(fd, "nonsense", 8, 0) < 0);
     CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int again = open(path, O_RDWR | O_CLOEXEC);
     if (again >= 0) CHECK(pwrite(again, "nonsense", 8, 0) < 0);
     if (again >= 0) close(again);
@@ -45,7 +45,7 @@ static void attack(void) {
         ssize_t n = readlink(path, target, sizeof target - 1);
         target[n < 0 ? 0 : n] = 0;
         struct stat st;
-        if (strncmp(target, "/memfd:", 7) || fstat(fd, &st)) continue;
+        if (strncmp(target, "/memfd:", 7) || stat(path, &st)) continue;
         int is_shared = 0;
         for (int i = 0; i < count; i++) is_shared |= shared[i].inode == st.st_ino;
         attack_file(fd, is_shared);

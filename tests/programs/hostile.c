@@ -63,7 +63,7 @@ static void descriptors(void) {
         struct stat st;
         for (int k = 0; k < 2; k++) {
             int fd = k ? again : i;
-            if (fd < 0 || fstat(fd, &st)) continue;
+            if (fd < 0 || stat(path, &st)) continue;
             if (!strcmp(way, "truncate")) {
                 if (ftruncate(fd, 0) == 0 && write(2, "truncated\n", 10) < 0) _exit(3);
                 if (ftruncate(fd, st.st_size * 2) == 0 && write(2, "grown\n", 6) < 0) _exit(3);

@@ -53,7 +53,8 @@ static int swap_file(int fd, struct stat *st) {
     char path[64], target[512];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(path, target, sizeof target - 1);
-    if (n <= 0 || fstat(fd, st) || !S_ISREG(st->st_mode) || st->st_nlink != 0) return 0;
+    /* By its name: the descriptor says that it is none. */
+    if (n <= 0 || stat(path, st) || !S_ISREG(st->st_mode) || st->st_nlink != 0) return 0;
     target[n] = 0;
     return !strstr(target, "memfd");
 }

@@ -13,7 +13,7 @@ static long room_mib(void) {
         char path[64], target[256];
         snprintf(path, sizeof path, "/proc/self/fd/%d", i);
         ssize_t n = readlink(path, target, sizeof target - 1);
-        if (n <= 0 || fstat(i, &st) || !S_ISREG(st.st_mode) || st.st_nlink) continue;
+        if (n <= 0 || stat(path, &st) || !S_ISREG(st.st_mode) || st.st_nlink) continue;
         target[n] = 0;
         int again = strstr(target, "memfd") != NULL;
         for (int k = 0; k < known; k++) again |= seen[k].st_ino == st.st_ino && seen[k].st_dev == st.st_dev;
