@@ -43,7 +43,7 @@ ltp_lists=(${SUITES_LTP:-mm syscalls sched syscalls-ipc})
 ltp_version=20260529
 ltp=$PWD/target/ltp
 if [[ $wanted == *" ltp "* && ! -e $ltp/built ]]; then need+=(git gcc make autoconf automake pkgconf libc6-dev); fi
-if [[ $wanted == *" posix "* ]]; then type git gcc make >/dev/null 2>&1 || need+=(git gcc make libc6-dev); fi
+if [[ $wanted == *" posix "* ]]; then type git gcc make autoconf >/dev/null 2>&1 || need+=(git gcc make autoconf libc6-dev); fi
 if [[ $wanted == *" redis "* ]]; then
     type git redis-server redis-cli tclsh >/dev/null 2>&1 || need+=(git redis-server redis-tools tcl)
 fi
@@ -155,7 +155,7 @@ if [[ $wanted == *" posix "* ]]; then
     fetch_ltp
     posix=$ltp_source/testcases/open_posix_testsuite
     if [[ ! -e $posix/built ]]; then
-        (cd "$posix" && { [[ -e config.log ]] || ./configure; } && make -s -k -j2 conformance-all || true) >"$logs/posix-build.log" 2>&1
+        (cd "$posix" && { [[ -e configure ]] || make -s autotools; } && { [[ -e config.log ]] || ./configure; } && make -s -k -j2 conformance-all || true) >"$logs/posix-build.log" 2>&1
         touch "$posix/built"
     fi
     mkdir "$work/posix"
