@@ -34,11 +34,8 @@ struct Lists {
     /// Batches waiting for write-out, oldest first: the inactive list.
     inactive: Ring,
     inactive_pages: usize,
-    /// How many batches were ever put on the inactive list, how many left it at its end, and how many had been put there when it was
-    /// marked.
-    came: u64,
-    went: u64,
-    marked: u64,
+    /// How many of those were there when it was marked: the oldest ones.
+    marked: usize,
     /// Batches that are written out and not released.
     kept: Ring,
 }
@@ -72,7 +69,7 @@ impl Frames {
         let mut free = Ring::new(from, count)?;
         (0..count as u32).for_each(|batch| free.push(batch));
         let [inactive, kept] = [Ring::new(from, count)?, Ring::new(from, count)?];
-        let lists = Lists { free, inactive, inactive_pages: 0, came: 0, went: 0, marked: 0, kept };
+        let lists = Lists { free, inactive, inactive_pages: 0, marked: 0, kept };
         let (lists, isolated, extra_pages) = (SpinLock::new(lists), AtomicI64::new(0), AtomicUsize::new(0));
         Some(Frames { batches: Table::new(from, count)?, lists, isolated, extra_pages })
     }
@@ -106,7 +103,6 @@ impl Frames {
     pub fn make_inactive(&self, number: BatchNo, pause: impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
         lists.inactive.push(number.0);
-        lists.came += 1;
         lists.inactive_pages += self.filled_pages(number);
         self.batch(number).waits.store(1, Release);
     }
@@ -117,13 +113,13 @@ impl Frames {
     /// The same, of those that were on the list when it was marked.
     pub fn pop_marked(&self, pause: impl Fn(u32)) -> Option<BatchNo> {
         let mut lists = self.lists.lock(pause);
-        if lists.went < lists.marked { self.pop(&mut lists) } else { None }
+        if lists.marked > 0 { self.pop(&mut lists) } else { None }
     }
     /// Marks what is on the inactive list. So many pages wait there beyond their share, until as many of those
     /// that are on it now have left it, or it is marked anew.
     pub fn mark_inactive(&self, extra_pages: usize, pause: impl Fn(u32)) {
         let mut lists = self.lists.lock(pause);
-        lists.marked = lists.came;
+        lists.marked = lists.inactive.len();
         self.extra_pages.store(extra_pages, Relaxed);
     }
     /// How many pages wait beyond their share.
@@ -136,11 +132,11 @@ impl Frames {
             if self.hold(number) {
                 let pages = self.filled_pages(number);
                 lists.inactive_pages -= pages;
-                if lists.went < lists.marked {
+                if lists.marked > 0 {
+                    lists.marked -= 1;
                     let extra_pages = self.extra_pages.load(Relaxed).saturating_sub(pages.max(1));
                     self.extra_pages.store(extra_pages, Relaxed);
                 }
-                lists.went += 1;
                 return Some(number);
             }
             lists.inactive.push(number.0);

@@ -3,7 +3,6 @@ use crate::bring::Next;
 use crate::machine::{Event, Machine};
 use crate::page::Word;
 use crate::pager::{Pager, Policies};
-use crate::reclaim::Reclaim;
 use crate::store::Store;
 use crate::units::PageNo;
 
@@ -23,9 +22,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.frames.end_live(frame);
         let word = Word::resident(slot, seen.order()).with_referenced(referenced).with_locked(seen.locked());
         self.pages.release(page, word.with_past_of(seen));
-        if seen.is_ahead() && !self.full.is_full() {
+        if seen.is_ahead() {
             // A swap-in, but for when it was read.
-            self.policy().came_back(page.block(), 1, &self.pause());
+            self.came_back(page.block(), 1, !self.full.is_full());
         } else {
             self.add_block(page.block());
         }

@@ -220,6 +220,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub(crate) fn add_block(&self, block: BlockNo) {
         self.policy().add(block, &self.pause());
     }
+    /// Tells reclaim that so many pages of a block came back from the store; `keeps_slots`: and it has room.
+    pub(crate) fn came_back(&self, block: BlockNo, pages: usize, keeps_slots: bool) {
+        if keeps_slots {
+            self.policy().came_back(block, pages, &self.pause());
+        } else {
+            // What has given its slots up would need others at once, of which a full store has none.
+            self.add_block(block);
+        }
+    }
 
     // ---------------------------------------------------------------- account
 

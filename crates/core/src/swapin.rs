@@ -212,11 +212,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
         }
         self.add_resident(done as i64);
-        if done > 0 && keeps_slots {
-            self.policy().came_back(first.block(), done, &self.pause());
-        } else if done > 0 {
-            // What has given its slots up would need others at once, of which a full store has none.
-            self.add_block(first.block());
+        if done > 0 {
+            self.came_back(first.block(), done, keeps_slots);
         }
         if first.0 + (done as u32) <= page.0 {
             return self.put_failed(error);

@@ -10,8 +10,8 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// Steps of the clock while as many pages as the limit allows are evicted. It goes round after sixteen times as many.
 const STEPS: u64 = 128;
 
-/// A page that comes back after fewer was in use when it went, whatever the limit is.
-const SOON_STEPS: u64 = STEPS / 8;
+/// A page comes back soon if fewer pages than this share of the limit were evicted meanwhile: it was in use when it went.
+pub(crate) const SOON_SHARE: u64 = 8;
 
 /// The clock, and how many pages came back soon.
 pub struct Workingset {
@@ -77,7 +77,7 @@ impl Workingset {
         let step_pages = self.step_pages.load(Relaxed);
         let now = self.evicted_pages.load(Relaxed) / step_pages;
         let distance_pages = now.wrapping_sub(stamp) % (1 << STAMP_BITS) * step_pages;
-        if distance_pages < SOON_STEPS * step_pages {
+        if distance_pages < STEPS / SOON_SHARE * step_pages {
             self.soon_refaults.fetch_add(1, Relaxed);
         }
         if distance_pages < self.near_pages.load(Relaxed) {

@@ -36,8 +36,7 @@ pub fn is_thread(tid: u32) -> bool {
 /// Whether the calling thread is this one. No system call while it sleeps: each fault may ask. (Where its stack is would say nothing: in the
 /// runtime all threads are on other stacks.)
 pub fn is_calling() -> bool {
-    let thread = THREAD.load(SeqCst);
-    thread != 0 && !is_asleep() && os::gettid() as u32 == thread
+    THREAD.load(SeqCst) != 0 && !is_asleep() && is_thread(os::gettid() as u32)
 }
 
 /// Whether some call wants that there is no such thread at present.

@@ -122,9 +122,14 @@ pub fn left_pages(live: &Live) -> u64 {
     live.pager.limit_pages().max(live.budget.pressure.left_pages.load(Relaxed))
 }
 
+/// Pages that are used, with what the kernel has copied since it was last measured.
+pub fn used_pages(live: &Live) -> u64 {
+    live.pager.used_pages() + live.pager.copies.unmeasured_pages()
+}
+
 /// Pages that fit beside those that are used.
 pub fn free_pages(live: &Live) -> u64 {
-    left_pages(live).saturating_sub(live.pager.used_pages() + live.pager.copies.unmeasured_pages())
+    left_pages(live).saturating_sub(used_pages(live))
 }
 
 /// Whether what this process shares with others is so much that, were it copied by writes to it, the room there is would be gone
@@ -463,7 +468,7 @@ pub fn refresh(live: &Live) {
     measure_after_ends(live);
     let pager = &live.pager;
     let page = PAGE_BYTES as u64;
-    let used = (pager.used_pages() + pager.copies.unmeasured_pages()) * page;
+    let used = used_pages(live) * page;
     let pool = pager.store.memory_bytes();
     // Before what was measured then, so that it is not older.
     let measured_at_ns = live.budget.measured_at_ns.load(Acquire);
@@ -486,7 +491,7 @@ pub fn refresh(live: &Live) {
     let left_pages = room.pages_bytes / page;
     pressure.left_pages.store(left_pages, Relaxed);
     // What cannot go anywhere, or what nobody needs any more, is not to be given up.
-    let gives = pressure.most_pages.load(Relaxed) > 0 && pressure.is_any_tight() && !pager.full.is_full();
+    let gives = pressure.is_any_tight() && !pager.full.is_full();
     let limit_pages = if gives { pressure.limit_pages(left_pages, os::monotonic_ns) } else { left_pages };
     pager.set_limit_pages(limit_pages.max(MIN_RESIDENT_PAGES));
 

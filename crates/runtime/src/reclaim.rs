@@ -94,7 +94,7 @@ fn lacks_room(live: &Live) -> bool {
 
 /// Whether this process has more than it may have, or more than it is to keep ([`pressure`]).
 fn is_over(live: &Live) -> bool {
-    live.pager.used_pages() + live.pager.copies.unmeasured_pages() > live.pager.limit_pages()
+    charge::used_pages(live) > live.pager.limit_pages()
 }
 
 /// Takes pages on behalf of the background thread, and frees what that has written out. For a thread of the program's that has just
@@ -361,7 +361,10 @@ fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
             });
         }
         *owed_pages = pressure::look(live);
-        live.contexts.with(|_| charge::refresh(live));
+        if live.budget.pressure.is_any_tight() {
+            // The look may have lowered the limit.
+            live.contexts.with(|_| charge::refresh(live));
+        }
     }
     while *owed_pages > 0 {
         if is_wanted() {

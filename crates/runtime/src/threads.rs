@@ -68,10 +68,7 @@ static ASKS_LEFT: AtomicU32 = AtomicU32::new(0);
 /// thread of the program's or a process that shares the memory. Some threads are made without the runtime's knowledge, so the
 /// kernel is asked. While the caller is in the runtime, nobody can make one where there is none.
 pub fn is_alone() -> bool {
-    if sharers::is_any_here() {
-        return false;
-    }
-    if background::is_calling() {
+    if sharers::is_any_here() || background::is_calling() {
         return false;
     }
     let left = ASKS_LEFT.load(Relaxed);

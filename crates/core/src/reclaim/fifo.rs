@@ -12,9 +12,7 @@ use crate::chain::Chain;
 use crate::page::{HEAT_MAX, Word};
 use crate::table::Reserve;
 use crate::units::{BLOCK_PAGES, BlockNo};
-
-/// A page comes back soon if fewer pages than this share of the limit were evicted meanwhile.
-const SOON_SHARE: u64 = 8;
+use crate::workingset::SOON_SHARE;
 
 /// The policy.
 pub struct Fifo {
