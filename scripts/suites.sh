@@ -29,7 +29,7 @@ if [[ $(id -u) == 0 ]]; then as_nobody=(setpriv --reuid=65534 --regid=65534 --cl
 
 # Stressors by class. Left out: what fills the machine's memory or its tables of processes whatever the limit (bigheap, brk,
 # stack, oom-pipe, resources, forkheavy, vforkmany), and what tries to stop it (softlockup, watchdog).
-classes=(vm memory interrupt scheduler pipe)
+classes=(vm memory interrupt scheduler os pipe)
 skipped=" bigheap brk stack oom-pipe resources forkheavy vforkmany softlockup watchdog "
 
 need=()
