@@ -144,6 +144,8 @@ pub enum Once {
     Strict,
     /// A process that would share descriptors, but not memory, is refused.
     SharedFiles,
+    /// To be told of calls, the runtime's among them, is refused.
+    Dispatch,
 }
 impl Once {
     fn text(self) -> &'static [u8] {
@@ -164,6 +166,9 @@ impl Once {
             }
             Once::SharedFiles => {
                 b"warning: clone with CLONE_FILES and without CLONE_VM is refused with EINVAL: a process with memory of its own has descriptors of its own here"
+            }
+            Once::Dispatch => {
+                b"warning: Syscall User Dispatch is refused with EINVAL where it does not pass the calls of Outswap itself: it would end the program at the next page that is brought in"
             }
             Once::Strict => {
                 b"warning: strict mode of seccomp is refused with EINVAL: it would kill the program at the next page that is brought in (run the program without Outswap)"

@@ -342,9 +342,13 @@ fn what_is_refused_says_so_once() {
         return;
     }
     let end = run(&[], &["--ram", "32M", "--", &program("refused")]).run().exited(0);
-    let refused = "strict -1 22\nstrict -1 22\nfiles -1 22\n";
+    let refused = "strict -1 22\nstrict -1 22\nfiles -1 22\ndispatch -1 22\ndispatch -1 22\ndispatch -1 22\n";
     assert_eq!(end.text(), format!("{refused}{refused}ok\n"), "{}", end.describe());
-    for line in ["strict mode of seccomp is refused", "clone with CLONE_FILES and without CLONE_VM is refused"] {
+    for line in [
+        "strict mode of seccomp is refused",
+        "clone with CLONE_FILES and without CLONE_VM is refused",
+        "Syscall User Dispatch is refused",
+    ] {
         assert_eq!(end.errors().matches(line).count(), 1, "{line}: {}", end.describe());
     }
 }

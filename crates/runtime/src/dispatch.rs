@@ -9,7 +9,7 @@ use crate::assisted;
 use crate::avoided;
 use crate::code::FIXED_END;
 use crate::errno::ENOSYS;
-use crate::layout::in_managed;
+use crate::layout::{GATE_BYTES, gate as gate_at, in_managed};
 use crate::limits::CALL_NUMBERS;
 use crate::pointers::{self, Pointers};
 use crate::{filter, gate};
@@ -19,6 +19,10 @@ use outswap_sys::{nr, os, syscall5};
 
 /// The code of such a signal.
 const SYS_USER_DISPATCH: i32 = 2;
+/// Modes of `PR_SET_SYSCALL_USER_DISPATCH`: no call is told, or all but those from a range, or those alone (Linux 6.18).
+const OFF: usize = 0;
+const ALL_BUT: usize = 1;
+const ONLY: usize = 2;
 /// `AUDIT_ARCH_X86_64`, the architecture of calls by `syscall`. Others are those of the 32-bit kernel, by `int 0x80`.
 const LONG: u32 = 0xc000_003e;
 
@@ -63,15 +67,31 @@ pub fn tells(info: &Siginfo) -> bool {
 /// What the program wants to pass that asked for it itself, in any thread, as [`passes`].
 static PASSES_OF_PROGRAM: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
+/// What passes of the calls of who asks so, as [`passes`]. Nothing where no call is told, or the kernel knows no such mode.
+fn passes_of(mode: usize, from: usize, bytes: usize) -> Option<[usize; 2]> {
+    match mode {
+        // Without a range nothing passes but what the program's own byte says.
+        ALL_BUT => Some([from, bytes.max(1)]),
+        ONLY if bytes > 0 => Some([from.wrapping_add(bytes), bytes.wrapping_neg()]),
+        _ => None,
+    }
+}
+
+/// Whether the program would be told of the runtime's own calls, which nobody could answer then: those of the gate and of our code.
+pub fn tells_of_ours([_, mode, from, bytes, ..]: [usize; 6]) -> bool {
+    let Some([from, bytes]) = passes_of(mode, from, bytes) else { return false };
+    let end = gate_at() + GATE_BYTES;
+    ![gate_at(), end - 1, tells_of_ours as *const () as usize].into_iter().all(|at| at.wrapping_sub(from) < bytes)
+}
+
 /// `prctl(PR_SET_SYSCALL_USER_DISPATCH)` of the program's own: it has in the calling thread what it asks for, and else what is ours.
 pub fn asked([option, mode, from, bytes, selector, _]: [usize; 6]) -> isize {
     // SAFETY: the program's call.
     let value = unsafe { syscall5(nr::PRCTL, option, mode, from, bytes, selector) };
     if value == 0 {
-        // Without a range nothing passes but what its own byte says.
-        let passes = if mode == 0 { [0, 0] } else { [from, bytes.max(1)] };
+        let passes = passes_of(mode, from, bytes).unwrap_or_default();
         PASSES_OF_PROGRAM.iter().zip(passes).for_each(|(word, value)| word.store(value, Relaxed));
-        if mode == 0 {
+        if mode == OFF && IS_ON.load(Relaxed) {
             again();
         }
     }
@@ -108,4 +128,25 @@ pub fn pass(info: &Siginfo, args: [usize; 6], uc: &mut Ucontext) -> bool {
         None => return false,
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_would_be_told_of_our_calls_is_known() {
+        let code = tells_of_ours as *const () as usize;
+        let (lowest, highest) = (code.min(gate_at()), code.max(gate_at() + GATE_BYTES));
+        let is_refused = |mode, from: usize, bytes| tells_of_ours([0, mode, from, bytes, 0, 0]);
+        assert!(!is_refused(OFF, 0, 0) && !is_refused(3, 0, 0), "nobody is told anything");
+        assert!(is_refused(ALL_BUT, 0, 0) && is_refused(ALL_BUT, 1 << 20, 1 << 20));
+        assert!(
+            !is_refused(ALL_BUT, lowest, highest - lowest + 1) && is_refused(ALL_BUT, lowest + 1, highest - lowest)
+        );
+        assert!(is_refused(ALL_BUT, code, 1) && is_refused(ALL_BUT, gate_at(), GATE_BYTES));
+        assert!(!is_refused(ALL_BUT, FIXED_END, usize::MAX - FIXED_END), "a range may go round");
+        assert!(!is_refused(ONLY, 1 << 20, 1 << 20) && is_refused(ONLY, code, 1) && is_refused(ONLY, 0, 1 << 47));
+        assert!(is_refused(ONLY, gate_at() + GATE_BYTES - 1, 1) && !is_refused(ONLY, gate_at() + GATE_BYTES, 1));
+    }
 }

@@ -449,7 +449,6 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     filter::install_process(&Known {
         libc: code.libc.get(),
         all: code.all.get(),
-        fixed: code.fixed.1 > 0,
         fds: live.fds.0..=live.fds.1,
         heap: (live.control.config.keep_malloc != 0).then_some(heap),
     })

@@ -90,7 +90,14 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         // A process that shares the memory and stops all its threads, as sanitizers do that look for leaks: its own faults are answered by
         // that thread, which is none of the program's.
         nr::PTRACE if traced::begins(args[0]) && background::is_thread(args[1] as u32) => ESRCH,
-        nr::PRCTL if args[0] == os::PR_SET_SYSCALL_USER_DISPATCH => dispatch::asked(args),
+        nr::PRCTL if args[0] == os::PR_SET_SYSCALL_USER_DISPATCH => {
+            if dispatch::tells_of_ours(args) {
+                live.control.post_once(Once::Dispatch);
+                EINVAL
+            } else {
+                dispatch::asked(args)
+            }
+        }
         nr::SIGALTSTACK => sigaltstack(live, args, uc),
         nr::IOCTL => match given::before_ioctl(live, args) {
             Some(value) => value,

@@ -52,7 +52,7 @@ mod tests {
         let library = [(0x7f00_0000_1000, 0x7f00_0010_0000)];
         let all: Vec<_> = (0..8).map(|i| (0x7f00_0000_1000 + (i << 30), 0x7f00_0010_0000 + (i << 30))).collect();
         let heap = [0x7f00_0000_3002, 0x7f00_0000_3048, 0x7f00_0000_5002].map(|at| (at, at + 1));
-        let known = |all, heap| Known { libc: &library, all, fixed: false, fds: 1000..=1010, heap };
+        let known = |all, heap| Known { libc: &library, all, fds: 1000..=1010, heap };
         let small = build_process(&known(&all[..3], Some(&heap)));
         let process = build_process(&known(&all, Some(&library)));
         // The kernel has room for so many instructions in a chain, of which each filter takes 4 more than it has. Each program
@@ -98,7 +98,6 @@ mod tests {
             build_process(&Known {
                 libc: &[(0x7f00_0000_1000, 0x7f00_0010_0000)],
                 all: &[],
-                fixed: false,
                 fds: 1000..=1010,
                 heap: Some(&[(0x7f00_0000_1000, 0x7f00_0010_0000)]),
             }),

@@ -12,8 +12,6 @@ pub struct Known<'a> {
     pub libc: &'a [(usize, usize)],
     /// Code of the program and of its other libraries, as ascending address ranges.
     pub all: &'a [(usize, usize)],
-    /// Whether code lies at fixed addresses, so that who asks to be told of calls must be known ([`crate::dispatch`]).
-    pub fixed: bool,
     /// Our descriptors.
     pub fds: core::ops::RangeInclusive<i32>,
     /// Where the program's own allocator asks for memory, inside the C library, where it is in use.
@@ -104,10 +102,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
     }
     let with_rights =
         RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
-    let with_rights = match known.fixed {
-        true => p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, with_rights),
-        false => with_rights,
-    };
+    let with_rights = p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, with_rights);
     targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, with_rights);
     // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
     // have a handler, and may lie where that of this process does.
@@ -146,15 +141,11 @@ mod tests {
     const HEAP_AT: usize = 0x7f00_0000_3000;
 
     fn process(keep_malloc: bool) -> Program {
-        process_at(keep_malloc, false)
-    }
-
-    fn process_at(keep_malloc: bool, fixed: bool) -> Program {
         let heap = [(HEAP_AT, HEAP_AT + 1), (HEAP_AT + 0x100, HEAP_AT + 0x101)];
         let library = [(0x7eff_ffff_0000, 0x7f00_0000_0800), (0x7f00_0000_1000, 0x7f00_0010_0000)];
         let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
         let heap = keep_malloc.then_some(&heap[..]);
-        build_process(&Known { libc: &library, all: &all, fixed, fds: 1000..=1010, heap })
+        build_process(&Known { libc: &library, all: &all, fds: 1000..=1010, heap })
     }
 
     #[test]
@@ -181,14 +172,13 @@ mod tests {
             assert_eq!(run(&p, nr::PRLIMIT64, 0x1000, [0, resource, 0, 1, 0, 0]), ALLOW, "from elsewhere");
         }
         for option in 0..64 {
-            let changes_rights = matches!(option, 22 | 24 | 28 | 35 | 38 | 47);
-            let expected = if changes_rights { TRAP } else { ALLOW };
+            // Those that change rights, and who asks to be told of calls.
+            let is_known = matches!(option, 22 | 24 | 28 | 35 | 38 | 47 | 59);
+            let expected = if is_known { TRAP } else { ALLOW };
             assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
             assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
         }
-        let (own, fixed) = (0x5555_0000_1000, process_at(false, true));
-        let asks = [own, lib].map(|ip| [&p, &fixed].map(|p| run(p, nr::PRCTL, ip, [59, 1, 0, 0, 0, 0])));
-        assert_eq!(asks, [[ALLOW, TRAP]; 2], "who asks to be told of calls");
+        assert_eq!(run(&p, nr::PRCTL, 0x5555_0000_1000, [59, 1, 0, 0, 0, 0]), TRAP, "also in the program's own code");
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, lib, [0, 8, 0, 8, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::RT_SIGPROCMASK, 0x1000, [0, 8, 0, 8, 0, 0]), ALLOW);
         for nr in [nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT] {
@@ -267,7 +257,7 @@ mod tests {
             assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 2, 0, 4, 0]), ALLOW);
             assert_eq!(run(&p, nr::PRCTL, ip, [15, 0, 0, 0, 0, 0]), ALLOW);
         }
-        let nowhere = build_process(&Known { libc: &[], all: &[], fixed: false, fds: 1000..=1010, heap: None });
+        let nowhere = build_process(&Known { libc: &[], all: &[], fds: 1000..=1010, heap: None });
         assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
     }
 }
