@@ -5,6 +5,7 @@
 //! put where the others look, so that these make room.
 use crate::causes::Causes;
 use crate::size::show;
+use crate::thrash::Thrash;
 use outswap_control::{CHARGE_MAX_BYTES, Control, Process, Stat};
 use outswap_sys::PAGE_BYTES;
 use std::collections::{HashMap, HashSet};
@@ -87,6 +88,7 @@ pub struct Watch {
     over: u64,
     warned: bool,
     warnings: u64,
+    thrash: Thrash,
 }
 
 impl Watch {
@@ -109,6 +111,7 @@ impl Watch {
             over: 0,
             warned: false,
             warnings: 0,
+            thrash: Thrash::new(control),
         }
     }
 
@@ -129,7 +132,7 @@ impl Watch {
     }
 
     /// As [`Watch::look`], at once.
-    pub fn look_now(&mut self, warn: impl FnMut(&str)) -> Duration {
+    pub fn look_now(&mut self, mut warn: impl FnMut(&str)) -> Duration {
         let (began, searched) = (cpu_time(), self.search_time);
         let mut parts = Vec::new();
         let bytes = self.managed(&mut parts).saturating_add(self.unmanaged(&mut parts));
@@ -137,6 +140,10 @@ impl Watch {
         control.peak_charge_bytes.fetch_max(bytes, Relaxed);
         let [.., tables, _, unmanaged] = control.note_peaks();
         let fixed = unmanaged.saturating_add(tables);
+        if let Some(text) = self.thrash.look() {
+            self.warnings += 1;
+            warn(&text);
+        }
         let took = cpu_time().saturating_sub(began).saturating_sub(self.search_time - searched);
         self.judge(bytes, fixed, &mut parts, warn);
         let ram = control.config.ram_bytes;

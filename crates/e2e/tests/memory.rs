@@ -214,6 +214,19 @@ fn what_is_shared_stays_in_the_limit() {
     end.within(256 * MIB);
 }
 
+/// Who does little but bring memory back is told so, once; who works with it is not.
+fn who_thrashes_is_told(limit: &str, passes: &str, times: usize) {
+    let program = build::program("tests/programs/thrash.c").to_string_lossy().into_owned();
+    let (end, stats) = run(&[limit, "24M"], &[&program, "64", "16", passes]);
+    let end = ok(end);
+    let told: Vec<String> = end.errors().lines().map(str::to_owned).collect();
+    assert_eq!(told.len(), times, "{}", end.describe());
+    let is_it =
+        |line: &String| line.contains("bringing its memory back") && line.ends_with(&format!("(give more {limit})"));
+    assert!(told.iter().all(is_it), "{}", end.describe());
+    assert_eq!(number(&stats, "/problems/warnings"), times as u64, "{stats:#}");
+}
+
 /// What is not used any more makes room for another process, which would work in next to nothing without.
 fn who_waits_gives_its_memory_up(limit: &str, how: &[&str]) {
     let program = build::program("tests/programs/idle.c").to_string_lossy().into_owned();
@@ -483,6 +496,9 @@ fn main() -> ExitCode {
         trial("who_waits_gives_its_memory_up::executed", || who_waits_gives_its_memory_up("--ram", &[])),
         trial("who_waits_gives_its_memory_up::forked", || who_waits_gives_its_memory_up("--ram", &["same"])),
         trial("who_waits_gives_its_memory_up::resident", || who_waits_gives_its_memory_up("--resident", &[])),
+        trial("who_thrashes_is_told::ram", || who_thrashes_is_told("--ram", "0", 1)),
+        trial("who_thrashes_is_told::resident", || who_thrashes_is_told("--resident", "0", 1)),
+        trial("who_thrashes_is_told::who_works_is_not", || who_thrashes_is_told("--ram", "1000", 0)),
         trial("what_is_in_other_pid_namespaces_counts::hold", || what_is_in_other_pid_namespaces_counts("hold")),
         trial("what_is_in_other_pid_namespaces_counts::kill", || what_is_in_other_pid_namespaces_counts("kill")),
         trial("what_is_in_other_pid_namespaces_counts::lose", || what_is_in_other_pid_namespaces_counts("lose")),
