@@ -12,7 +12,9 @@ need() { # command or file, package
     fi
 }
 need cc gcc
+need /usr/include/stdio.h libc6-dev
 need curl curl
+need /etc/ssl/certs/ca-certificates.crt ca-certificates
 need make make
 need redis-server redis-server
 stage=${1:-demo}
