@@ -53,7 +53,8 @@ impl Collector {
         }
         let mut sample = [0u64; STAT_COUNT];
         let mut any = false;
-        for process in &self.control.processes {
+        let own = outswap_sys::os::getpid();
+        for process in self.control.used_records() {
             // Folding leaves the fault source in a record, so it is seen for processes that came and went, too.
             let number = process.fault_source.load(Relaxed);
             for (seen, source) in self.sources_seen.iter_mut().zip(Source::ALL) {
@@ -68,8 +69,7 @@ impl Collector {
             }
             // Who has said that it ends may be waited for late, or never.
             let ends = process.is_ending();
-            self.control
-                .fold_if(process, outswap_sys::os::getpid(), |pid| !self.control.exists(pid) || ends && is_zombie(pid));
+            self.control.fold_if(process, own, |pid| !self.control.exists(pid) || ends && is_zombie(pid));
         }
         if any {
             self.gauges = sample;
@@ -81,7 +81,7 @@ impl Collector {
         let control = self.control;
         let mut sums = self.gauges;
         let mut latency = [0u64; LATENCY_BUCKETS];
-        let live = control.processes.iter().filter(|p| p.pid.load(Acquire) > 0).map(|p| &p.counters);
+        let live = control.used_records().iter().filter(|p| p.pid.load(Acquire) > 0).map(|p| &p.counters);
         for counters in live.chain([&control.ended]) {
             for &stat in ALL_STATS.iter().filter(|&&s| !is_gauge(s)) {
                 let sum = &mut sums[stat as usize];
@@ -662,6 +662,7 @@ mod tests {
             process.fault_source.store(Source::Copying.number(), Relaxed);
             process.pid.store(pid, Relaxed);
         }
+        control.records_used.store(2, Relaxed);
         control.processes_started.store(2, Relaxed);
         collector.tick();
         assert_eq!(control.processes[1].pid.load(Relaxed), 0, "the dead one's record is free");

@@ -127,7 +127,7 @@ fn judge(
         return Err(why_not(managed, status, messages, preload));
     }
     let of_all = |stat: Stat| {
-        let live: u64 = control.processes.iter().map(|p| p.counters.get(stat)).sum();
+        let live: u64 = control.used_records().iter().map(|p| p.counters.get(stat)).sum();
         control.ended.get(stat) + live
     };
     let is_back = |stat: &&Stat| matches!(stat, Stat::FaultHit | Stat::FaultMiss | Stat::FaultBypass);

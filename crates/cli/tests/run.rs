@@ -536,6 +536,7 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     // As the library in the program would.
     control.post(b"warning: something happened");
     control.processes_started.store(1, Relaxed);
+    control.records_used.store(1, Relaxed);
     let record = &control.processes[0];
     record.pid.store(program, Relaxed);
     record.fault_source.store(source::number("copy"), Relaxed);
