@@ -394,7 +394,7 @@ impl Shared {
     /// Takes a record for a process. A record that this process had before an exec, or that a dead process left, is folded
     /// into the sums first. `None` with as many live processes as there are records.
     pub fn take(&self, pid: i32) -> Option<&Process> {
-        for record in &self.processes {
+        for record in self.used_records() {
             self.fold_if(record, pid, |whose| whose == pid);
         }
         for attempt in 0..2 {
@@ -594,6 +594,7 @@ mod tests {
         for record in &shared.processes {
             record.pid.store(os::getpid(), Relaxed);
         }
+        shared.records_used.store(MAX_PROCESSES as u32, Relaxed);
         assert!(shared.take(5).is_none());
         let place = |record: &Process| shared.processes.iter().position(|r| core::ptr::eq(r, record));
         for (i, left) in [(7, NOBODY), (9, -NOBODY), (11, i32::MIN), (13, 0)] {
