@@ -171,8 +171,8 @@ fn launcher(options: &[&str]) -> Vec<OsString> {
     words
 }
 
-/// A copy of the binary and its libraries that any user may read.
-fn readable_binary() -> PathBuf {
+/// A copy of the binary and its libraries that any user may read, for programs that become another: where the sources lie, others may not get.
+pub fn readable_binary() -> PathBuf {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     let copy = COPY.get_or_init(|| {
         if plain_mode() {

@@ -140,7 +140,8 @@ os.execv(sys.executable, [sys.executable, '-c', 'a = [bytes([i % 251]) * 4096 fo
 "#;
     let dir = Tmp::new();
     let file = dir.join("stats.json");
-    let setup = if plain_mode() { Setup::new() } else { Setup::new().option("--stats", &file.to_string_lossy()) };
+    let setup = Setup::new().with_binary(setup::readable_binary());
+    let setup = if plain_mode() { setup } else { setup.option("--stats", &file.to_string_lossy()) };
     let end = setup.managed(RAM_BYTES, python()).args(["-c", script]).run().succeeded();
     assert_eq!(end.text(), "2493160\n", "{}", end.describe());
     if !plain_mode() {

@@ -165,8 +165,8 @@ fn programs_that_may_be_executed_but_not_read_are_managed() {
     let heap = heap.to_string_lossy();
     for source in ["move", "copy", "guard", "mprotect"] {
         let script = format!("{} --nobody {heap} 80; exit $?", program("launch"));
-        let args = ["--ram", "32M", "--fault-source", source, "--", "sh", "-c", &script];
-        all_is_well(run(&[], &args).run()).within(RAM_BYTES);
+        let setup = Setup::new().with_binary(setup::readable_binary()).option("--fault-source", source);
+        all_is_well(setup.managed(RAM_BYTES, "sh").args(["-c", &script]).run()).within(RAM_BYTES);
     }
 }
 
