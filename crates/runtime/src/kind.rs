@@ -1,6 +1,7 @@
 //! What a descriptor is open on, as far as calls differ by it.
-use outswap_sys::nr;
+use outswap_sys::{nr, os};
 
+const O_NONBLOCK: isize = 0o4000;
 const S_IFIFO: u32 = 0o010000;
 const S_IFCHR: u32 = 0o020000;
 const S_IFBLK: u32 = 0o060000;
@@ -55,6 +56,23 @@ fn is_stream(fd: usize) -> bool {
     // SAFETY: places for the value and its length.
     let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
     ok && kind == SOCK_STREAM
+}
+
+/// Whether reads of a descriptor do not wait, by a call's `flags` or by those of the open file.
+pub fn is_nonblocking(fd: usize, flags: usize) -> bool {
+    const MSG_DONTWAIT: usize = 0x40;
+    // SAFETY: asks for flags. An error has all bits of its kind.
+    let asked = || unsafe { outswap_sys::syscall2(nr::FCNTL, fd, os::F_GETFL) };
+    flags & MSG_DONTWAIT != 0 || { asked() }.max(0) & O_NONBLOCK != 0
+}
+
+/// Whether something waits to be read from a pipe or socket, also where that cannot be told. To find out by reading would be to be told of an
+/// error that is for the program's next call.
+pub fn has_more(fd: usize) -> bool {
+    let mut bytes = 0u32;
+    // SAFETY: a place for the number.
+    let told = unsafe { outswap_sys::syscall3(nr::IOCTL, fd, os::FIONREAD, &raw mut bytes as usize) };
+    told != 0 || bytes > 0
 }
 
 /// Whether a call is a transfer of a file's content, which ends soon.

@@ -4,7 +4,8 @@
 //! program's own signal mask, however many parts it has.
 use crate::contexts::Cx;
 use crate::errno::{EFAULT, EIO};
-use crate::gate::{self, Part};
+use crate::gate::{self, CallState, Part};
+use crate::kind;
 use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES, OWNED_PINS};
 use crate::live::Live;
 use crate::pins::{self, CallPins};
@@ -16,6 +17,8 @@ use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
 
 const MSG_WAITALL: usize = 0x100;
+/// Where control data is, in the words of a message's header.
+const CONTROL: usize = 4;
 
 /// Gives up what a call holds.
 pub fn release(live: &'static Live, pin: usize) {
@@ -59,12 +62,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     };
     let total = state.total_bytes;
     let more = result > 0 && result as usize == asked && state.done_bytes + asked < total;
-    let wanted = match state.part {
-        Part::Vector => state.nr == nr::WRITEV,
-        Part::Message => state.nr == nr::SENDMSG || state.args[2] & MSG_WAITALL != 0,
-        _ => true,
-    };
-    if !more || !wanted || state.part == Part::Message && !tell_message(live, pin) {
+    if !more || !goes_on(state) || state.part == Part::Message && !tell_message(live, pin) {
         return finish(live, pin, result, g);
     }
     let (part, nr, args, to) = (state.part, state.nr, state.args, state.to);
@@ -82,6 +80,20 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
             g.rip = to as u64;
             g.rax = done as u64;
         }
+    }
+}
+
+/// Whether a call whose part was full goes on. What is written or sent is to be whole, and what waits for all. Of what is read, less than was asked
+/// for says that there is no more: who is told of edges alone (`EPOLLET`) waits for the next then, which does not come while something is left.
+fn goes_on(state: &CallState) -> bool {
+    let [fd, _, message_flags, flags, ..] = state.args;
+    let reads_on = |flags: usize| flags & MSG_WAITALL != 0 || kind::is_nonblocking(fd, flags) && kind::has_more(fd);
+    match state.nr {
+        nr::READ | nr::READV => reads_on(0),
+        nr::RECVFROM => reads_on(flags),
+        // Descriptors may come with a later part, for which there is room in the first alone.
+        nr::RECVMSG if message_flags & MSG_WAITALL == 0 => state.header[CONTROL] == 0 && reads_on(message_flags),
+        _ => true,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::budget;
 use crate::calls::{self, Call};
 use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
-use crate::kind::{Kind, kind};
+use crate::kind::{Kind, is_nonblocking, kind};
 use crate::layout::*;
 use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, NAME_MAX_BYTES, SHORT_BYTES};
 use crate::live::Live;
@@ -69,10 +69,15 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
             uc.gregs.rax = pieces(live, nr, args) as u64;
         }
         (nr::WRITE, Kind::Pipe | Kind::Stream) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
+        (nr::READ, Kind::Pipe | Kind::Stream) if is_nonblocking(fd, 0) => {
+            parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
+        }
         (nr::SENDTO, Kind::Stream) if flags & NOT_A_STREAM == 0 => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
-        (nr::RECVFROM, Kind::Stream) if flags & (MSG_WAITALL | NOT_A_STREAM) == MSG_WAITALL => {
+        (nr::RECVFROM, Kind::Stream)
+            if flags & NOT_A_STREAM == 0 && (flags & MSG_WAITALL != 0 || is_nonblocking(fd, flags)) =>
+        {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
         }
         (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),

@@ -343,6 +343,10 @@ pub fn personality(domain: Option<usize>) -> Result<usize> {
     ret(unsafe { syscall1(nr::PERSONALITY, domain.unwrap_or(0xffff_ffff)) })
 }
 
+/// `F_GETFL`, of `fcntl`: the flags of an open file.
+pub const F_GETFL: usize = 3;
+/// `FIONREAD`, of `ioctl`: how many bytes wait to be read.
+pub const FIONREAD: usize = 0x541b;
 /// `PR_SET_SYSCALL_USER_DISPATCH`.
 pub const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 

@@ -10,7 +10,7 @@ use crate::gate;
 use crate::layout::OWN_CALL;
 use crate::limits::CALL_NUMBERS;
 use core::ops::RangeInclusive;
-use outswap_sys::{PAGE_BYTES, nr};
+use outswap_sys::{PAGE_BYTES, nr, os};
 
 /// Calls that pass whatever their arguments are.
 const FREE: &[usize] = &[
@@ -100,8 +100,11 @@ pub fn build_room(whose: &Whose) -> Program {
     targets[nr::PWRITE64] = whose.memory.iter().flatten().fold(on_ours, on_memory);
     // To a number of ours.
     let raised = ours_at(p, 2);
-    targets[nr::FCNTL] = p.if_word((1, 0), !0, F_DUPFD_CLOEXEC, raised, on_ours);
-    targets[nr::IOCTL] = p.if_word((1, 0), UFFDIO.0, UFFDIO.1, is_us, rest);
+    let raised = p.if_word((1, 0), !0, F_DUPFD_CLOEXEC, raised, on_ours);
+    // What of the program's it is like, and how much waits there.
+    targets[nr::FCNTL] = p.if_word((1, 0), !0, os::F_GETFL as u32, is_us, raised);
+    let waits = p.if_word((1, 0), !0, os::FIONREAD as u32, is_us, rest);
+    targets[nr::IOCTL] = p.if_word((1, 0), UFFDIO.0, UFFDIO.1, is_us, waits);
     targets[nr::USERFAULTFD] = p.if_word((0, 0), UFFD_USER_MODE_ONLY, UFFD_USER_MODE_ONLY, is_us, rest);
     targets[nr::MPROTECT] = p.if_word((2, 0), PROT_EXEC, 0, is_us, rest);
     let anonymous = p.if_word((3, 0), MAP_ANONYMOUS, MAP_ANONYMOUS, is_us, rest);
@@ -209,6 +212,14 @@ mod tests {
             assert_eq!(of(nr::FCNTL, ip, [3, 1030, 3, 0, 0, 0]), KILL);
             assert_eq!(of(nr::IOCTL, ip, [3, 0xc028_aa03, 0, 0, 0, 0]), us);
             assert_eq!(of(nr::IOCTL, ip, [3, 0x5401, 0, 0, 0, 0]), KILL);
+            assert_eq!(
+                [(nr::FCNTL, 3), (nr::IOCTL, 0x541b), (nr::FCNTL, 4)].map(|(nr, what)| of(
+                    nr,
+                    ip,
+                    [3, what, 0, 0, 0, 0]
+                )),
+                [us, us, KILL]
+            );
             assert_eq!([0, 1, 0x8_0801].map(|flags| of(nr::USERFAULTFD, ip, [flags, 0, 0, 0, 0, 0])), [KILL, us, us]);
             assert_eq!([0, 3, 7].map(|prot| of(nr::MPROTECT, ip, [0, 0, prot, 0, 0, 0])), [us, us, KILL]);
             let map = |(prot, flags)| of(nr::MMAP, ip, [0, 0, prot, flags, 0, 0]);
