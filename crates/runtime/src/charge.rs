@@ -627,6 +627,9 @@ pub fn over(live: &Live) {
     }
     live.stat(Stat::OverBudget, 1);
     if !live.budget.warned.swap(true, Relaxed) {
-        live.warn(b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)");
+        live.warn(match has_file(live) {
+            true => b"warning: nothing more can be evicted for now: the limit is exceeded rather than data lost (give more --ram)",
+            false => b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)",
+        });
     }
 }
