@@ -4,7 +4,7 @@ use crate::budget;
 use crate::calls::{self, Call};
 use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
 use crate::gate::{self, Part};
-use crate::kind::{Kind, is_nonblocking, kind};
+use crate::kind::{Kind, has_more, is_nonblocking, kind};
 use crate::layout::*;
 use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, NAME_MAX_BYTES, SHORT_BYTES};
 use crate::live::Live;
@@ -70,7 +70,12 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
         }
         (nr::WRITE, Kind::Pipe | Kind::Stream) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
         (nr::READ, Kind::Pipe | Kind::Stream) if is_nonblocking(fd, 0) => {
-            parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
+            uc.gregs.rax = drain(live, nr, fd, (at, args[2]), 0, 0) as u64;
+        }
+        (nr::RECVFROM, Kind::Stream)
+            if flags & (NOT_A_STREAM | MSG_WAITALL) == 0 && args[4] == 0 && is_nonblocking(fd, flags) =>
+        {
+            uc.gregs.rax = drain(live, nr, fd, (at, args[2]), flags, 0) as u64;
         }
         (nr::SENDTO, Kind::Stream) if flags & NOT_A_STREAM == 0 => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
@@ -102,6 +107,10 @@ pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontex
         (_, Kind::File) => uc.gregs.rax = pieces(live, nr, args) as u64,
         (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
         (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
+        (nr::READV, _) if is_nonblocking(args[0], 0) => {
+            let one = |buffer, done| drain(live, nr::READ, args[0], buffer, 0, done);
+            uc.gregs.rax = each_buffer(live, args[1], args[2], one) as u64;
+        }
         (nr::READV | nr::WRITEV, _) => parts::start(live, Part::Vector, nr, args, &mut uc.gregs),
         _ => assisted(live, nr, args, window_bytes, uc),
     }
@@ -125,16 +134,28 @@ fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
         }
         _ => return EOPNOTSUPP,
     };
-    if len > IOV_MAX {
+    each_buffer(live, buf, len, |(base, len), done| {
+        piece(live, one.0, fd, base, len, one.1.then_some(offset + done), done > 0)
+    })
+}
+
+/// Does with each buffer of a vector what `one` says, which is told how much was done before, as long as all of a buffer is done.
+fn each_buffer(
+    live: &'static Live,
+    vec: usize,
+    count: usize,
+    mut one: impl FnMut((usize, usize), usize) -> isize,
+) -> isize {
+    if count > IOV_MAX {
         return EINVAL;
     }
     let mut done = 0usize;
-    for i in 0..len {
-        let Some(iov) = pins::read::<16>(live, buf + i * 16) else {
+    for i in 0..count {
+        let Some(iov) = pins::read::<16>(live, vec + i * 16) else {
             return if done > 0 { done as isize } else { EFAULT };
         };
         let (base, len) = (word(&iov, 0), word(&iov, 8).min(MAX_RW_COUNT - done));
-        let value = piece(live, one.0, fd, base, len, one.1.then_some(offset + done), done > 0);
+        let value = one((base, len), done);
         if value < 0 {
             return if done > 0 { done as isize } else { value };
         }
@@ -144,6 +165,44 @@ fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
         }
     }
     done as isize
+}
+
+/// A read that does not wait from a pipe or socket, into more memory than may be resident at once: all that is there. As in the kernel, no signal
+/// interrupts it. `before`: so much was read for the same call.
+fn drain(live: &'static Live, nr: usize, fd: usize, (buf, len): (usize, usize), flags: usize, before: usize) -> isize {
+    let window_bytes = live.window_bytes();
+    let mut done = 0;
+    while done < len && (before + done == 0 || has_more(fd)) {
+        let (at, part) = (buf + done, window_bytes.min(len - done));
+        let Some(pin) = pin(live, Access::Write, at, part) else { return if done > 0 { done as isize } else { EIO } };
+        live.contexts.assert_outside();
+        // SAFETY: the program's own call, on a part of its buffer.
+        let value = unsafe { gate::call(nr, fd, at, part, flags, 0, 0) };
+        live.pager.pins.release(pin);
+        match value {
+            n if n < 0 => return if done > 0 { done as isize } else { n },
+            n => done += n as usize,
+        }
+        if (value as usize) < part {
+            break;
+        }
+    }
+    done as isize
+}
+
+/// Brings in a part of a call's buffer. `None` where it cannot be read.
+fn pin(live: &'static Live, access: Access, at: usize, bytes: usize) -> Option<usize> {
+    live.with(move |cx| {
+        let mut pins = CallPins::new(live);
+        pins.set_access(access);
+        match pins.pin(cx, at, bytes) {
+            Ok(()) => Some(pins.number()),
+            Err(_) => {
+                pins.release();
+                None
+            }
+        }
+    })
 }
 
 /// One buffer of [`pieces`]; `goes_on`: others came before it.
@@ -161,18 +220,7 @@ fn piece(
     let mut done = 0;
     while done < len {
         let (at, part) = (buf + done, window_bytes.min(len - done));
-        let pinned = live.with(move |cx| {
-            let mut pins = CallPins::new(live);
-            pins.set_access(access);
-            match pins.pin(cx, at, part) {
-                Ok(()) => Some(pins.number()),
-                Err(_) => {
-                    pins.release();
-                    None
-                }
-            }
-        });
-        let Some(pin) = pinned else { return if done > 0 { done as isize } else { EIO } };
+        let Some(pin) = pin(live, access, at, part) else { return if done > 0 { done as isize } else { EIO } };
         // The file may be slow: nobody must wait for this thread meanwhile.
         live.contexts.assert_outside();
         // SAFETY: the program's own call, on a part of its buffer.
