@@ -66,7 +66,7 @@ fn what_is_read_ahead_from_the_file_is_right() {
         let options = [("--swap", "file,model=nvme"), ("--fault-source", source), ("--readahead", how)];
         let Some(stats) = run(&options, SCRIPT) else { return };
         let [ahead, hits, dropped, misses] = counts(&stats);
-        assert!(ahead > 500 && hits > 300 && misses > 500, "{source}, {how}: {stats:#}");
+        assert!(ahead > 500 && hits > 300 && misses > 100, "{source}, {how}: {stats:#}");
         // A fork has a part of them twice.
         assert!(hits + dropped <= 2 * ahead, "{source}, {how}: {stats:#}");
         assert_eq!(number(&stats, "/faults/bypass"), 0, "{source}, {how}: the file is not memory");
