@@ -62,8 +62,8 @@ fn is_stream(fd: usize) -> bool {
 pub fn is_nonblocking(fd: usize, flags: usize) -> bool {
     const MSG_DONTWAIT: usize = 0x40;
     // SAFETY: asks for flags. An error has all bits of its kind.
-    let asked = || unsafe { outswap_sys::syscall2(nr::FCNTL, fd, os::F_GETFL) };
-    flags & MSG_DONTWAIT != 0 || { asked() }.max(0) & O_NONBLOCK != 0
+    let status = || unsafe { outswap_sys::syscall2(nr::FCNTL, fd, os::F_GETFL) }.max(0);
+    flags & MSG_DONTWAIT != 0 || status() & O_NONBLOCK != 0
 }
 
 /// Whether something waits to be read from a pipe or socket, also where that cannot be told. To find out by reading would be to be told of an

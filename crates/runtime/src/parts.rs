@@ -89,7 +89,8 @@ fn goes_on(state: &CallState) -> bool {
     let [fd, _, message_flags, flags, ..] = state.args;
     let reads_on = |flags: usize| flags & MSG_WAITALL != 0 || kind::is_nonblocking(fd, flags) && kind::has_more(fd);
     match state.nr {
-        nr::READ | nr::READV => reads_on(0),
+        // Those that do not wait are not made in parts.
+        nr::READV => false,
         nr::RECVFROM => reads_on(flags),
         // Descriptors may come with a later part, for which there is room in the first alone.
         nr::RECVMSG if message_flags & MSG_WAITALL == 0 => state.header[CONTROL] == 0 && reads_on(message_flags),

@@ -169,15 +169,31 @@ fn each_buffer(
 
 /// A read that does not wait from a pipe or socket, into more memory than may be resident at once: all that is there. As in the kernel, no signal
 /// interrupts it. `before`: so much was read for the same call.
-fn drain(live: &'static Live, nr: usize, fd: usize, (buf, len): (usize, usize), flags: usize, before: usize) -> isize {
+fn drain(live: &'static Live, nr: usize, fd: usize, buffer: (usize, usize), flags: usize, before: usize) -> isize {
+    in_windows(live, Access::Write, buffer, |at, part, done| {
+        // SAFETY: the program's own call, on a part of its buffer.
+        let read = || unsafe { gate::call(nr, fd, at, part, flags, 0, 0) };
+        // Nothing is told as what a read at the end gives.
+        if before + done == 0 || has_more(fd) { read() } else { 0 }
+    })
+}
+
+/// Does with each window of a buffer, once it is brought in, what `one` says, which is told how much was done before, as long as all of it is
+/// done.
+fn in_windows(
+    live: &'static Live,
+    access: Access,
+    (buf, len): (usize, usize),
+    mut one: impl FnMut(usize, usize, usize) -> isize,
+) -> isize {
     let window_bytes = live.window_bytes();
     let mut done = 0;
-    while done < len && (before + done == 0 || has_more(fd)) {
+    while done < len {
         let (at, part) = (buf + done, window_bytes.min(len - done));
-        let Some(pin) = pin(live, Access::Write, at, part) else { return if done > 0 { done as isize } else { EIO } };
+        let Some(pin) = pin(live, access, at, part) else { return if done > 0 { done as isize } else { EIO } };
+        // The file may be slow: nobody must wait for this thread meanwhile.
         live.contexts.assert_outside();
-        // SAFETY: the program's own call, on a part of its buffer.
-        let value = unsafe { gate::call(nr, fd, at, part, flags, 0, 0) };
+        let value = one(at, part, done);
         live.pager.pins.release(pin);
         match value {
             n if n < 0 => return if done > 0 { done as isize } else { n },
@@ -215,27 +231,12 @@ fn piece(
     offset: Option<usize>,
     goes_on: bool,
 ) -> isize {
-    let window_bytes = live.window_bytes();
     let access = calls::find(nr).map_or(Access::Write, Call::access);
-    let mut done = 0;
-    while done < len {
-        let (at, part) = (buf + done, window_bytes.min(len - done));
-        let Some(pin) = pin(live, access, at, part) else { return if done > 0 { done as isize } else { EIO } };
-        // The file may be slow: nobody must wait for this thread meanwhile.
-        live.contexts.assert_outside();
+    in_windows(live, access, (buf, len), |at, part, done| {
         // SAFETY: the program's own call, on a part of its buffer.
         let call = || unsafe { gate::call(nr, fd, at, part, offset.map_or(0, |o| o + done), 0, 0) };
         // The kernel cuts a write at the limit of file size, and raises a signal only where nothing of it fits.
         let is_cut = |value: &isize| *value == EFBIG;
-        let value = if goes_on || done > 0 { without_sigxfsz(call, is_cut) } else { call() };
-        live.pager.pins.release(pin);
-        match value {
-            n if n < 0 => return if done > 0 { done as isize } else { n },
-            n => done += n as usize,
-        }
-        if (value as usize) < part {
-            break;
-        }
-    }
-    done as isize
+        if goes_on || done > 0 { without_sigxfsz(call, is_cut) } else { call() }
+    })
 }
