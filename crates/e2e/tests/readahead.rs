@@ -4,7 +4,7 @@ use serde_json::Value;
 
 const RAM_BYTES: u64 = 32 * MIB;
 
-/// Writes 48 MiB that do not compress, reads them in order, by strides and as several streams in turns, and forks, moves and
+/// Writes 48 MiB that do not compress, reads them in order, by strides, at random and as several streams in turns, and forks, moves and
 /// discards in between. Each page is looked at.
 const SCRIPT: &str = "\
 import mmap, os, random
@@ -18,6 +18,8 @@ for i in range(N): put(i, 1)
 for i in range(N): see(i, 1)
 for o in range(7):
     for i in range(o, N, 7): see(i, 1)
+places = random.Random(5)
+for _ in range(2000): see(places.randrange(N), 1)
 child = os.fork()
 for k in range(N // 4):
     for s in range(4): see(s * (N // 4) + k, 1)
@@ -66,7 +68,7 @@ fn what_is_read_ahead_from_the_file_is_right() {
         let options = [("--swap", "file,model=nvme"), ("--fault-source", source), ("--readahead", how)];
         let Some(stats) = run(&options, SCRIPT) else { return };
         let [ahead, hits, dropped, misses] = counts(&stats);
-        assert!(ahead > 500 && hits > 300 && misses > 100, "{source}, {how}: {stats:#}");
+        assert!(ahead > 500 && hits > 300 && misses > 500, "{source}, {how}: {stats:#}");
         // A fork has a part of them twice.
         assert!(hits + dropped <= 2 * ahead, "{source}, {how}: {stats:#}");
         assert_eq!(number(&stats, "/faults/bypass"), 0, "{source}, {how}: the file is not memory");
