@@ -28,6 +28,7 @@ mod supervise;
 mod spawn;
 mod trial;
 mod causes;
+mod processes;
 mod thrash;
 mod watch;
 mod quantile;

@@ -1,10 +1,11 @@
 //! What a run came to: collected from the control block, written as JSON (`docs/stats.md`) or for people.
 use crate::args::RunOptions;
 use crate::device;
+use crate::processes::is_zombie;
 use crate::quantile::{quantile, sum};
 use crate::size::show;
 use crate::supervise::End;
-use crate::watch::{Watch, is_zombie};
+use crate::watch::Watch;
 use outswap_control::{ALL_STATS, Control, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat, TREE_PEAKS};
 use outswap_source::Source;
 use outswap_sys::PAGE_BYTES;

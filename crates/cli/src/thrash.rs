@@ -2,10 +2,10 @@
 //!
 //! Of each managed process it is known how long its threads were in faults, and from the kernel how long they ran. Only what is steady is
 //! told: a program that fills its memory, or looks at all of it now and then, is like that for a moment, too.
+use crate::processes::find;
 use crate::size::show;
 use outswap_control::{Control, Process, Stat};
 use std::collections::HashMap;
-use std::fs;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ impl Work {
         let sum = |stats: &[Stat]| stats.iter().fold(0u64, |sum, &stat| sum.saturating_add(counters.get(stat)));
         Some(Work {
             fault_ns: sum(&[Stat::FaultNs]),
-            busy_ns: processor_ns(pid)?.saturating_sub(sum(&[Stat::BackgroundNs])),
+            busy_ns: find(pid)?.processor_ns.saturating_sub(sum(&[Stat::BackgroundNs])),
             read: sum(&[Stat::FaultBypass, Stat::FaultMiss]),
             other: sum(&[Stat::FaultFirstTouch, Stat::FaultHit]),
             pages: sum(&[Stat::FaultBypass, Stat::FaultMiss, Stat::FaultHit]),
@@ -55,25 +55,18 @@ impl Work {
         }
     }
 
-    /// What of its time it was in faults, of 1, where it did little else for so long.
-    fn thrashes(self, time: Duration) -> Option<f64> {
+    /// What of its time it was in faults, of 1.
+    fn share(self) -> f64 {
         // A thread that waits for a file in a fault is on no processor.
         let all_ns = self.busy_ns.max(self.fault_ns) as f64;
-        let share = self.fault_ns as f64 / all_ns.max(1.0);
-        let of_time = self.fault_ns as f64 / time.as_nanos() as f64;
-        (share >= SHARE && of_time >= SHARE && self.read >= self.other).then_some(share)
+        self.fault_ns as f64 / all_ns.max(1.0)
     }
-}
 
-/// How long a process was on a processor.
-fn processor_ns(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before the last parenthesis may hold anything.
-    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_ascii_whitespace().collect();
-    let ticks = |i: usize| fields.get(i)?.parse::<u64>().ok();
-    // SAFETY: asks for a number.
-    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|n| *n > 0)?;
-    Some(ticks(11)?.saturating_add(ticks(12)?).saturating_mul(1_000_000_000 / per_second))
+    /// Whether it did little else for so long.
+    fn thrashes(self, time: Duration) -> bool {
+        let of_time = self.fault_ns as f64 / time.as_nanos() as f64;
+        self.share() >= SHARE && of_time >= SHARE && self.read >= self.other
+    }
 }
 
 /// Looks at it.
@@ -128,7 +121,7 @@ impl Thrash {
     }
 
     fn judge(&mut self, work: Work, time: Duration) -> Option<String> {
-        if work.thrashes(time).is_none() {
+        if !work.thrashes(time) {
             (self.windows, self.total, self.time) = (0, Work::default(), Duration::ZERO);
             return None;
         }
@@ -139,7 +132,6 @@ impl Thrash {
             return None;
         }
         self.is_told = true;
-        let share = self.total.thrashes(self.time)?;
         let config = &self.control.config;
         let (limit, option) = match config.ram_bytes {
             0 => (config.resident_bytes, "--resident"),
@@ -148,7 +140,7 @@ impl Thrash {
         Some(format!(
             "{:.0} % of the time that the program worked in the last {:.0} s went into bringing its memory back ({:.0} pages a second): {} are \
              little for what it uses (give more {option})",
-            share * 100.0,
+            self.total.share() * 100.0,
             self.time.as_secs_f64(),
             self.total.pages as f64 / self.time.as_secs_f64(),
             show(limit),
@@ -177,7 +169,7 @@ mod tests {
 
     #[test]
     fn who_does_little_else_thrashes() {
-        let thrashes = |work: Work| work.thrashes(WINDOW).is_some();
+        let thrashes = |work: Work| work.thrashes(WINDOW);
         assert!(thrashes(work(1400, 2000, 10, 9)));
         assert!(thrashes(work(2000, 100, 10, 0)), "it waits for a file");
         assert!(!thrashes(work(700, 800, 10, 0)), "it sleeps most of the time");
@@ -223,6 +215,6 @@ mod tests {
         record.counters.add(Stat::FaultBypass, 100);
         let (told, _) = look();
         assert!(told.is_some_and(|text| text.contains("8.0 MiB") && text.ends_with("(give more --resident)")));
-        assert!(processor_ns(os::getpid()).is_some() && processor_ns(-1).is_none());
+        assert!(find(os::getpid()).is_some() && find(-1).is_none());
     }
 }

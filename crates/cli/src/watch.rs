@@ -4,6 +4,7 @@
 //! amount of what is not managed without a word, and one that runs unmanaged says nothing at all: those are measured here, and
 //! put where the others look, so that these make room.
 use crate::causes::Causes;
+use crate::processes::{Found, find, processes};
 use crate::size::show;
 use crate::thrash::Thrash;
 use outswap_control::{CHARGE_MAX_BYTES, Control, Process, Stat};
@@ -419,41 +420,6 @@ fn shares_memory(pid: i32, parent: i32) -> bool {
     compared == 0 || compared == -1 && sizes(pid).is_some_and(|own| sizes(parent) == Some(own))
 }
 
-/// Whether a process has ended, memory and all, and nobody has waited for it yet. Its threads may outlive the first of them.
-pub fn is_zombie(pid: i32) -> bool {
-    find(pid).is_some_and(|found| found.is_zombie)
-}
-
-/// A process of this machine.
-struct Found {
-    parent: i32,
-    is_zombie: bool,
-    /// When it started, and where its stack does.
-    identity: [u64; 2],
-}
-
-/// All processes that can be seen.
-fn processes() -> HashMap<i32, Found> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| Some((pid, find(pid)?))).collect()
-}
-
-/// One process.
-fn find(pid: i32) -> Option<Found> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
-}
-
-fn parse_stat(text: &[u8]) -> Option<Found> {
-    // The name before the last parenthesis may hold anything.
-    let after = text.iter().rposition(|c| *c == b')')? + 1;
-    let text = std::str::from_utf8(&text[after..]).ok()?;
-    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
-    let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
-    let is_zombie = *fields.first()? == "Z" && number(17)? <= 1;
-    Some(Found { parent: fields.get(1)?.parse().ok()?, is_zombie, identity: [number(19)?, number(25)?] })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -546,22 +512,5 @@ mod tests {
         let found = processes();
         // SAFETY: asks for a number.
         assert_eq!(found.get(&own).map(|found| found.parent), Some(unsafe { libc::getppid() }));
-        assert!(parse_stat(b"1 (x) y) S 7 1 1").is_none() && parse_stat(b"").is_none());
-    }
-
-    #[test]
-    fn a_zombie_is_who_ended_and_was_not_waited_for() {
-        let mut child = std::process::Command::new("true").spawn().expect("a program that is everywhere");
-        let pid = child.id() as i32;
-        let is_zombie_soon = (0..1000).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            is_zombie(pid)
-        });
-        assert!(is_zombie_soon && !is_zombie(os::getpid()));
-        child.wait().expect("our child");
-        assert!(!is_zombie(pid));
-        // Its first thread has ended, others have not.
-        let stat = |threads| parse_stat(format!("1 (x) Z{} {threads} 0 5 0 0 0 0 0 9", " 0".repeat(16)).as_bytes());
-        assert!(stat(1).is_some_and(|found| found.is_zombie) && stat(2).is_some_and(|found| !found.is_zombie));
     }
 }
