@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 /// So many looks in a row are told.
 const WINDOWS: u32 = 5;
 /// Of the time that the program works, and of one processor's time: what of it goes into faults at least. The kernel's part of a fault, the signal
-/// among it, is not in it: a program that did nothing but touch what was gone had 0.64 to 1.
+/// among it, is not in it: a program that did nothing but touch what was gone had 0.61 to 1.
 const SHARE: f64 = 0.4;
 
 /// What a process, or several together, did in some time, or so far.
