@@ -117,17 +117,19 @@ pub fn folio_orders(asked: Mechanisms, text: &str) -> Result<u64, String> {
     let highest = Order::BLOCK.get();
     let bits = text.split(',').try_fold(0u64, |bits, part| {
         let order: Option<usize> = part.trim().parse().ok().filter(|order| *order <= Order::MAX.get());
-        let order = order.ok_or_else(|| format!("'{part}' is not an order: they are numbers from 0 to {highest}"))?;
-        if order > highest {
-            return Err(format!("order {order} is not to be had: pages are managed in blocks of 2^{highest}"));
+        let order = order.ok_or_else(|| {
+            format!("'{part}' is not an order: they are numbers from 0 to {highest}, and {}", Order::MAX.get())
+        })?;
+        if order > highest && order < Order::MAX.get() {
+            return Err(format!(
+                "order {order} is not to be had: pages go in blocks of 2^{highest} at most, and come as huge pages"
+            ));
         }
         Ok(bits | 1 << order)
     })?;
-    if bits >> (Order::PART.get() + 1) != 0 && bits >> Order::PART.get() & 1 == 0 {
-        return Err(format!(
-            "orders above {0} are made of what came in as order {0}: list that, too",
-            Order::PART.get()
-        ));
+    let (huge, parts) = (1 << Order::MAX.get(), Order::PART.get());
+    if (bits & !huge) >> (parts + 1) != 0 && bits >> parts & 1 == 0 {
+        return Err(format!("orders above {parts} are made of what came in as order {parts}: list that, too"));
     }
     // Single pages are always among them.
     Ok(bits | 1)
@@ -176,11 +178,12 @@ mod tests {
     fn orders_are_listed_by_their_numbers() {
         let orders = |text| folio_orders(Mechanisms::default(), text);
         assert_eq!([orders("0,2,4"), orders("0"), orders("6, 4,1")], [Ok(0b10101), Ok(1), Ok(0b101_0011)]);
+        assert_eq!([orders("0,9"), orders("4,9")], [Ok(0x201), Ok(0x211)]);
         for (text, wanted) in [
             ("", "'' is not an order"),
             ("-1", "'-1'"),
             ("10", "'10'"),
-            ("0,9", "order 9"),
+            ("0,8", "order 8"),
             ("a", "'a'"),
             ("0,5", "list that"),
         ] {

@@ -60,6 +60,8 @@ stats! {
     FaultNs = "fault_ns",
     /// Pages installed by first-touch faults (neighbours included).
     PagesFirstTouch = "pages_first_touch",
+    /// Huge pages that first touches brought.
+    HugeIn = "huge_in",
     /// Pages written to a compressed or plain RAM tier.
     PagesOutRam = "pages_out_ram",
     /// Pages read from a RAM tier.

@@ -103,6 +103,10 @@ breakages! {
     CallsOnlyRead = "calls-only-read",
     /// A touch of an isolated page brings that page alone.
     HitsAlone = "hits-alone",
+    /// Huge pages come whatever the program has used of what lies before.
+    HugeUnasked = "huge-unasked",
+    /// Huge pages come as long as there is memory at all.
+    HugeUnlimited = "huge-unlimited",
     /// Pages of zeros are stored.
     NoZero = "no-zero",
     /// What a store gives back is not verified.

@@ -11,6 +11,9 @@ use crate::units::{BLOCK_PAGES, PageNo};
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Installs zeros for a page, and for those of its range that hold nothing either.
     pub(crate) fn first_touch(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
+        if let Some(next) = self.huge_touch(target) {
+            return next;
+        }
         let page = target.page;
         let fresh = |w: Word| matches!(w.state(), State::Untouched | State::Zero);
         let Some((first, count)) = self.claim_run(page, target.seen, target.range, &mut cx.saved, fresh) else {

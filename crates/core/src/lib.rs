@@ -60,6 +60,7 @@ pub mod dropahead;
 pub mod room;
 pub mod bring;
 pub mod reuse;
+pub mod huge;
 pub mod firsttouch;
 pub mod hit;
 pub mod swapahead;

@@ -76,6 +76,7 @@ pub enum Event {
     /// Nanoseconds.
     FaultWaitNs,
     PagesFirstTouch,
+    HugeIn,
     PagesClean,
     PagesUnwritten,
     PagesReused,
@@ -179,6 +180,20 @@ pub trait Machine: Sync {
 
     /// Installs `count` zero pages.
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>);
+
+    /// Installs the zero pages of a whole folio of [`crate::units::Order::MAX`] as a huge page. False where none can be had, or that
+    /// failed, and nothing changed.
+    fn put_huge(&self, first: PageNo) -> bool {
+        let _ = first;
+        false
+    }
+
+    /// Whether a mapped page begins with anything but zeros. The page need not be owned: by the time of the answer that may have
+    /// changed. False where nobody can say.
+    fn is_written(&self, page: PageNo) -> bool {
+        let _ = page;
+        false
+    }
 
     /// Drops the content of pages that are mapped. Returns whether the program's next touch of them will be noticed; where
     /// not, they stay mapped, as zeros.

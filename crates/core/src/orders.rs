@@ -16,6 +16,10 @@ pub trait Orders: Sync {
     fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order;
     /// What to try where no folio of an order (which is not that of a page) could be stored: a lower one.
     fn lower(&self, order: Order) -> Order;
+    /// Whether memory that the program had not before may come as huge pages, of [`Order::MAX`] ([`crate::huge`]).
+    fn huge(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! policies {
@@ -50,6 +54,9 @@ macro_rules! policies {
             }
             fn lower(&self, order: Order) -> Order {
                 match self { $(Any::$variant => $policy.lower(order),)+ Any::Listed(listed) => listed.lower(order) }
+            }
+            fn huge(&self) -> bool {
+                match self { $(Any::$variant => $policy.huge(),)+ Any::Listed(listed) => listed.huge() }
             }
         }
     };
@@ -108,18 +115,24 @@ impl Orders for Whole {
     fn lower(&self, _: Order) -> Order {
         Order::PAGE
     }
+    fn huge(&self) -> bool {
+        self.0 == Order::PART
+    }
 }
 
 /// Several orders, each switched on by itself, as in the kernel's `transparent_hugepage/hugepages-*kB`: what came in as a folio of one
 /// goes out as one, or as one of the next lower of them. What came in as [`Order::PART`], the most that comes at once, may go out in
-/// higher ones. Single pages are always among them.
+/// higher ones. Single pages are always among them. [`Order::MAX`] is for huge pages, as which memory comes that the program had not
+/// before; nothing goes out as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed(u32);
 
 impl Listed {
-    /// The orders of which `bits` has the bit, and that of a page. `None` with one above [`Order::BLOCK`]: a folio lies in one block.
+    /// The orders of which `bits` has the bit, and that of a page. `None` with one above [`Order::BLOCK`] but [`Order::MAX`]: a folio that
+    /// goes out lies in one block.
     pub const fn new(bits: u64) -> Option<Listed> {
-        if bits >> (Order::BLOCK.get() + 1) == 0 { Some(Listed(bits as u32 | 1)) } else { None }
+        let known = ((1 << (Order::BLOCK.get() + 1)) - 1) | (1 << Order::MAX.get());
+        if bits & !known == 0 { Some(Listed(bits as u32 | 1)) } else { None }
     }
     fn downwards(self) -> impl Iterator<Item = Order> {
         Order::ALL.into_iter().rev().filter(move |order| self.0 >> order.get() & 1 != 0)
@@ -142,6 +155,9 @@ impl Orders for Listed {
     fn lower(&self, order: Order) -> Order {
         self.highest(|lower| *lower < order)
     }
+    fn huge(&self) -> bool {
+        self.0 >> Order::MAX.get() & 1 != 0
+    }
 }
 
 /// See [`Any::Largest`].
@@ -161,6 +177,9 @@ impl Orders for Largest {
     fn lower(&self, order: Order) -> Order {
         // As mTHP's ladder: the next lower order, until pages are left.
         Order::new(order.get() - 1)
+    }
+    fn huge(&self) -> bool {
+        true
     }
 }
 
@@ -211,7 +230,10 @@ mod tests {
     #[test]
     fn of_listed_orders_each_is_switched_on_by_itself() {
         let listed = |orders: &[usize]| Listed::new(orders.iter().fold(0, |bits, order| bits | 1 << order));
-        assert_eq!((listed(&[0, 7]), listed(&[9])), (None, None), "a folio lies in one block");
+        assert_eq!((listed(&[0, 7]), listed(&[8])), (None, None), "a folio that goes out lies in one block");
+        let [with, without] = [&[0, 4, 9][..], &[0, 4]].map(|orders| listed(orders).expect("all are there"));
+        assert!(with.huge() && !without.huge() && Any::DEFAULT.huge() && !Any::Small.huge());
+        assert_eq!(goes(&with, &[Some(Order::PART); BLOCK_PAGES]), goes(&without, &[Some(Order::PART); BLOCK_PAGES]));
         let policy = listed(&[2, 5]).expect("all are there");
         assert_eq!(policy.pages_max(), 4);
         let [came, one, eight] = [(8, 4), (8, 1), (8, 8)].map(|(first, count)| policy.came(PageNo(first), count));

@@ -251,6 +251,28 @@ fn what_is_in_use_stays_right_beside_another(source: &str, runs: u32) {
     }
 }
 
+/// Whether the kernel has huge pages for who asks for them.
+fn has_huge_pages() -> bool {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    enabled.contains("[always]") || enabled.contains("[madvise]")
+}
+
+/// What comes as a huge page is right whatever is done to it, and leaves as all else does.
+fn a_huge_page_is_memory_as_all_other(source: &str, how: &str) {
+    let program = build::program("tests/programs/huge.c").to_string_lossy().into_owned();
+    let options =
+        |orders| ["--resident", "28M", "--swap", "compressed", "--fault-source", source, "--folio-orders", orders];
+    for orders in ["0,4,9", "0,4"] {
+        let (end, stats) = run(&options(orders), &[&program, how]);
+        ok(end);
+        let huge = number(&stats, "/counters/huge_in");
+        let is_wanted = orders == "0,4,9" && source == "move" && has_huge_pages();
+        assert_eq!(huge > 0, is_wanted, "{orders}: {stats:#}");
+        assert_eq!(number(&stats, "/problems/over_budget"), 0, "{stats:#}");
+        assert!(number(&stats, "/pages/taken") > (8 << 20) / 4096, "{stats:#}");
+    }
+}
+
 /// The program for processes in other pid namespaces, after the words of a command that it is started by. `None` where there are none.
 fn in_pid_namespaces(before: &[&str], children: &str, how: &[&str]) -> Option<(Outcome, Value)> {
     let program = build::program("tests/programs/pid_namespaces.c").to_string_lossy().into_owned();
@@ -496,6 +518,15 @@ fn main() -> ExitCode {
         trial("who_waits_gives_its_memory_up::executed", || who_waits_gives_its_memory_up("--ram", &[])),
         trial("who_waits_gives_its_memory_up::forked", || who_waits_gives_its_memory_up("--ram", &["same"])),
         trial("who_waits_gives_its_memory_up::resident", || who_waits_gives_its_memory_up("--resident", &[])),
+        trial("a_huge_page_is_memory_as_all_other::fork", || a_huge_page_is_memory_as_all_other("move", "fork")),
+        trial("a_huge_page_is_memory_as_all_other::scatter", || a_huge_page_is_memory_as_all_other("move", "scatter")),
+        trial("a_huge_page_is_memory_as_all_other::lock", || a_huge_page_is_memory_as_all_other("move", "lock")),
+        trial("a_huge_page_is_memory_as_all_other::move", || a_huge_page_is_memory_as_all_other("move", "move")),
+        trial("a_huge_page_is_memory_as_all_other::protect", || a_huge_page_is_memory_as_all_other("move", "protect")),
+        trial("a_huge_page_is_memory_as_all_other::unmap", || a_huge_page_is_memory_as_all_other("move", "unmap")),
+        trial("a_huge_page_is_memory_as_all_other::drop", || a_huge_page_is_memory_as_all_other("move", "drop")),
+        trial("a_huge_page_is_memory_as_all_other::leave", || a_huge_page_is_memory_as_all_other("move", "leave")),
+        trial("a_huge_page_is_memory_as_all_other::copy", || a_huge_page_is_memory_as_all_other("copy", "leave")),
         trial("who_thrashes_is_told::ram", || who_thrashes_is_told("--ram", "0", 1)),
         trial("who_thrashes_is_told::resident", || who_thrashes_is_told("--resident", "0", 1)),
         trial("who_thrashes_is_told::who_works_is_not", || who_thrashes_is_told("--ram", "1000", 0)),

@@ -278,6 +278,7 @@ const HOOKS: Hooks = Hooks {
     },
     stream: || live::try_live().is_some_and(reclaim::wake_for_stream),
     is_alone: threads::is_alone,
+    peek: usermem::peek,
 };
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
@@ -375,6 +376,7 @@ fn make_machine(
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
     advise_frames(stage, stage_bytes);
     machine.stage.store(stage, Relaxed);
+    machine.huge.reserve();
     let record = charge::take_record(control, os::getpid());
     wishes::disown(control, control.number(os::getpid()));
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);

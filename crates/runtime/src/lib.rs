@@ -44,6 +44,7 @@ mod stacks;
 // Managed memory.
 mod arena;
 mod dumps;
+mod huge;
 mod machine;
 
 // Processes that share the memory.

@@ -4,6 +4,7 @@
 use crate::arena::{address, page_of};
 use crate::clock;
 use crate::dumps::DUMPS;
+use crate::huge::HugePages;
 use crate::layout::bss;
 use crate::limits::PROGRESS_PAGES;
 use crate::procfs;
@@ -13,10 +14,13 @@ use outswap_control::{Access, Control, Process, Recorded, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
-use outswap_core::units::{BLOCK_PAGES, FrameNo, PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, FrameNo, MAX_FOLIO_PAGES, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_source::{Host, Source};
 use outswap_sys::os;
+
+/// Bytes of a page that are looked at to see whether anything is there.
+const LOOKED_AT_BYTES: usize = 256;
 
 /// The pager over this process's memory.
 pub type LivePager = Pager<LiveMachine, &'static OurStore>;
@@ -36,6 +40,8 @@ pub struct Hooks {
     pub stream: fn() -> bool,
     /// See [`Host::is_alone`].
     pub is_alone: fn() -> bool,
+    /// Reads the program's memory without faulting.
+    pub peek: fn(usize, &mut [u8]) -> bool,
 }
 
 /// Tells the kernel what frames are for, all alike, so that they are one mapping.
@@ -61,6 +67,8 @@ pub struct LiveMachine {
     pub record: AtomicPtr<Process>,
     /// The number of this process, where its accesses are recorded; else 0.
     pub recorded_pid: AtomicI32,
+    /// Huge pages.
+    pub huge: HugePages,
     /// Pages installed so far.
     installed: AtomicU64,
     pager: AtomicPtr<LivePager>,
@@ -95,6 +103,7 @@ impl LiveMachine {
             source_fd: AtomicI32::new(-1),
             record: AtomicPtr::new(core::ptr::null_mut()),
             recorded_pid: AtomicI32::new(0),
+            huge: HugePages::new(),
             installed: AtomicU64::new(0),
             pager: AtomicPtr::new(core::ptr::null_mut()),
             control,
@@ -216,6 +225,10 @@ impl Host for LiveMachine {
         (self.hooks.is_alone)()
     }
 
+    fn split_huge(&self, first: PageNo) -> bool {
+        self.huge.split(first)
+    }
+
     fn new_frames(&self, batch: BatchNo) -> bool {
         let (at, len) = (self.batch_address(batch, 0), BLOCK_PAGES * PAGE_BYTES);
         let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED;
@@ -310,6 +323,20 @@ impl Machine for LiveMachine {
         (done, error)
     }
 
+    fn put_huge(&self, first: PageNo) -> bool {
+        let source = self.source();
+        let put = source.moves_huge() && self.huge.put(first, |from| source.put_huge(self, first, from));
+        if put {
+            self.installed(MAX_FOLIO_PAGES);
+        }
+        put
+    }
+
+    fn is_written(&self, page: PageNo) -> bool {
+        let mut start = [0u8; LOOKED_AT_BYTES];
+        (self.hooks.peek)(address(page), &mut start) && start != [0; LOOKED_AT_BYTES]
+    }
+
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
         self.source().drop_pages(self, first, count)
     }
@@ -354,6 +381,7 @@ impl Machine for LiveMachine {
                 Event::FaultWaited => Stat::FaultWaited,
                 Event::FaultWaitNs => Stat::FaultWaitNs,
                 Event::PagesFirstTouch => Stat::PagesFirstTouch,
+                Event::HugeIn => Stat::HugeIn,
                 Event::PagesClean => Stat::PagesClean,
                 Event::PagesUnwritten => Stat::PagesUnwritten,
                 Event::PagesReused => Stat::PagesReused,

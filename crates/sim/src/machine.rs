@@ -8,7 +8,7 @@ use outswap_core::mask::Mask;
 use outswap_core::page::State;
 use outswap_core::pager::{Pager, Policies};
 use outswap_core::store::{Page, Store};
-use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, BlockNo, FrameNo, MAX_FOLIO_PAGES, Order, PAGE_BYTES, PageNo};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Mutex, OnceLock};
@@ -419,6 +419,34 @@ impl Machine for SimMachine {
         // SAFETY: within the allocation; filled frames are not written until they are released, and by the caller's
         // promise that is not before the last use of the reference.
         unsafe { std::slice::from_raw_parts(self.frame_ptr(first), pages * PAGE_BYTES) }
+    }
+
+    fn put_huge(&self, first: PageNo) -> bool {
+        step();
+        assert!(Order::MAX.fits_at(first.0 as usize), "put huge: page {} begins none", first.0);
+        (0..MAX_FOLIO_PAGES).for_each(|i| self.assert_owned(first.plus(i), "put huge"));
+        if self.has_border(first, MAX_FOLIO_PAGES) {
+            return false;
+        }
+        let mut m = self.lock();
+        let (chaos, from) = (m.chaos, first.0 as usize);
+        if m.rng.once_in(chaos.no_memory_in) || m.rng.once_in(chaos.put_again_in) {
+            return false;
+        }
+        for at in from..from + MAX_FOLIO_PAGES {
+            assert!(
+                !m.foreign[at] && m.pages[at].is_none(),
+                "put huge: page {at} is mapped already, or not managed now"
+            );
+            m.pages[at] = Some(Box::new([0; PAGE_BYTES]));
+            (m.before[at], m.shared[at], m.protected[at]) = (None, false, false);
+        }
+        true
+    }
+
+    fn is_written(&self, page: PageNo) -> bool {
+        step();
+        self.lock().pages[page.0 as usize].as_ref().is_some_and(|page| page.iter().any(|&byte| byte != 0))
     }
 
     fn stream_is_asked(&self) -> bool {

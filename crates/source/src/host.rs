@@ -46,6 +46,11 @@ pub trait Host {
     /// Gives a batch frames that hold nothing, in place of what is mapped there. False where that failed, and nothing changed.
     #[must_use]
     fn new_frames(&self, batch: BatchNo) -> bool;
+    /// Whether pages of this block came as part of a huge page ([`outswap_core::machine::Machine::put_huge`]) that was not split since; it
+    /// counts as split from now on.
+    fn split_huge(&self, _first: PageNo) -> bool {
+        false
+    }
     /// Waits until nobody owns a page of a range who may have looked at the map before now.
     fn settle_range(&self, first: PageNo, count: u32);
     /// Calls `f` for the resident pages of a range, which stay resident meanwhile. Returns whether `f` always said yes.
@@ -121,6 +126,8 @@ pub trait FaultSource {
     const LOSES_PAGES: bool = false;
     /// See [`outswap_core::machine::Machine::write_protects`].
     const WRITE_PROTECTS: bool = false;
+    /// Whether it can have a huge page moved into managed memory.
+    const MOVES_HUGE: bool = false;
     /// Who has best take pages.
     const TAKER: Taker = Taker::Toucher;
 
@@ -174,6 +181,11 @@ pub trait FaultSource {
     }
     /// See [`outswap_core::machine::Machine::put_zero`].
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>);
+    /// Moves a huge page of zeros from elsewhere to the pages from `first` on, which hold nothing. False where that failed; then nothing
+    /// is mapped there.
+    fn put_huge(_host: &impl Host, _first: PageNo, _from: usize) -> bool {
+        false
+    }
     /// See [`outswap_core::machine::Machine::drop_pages`].
     fn drop_pages(host: &impl Host, first: PageNo, count: usize) -> bool {
         assert!(host.drop_content(first, count), "managed pages can be dropped");

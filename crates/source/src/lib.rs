@@ -62,6 +62,14 @@ macro_rules! sources {
             pub fn loses_pages(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::LOSES_PAGES),+ }
             }
+            /// See [`FaultSource::MOVES_HUGE`].
+            pub fn moves_huge(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::MOVES_HUGE),+ }
+            }
+            /// See [`FaultSource::put_huge`].
+            pub fn put_huge(self, host: &impl Host, first: PageNo, from: usize) -> bool {
+                match self { $(Source::$type => <$module::$type>::put_huge(host, first, from)),+ }
+            }
             /// See [`FaultSource::learn`].
             pub fn learn(self) {
                 match self { $(Source::$type => <$module::$type>::learn()),+ }

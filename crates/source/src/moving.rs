@@ -8,7 +8,7 @@ use crate::host::{FaultSource, Host, RETRIES};
 use crate::userfault;
 use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
-use outswap_core::units::{FrameNo, PAGE_BYTES, PageNo};
+use outswap_core::units::{FrameNo, MAX_FOLIO_PAGES, PAGE_BYTES, PageNo};
 use outswap_sys::uffd::{MOVE_FEATURES, Progress, Uffd};
 use outswap_sys::{Errno, Result, os};
 
@@ -142,6 +142,7 @@ pub struct Moving;
 impl FaultSource for Moving {
     const LOSES_PAGES: bool = true;
     const WRITE_PROTECTS: bool = true;
+    const MOVES_HUGE: bool = true;
 
     fn open() -> Result<i32> {
         Uffd::open(MOVE_FEATURES).map(|uffd| uffd.0)
@@ -159,7 +160,9 @@ impl FaultSource for Moving {
         let all = wanted.all();
         // A few clean pages among others move with them. More are not worth reading to find that out.
         let few_clean = wanted.clean.count() * 4 <= wanted.framed.count();
-        if !few_clean || all.runs().nth(MOVE_RUNS).is_some() {
+        // To drop pages of a huge page frees nothing before all of it is gone; to move one splits it.
+        let is_huge = host.split_huge(first);
+        if !is_huge && (!few_clean || all.runs().nth(MOVE_RUNS).is_some()) {
             return userfault::take(host, first, all.end(), wanted, batch, offset);
         }
         Taken { framed: take_from(&mut Pages { host, first, batch, offset }, all), dropped: Mask::EMPTY }
@@ -188,6 +191,22 @@ impl FaultSource for Moving {
 
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         userfault::put_zero(host, first, count)
+    }
+
+    fn put_huge(host: &impl Host, first: PageNo, from: usize) -> bool {
+        for tries in 0..RETRIES {
+            // SAFETY: the caller owns the pages, which hold nothing, and what is moved to them.
+            match unsafe { host.uffd().move_pages(host.address(first), from, MAX_FOLIO_PAGES * PAGE_BYTES) } {
+                Progress { error: None, .. } => return true,
+                Progress { done_bytes: 0, error: Some(Errno::EAGAIN) } => host.wait(tries),
+                // As in `take_from`: the place was empty.
+                Progress { done_bytes: 0, error: Some(Errno::EEXIST) } if !is_present(from) => return true,
+                Progress { .. } => break,
+            }
+        }
+        // What has come is a part, and zeros.
+        assert!(host.drop_content(first, MAX_FOLIO_PAGES), "managed pages can be dropped");
+        false
     }
 
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {

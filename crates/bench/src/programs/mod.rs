@@ -51,8 +51,8 @@ pub struct Args {
     /// Programs [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     programs: Vec<Program>,
-    /// Limits, in hundredths of the anonymous memory that the program uses plainly
-    #[arg(long, value_delimiter = ',', default_value = "50,70", value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Limits, in hundredths of the anonymous memory that the program uses plainly; 1500 is no limit
+    #[arg(long, value_delimiter = ',', default_value = "50,70", value_parser = clap::value_parser!(u32).range(1..=2000))]
     percent: Vec<u32>,
     /// Runs of each; the sides take turns [default: 3, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
