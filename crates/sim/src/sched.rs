@@ -38,7 +38,7 @@ impl Rng {
 }
 
 /// Steps after which a program that has not ended counts as hung.
-const MAX_STEPS: u64 = 4_000_000;
+const MAX_STEPS: u64 = 20_000_000;
 
 struct Choice {
     rng: Rng,

@@ -153,10 +153,14 @@ impl Outcome {
     }
 }
 
+/// The limit that programs begin with for which huge pages come.
+const HUGE_LIMIT_PAGES: u64 = 1 << 13;
+
 /// A policy by its name, or one of orders of which each is switched on by itself.
 fn draw_orders(rng: &mut Rng) -> orders::Any {
     if rng.once_in(4) {
-        let bits = rng.below(2 << Order::BLOCK.get()) as u64;
+        let huge = if rng.once_in(2) { 1 << Order::MAX.get() } else { 0 };
+        let bits = rng.below(2 << Order::BLOCK.get()) as u64 | huge;
         return orders::Any::Listed(orders::Listed::new(bits).expect("all of them are there"));
     }
     orders::Any::ALL[rng.below(orders::Any::ALL.len())].1
@@ -164,7 +168,9 @@ fn draw_orders(rng: &mut Rng) -> orders::Any {
 
 impl World {
     pub(crate) fn new(rng: &mut Rng, options: Options) -> World {
-        let blocks = rng.range(3, 14);
+        // There are folios of the highest order, and plenty of memory until a limit is set, so that huge pages come. Few: they take long.
+        let huge = rng.once_in(100);
+        let blocks = if huge { rng.range(17, 19) } else { rng.range(3, 14) };
         let pages = blocks * BLOCK_PAGES;
         let batches = rng.pick(&[1, 2, 3, 4, 6, 8]);
         let slots = rng.pick(&[512, 1024, 2048, 2048]);
@@ -175,9 +181,9 @@ impl World {
         let setup = Setup {
             threads: rng.range(1, 4),
             reclaimer: rng.once_in(2),
-            ops: rng.range(30, 160),
+            ops: if huge { rng.range(10, 40) } else { rng.range(30, 160) },
             pages,
-            mapped: rng.range(pages / 4, pages * 3 / 4),
+            mapped: if huge { pages - 32 } else { rng.range(pages / 4, pages * 3 / 4) },
             max_limit: rng.range(8, 200.min(pages / 2)),
             grain: rng.pick(&[1, 1, 16]),
             trouble: Trouble {
@@ -203,7 +209,7 @@ impl World {
             },
             no_memory,
             calm: slots >= pages * 2 && batches >= 6 && !troubled && !broken && !chaotic && !no_memory,
-            dense: rng.once_in(3),
+            dense: huge || rng.once_in(3),
             insists: rng.once_in(3),
         };
         let config = Config {
@@ -213,7 +219,7 @@ impl World {
             pins: rng.pick(&[1, 2, 8]),
             mappings: rng.pick(&[24, 200]),
             seed: rng.draw(),
-            orders: draw_orders(rng),
+            orders: if huge && rng.once_in(2) { orders::Any::DEFAULT } else { draw_orders(rng) },
             readahead: readahead::Kind::ALL[rng.below(readahead::Kind::ALL.len())].1,
             page_cluster: rng.range(0, readahead::PAGE_CLUSTER_MAX as usize) as u32,
             reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,
@@ -226,7 +232,8 @@ impl World {
         pager.machine.attach(&pager);
         pager.machine.meets_streams.store(rng.once_in(2), Relaxed);
         pager.full.set_insists(setup.insists);
-        pager.set_limit_pages(rng.range(8, setup.max_limit) as u64);
+        let limit = rng.range(8, setup.max_limit) as u64;
+        pager.set_limit_pages(if huge { HUGE_LIMIT_PAGES } else { limit });
         pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {
             owner: (0..pages).map(|_| AtomicU8::new(NOBODY)).collect(),

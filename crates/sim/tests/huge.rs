@@ -124,7 +124,8 @@ fn huge_pages_come_far_below_the_limit_alone() {
 
 #[test]
 fn a_huge_page_lies_in_one_mapping_whose_pages_may_leave() {
-    let cases: [(&str, &dyn Fn(&SimPager)); 5] = [
+    type Maps = &'static dyn Fn(&SimPager);
+    let cases: [(&str, Maps); 5] = [
         ("two mappings", &|pager| {
             assert!(pager.map(PageNo(HUGE), HUGE - 64, Prot::READ_WRITE, false));
             assert!(pager.map(PageNo(2 * HUGE - 64), 64, Prot::READ, false));
