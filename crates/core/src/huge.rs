@@ -52,15 +52,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// Whether the program has filled the folio before this one, as far as a look tells. What came as a huge page is in memory, whether
-    /// it was wanted or not; its content says more.
+    /// it was wanted or not; its content says more, and that a call is at it, which may be about to fill it.
     fn is_filled_before(&self, first: PageNo) -> bool {
         if broken::is(Broken::HugeUnasked) {
             return true;
         }
         let Some(before) = first.0.checked_sub(MAX_FOLIO_PAGES as u32).map(PageNo) else { return false };
         let is_there = |i: usize| self.state(before.plus(i)) == State::Resident;
-        let looked_at = |part: usize| before.plus((part + 1) * (MAX_FOLIO_PAGES / LOOKED_AT) - 1);
-        (0..MAX_FOLIO_PAGES).rev().all(is_there) && (0..LOOKED_AT).all(|part| self.machine.is_written(looked_at(part)))
+        let is_in_use = |part: usize| {
+            let page = before.plus((part + 1) * (MAX_FOLIO_PAGES / LOOKED_AT) - 1);
+            self.pins.mask(page.block()).contains(page.index_in_block()) || self.machine.is_written(page)
+        };
+        (0..MAX_FOLIO_PAGES).rev().all(is_there) && (0..LOOKED_AT).all(is_in_use)
     }
 
     /// Whether all pages of a folio lie in one mapping that is the program's to read and write, and whose pages may be evicted.

@@ -107,6 +107,25 @@ fn who_uses_little_of_each_gets_no_more_than_one() {
 }
 
 #[test]
+fn what_a_call_is_about_to_fill_counts_as_filled() {
+    for calls in [true, false] {
+        let arena = Arena::default();
+        let pager = pager(&arena, orders::Any::DEFAULT, Chaos::default());
+        let mut cx = context();
+        assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
+        (0..HUGE - 150).for_each(|page| touch(&pager, page, true, &mut cx));
+        let pin = pager.pins.acquire(1).expect("nobody has one");
+        if calls {
+            pager.pins.publish(pin, PageNo(HUGE - 150), 250);
+        }
+        assert_eq!(pager.pin(PageNo(HUGE - 150), 250, Access::Write, &mut cx), (250, Fault::Done));
+        pager.pins.release(pin);
+        assert_eq!(huge(&pager), u64::from(calls));
+        pager.check();
+    }
+}
+
+#[test]
 fn huge_pages_come_far_below_the_limit_alone() {
     let arena = Arena::default();
     let pager = pager(&arena, orders::Any::DEFAULT, Chaos::default());
