@@ -142,7 +142,7 @@ pub fn documented() -> Command {
         .arg(value(
             "folio-orders",
             "N,...",
-            "Orders of folios, each switched on by itself, 0 to 6 (4 KiB to 256 KiB), and 9 for huge pages; single pages always are [default: 0,4,9]",
+            "Orders of folios, each switched on by itself, 0 to 6 (4 KiB to 256 KiB), and 9 for huge pages; single pages always are [default: 0,4]",
         ))
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())

@@ -30,7 +30,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         // As with single pages: before the look at the map, which is changed before what was there is discarded.
         self.regions.mark(first);
-        let is_put = self.may_be_huge(first) && self.machine.put_huge(first);
+        let is_put = self.has_plenty() && self.may_be_huge(first) && self.machine.put_huge(first);
         let order = self.orders().came(first, PART_PAGES);
         let word = if is_put { Word::resident(None, order) } else { Word::UNTOUCHED };
         (0..MAX_FOLIO_PAGES).for_each(|i| self.pages.release(first.plus(i), word));

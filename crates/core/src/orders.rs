@@ -115,9 +115,6 @@ impl Orders for Whole {
     fn lower(&self, _: Order) -> Order {
         Order::PAGE
     }
-    fn huge(&self) -> bool {
-        self.0 == Order::PART
-    }
 }
 
 /// Several orders, each switched on by itself, as in the kernel's `transparent_hugepage/hugepages-*kB`: what came in as a folio of one
@@ -178,9 +175,6 @@ impl Orders for Largest {
         // As mTHP's ladder: the next lower order, until pages are left.
         Order::new(order.get() - 1)
     }
-    fn huge(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -232,7 +226,7 @@ mod tests {
         let listed = |orders: &[usize]| Listed::new(orders.iter().fold(0, |bits, order| bits | 1 << order));
         assert_eq!((listed(&[0, 7]), listed(&[8])), (None, None), "a folio that goes out lies in one block");
         let [with, without] = [&[0, 4, 9][..], &[0, 4]].map(|orders| listed(orders).expect("all are there"));
-        assert!(with.huge() && !without.huge() && Any::DEFAULT.huge() && !Any::Small.huge());
+        assert!(with.huge() && Any::Listed(with).huge() && !without.huge() && !Any::DEFAULT.huge());
         assert_eq!(goes(&with, &[Some(Order::PART); BLOCK_PAGES]), goes(&without, &[Some(Order::PART); BLOCK_PAGES]));
         let policy = listed(&[2, 5]).expect("all are there");
         assert_eq!(policy.pages_max(), 4);

@@ -12,8 +12,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
 use crate::{
-    arena, avoided, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim,
-    rlimits, sharers, signals, stacks, threads, unseen, usermem, wishes,
+    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim, rlimits,
+    sharers, signals, stacks, threads, unseen, usermem, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -278,8 +278,7 @@ const HOOKS: Hooks = Hooks {
     },
     stream: || live::try_live().is_some_and(reclaim::wake_for_stream),
     is_alone: threads::is_alone,
-    // Without a call that names the memory, a page that has just left would be touched in here.
-    peek: |at, buf| avoided::may_name_memory() && usermem::peek(at, buf),
+    peek: usermem::peek_anywhere,
 };
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {

@@ -325,16 +325,12 @@ impl Machine for LiveMachine {
 
     fn put_huge(&self, first: PageNo) -> bool {
         let source = self.source();
-        let put = source.moves_huge() && self.huge.put(first, |from| source.put_huge(self, first, from));
-        if put {
-            self.installed(MAX_FOLIO_PAGES);
-        }
-        put
+        source.moves_huge() && self.huge.put(first, |from| source.put_huge(self, first, from))
     }
 
     fn is_written(&self, page: PageNo) -> bool {
         let mut start = [0u8; LOOKED_AT_BYTES];
-        (self.hooks.peek)(address(page), &mut start) && start != [0; LOOKED_AT_BYTES]
+        self.source().moves_huge() && (self.hooks.peek)(address(page), &mut start) && start != [0; LOOKED_AT_BYTES]
     }
 
     fn drop_pages(&self, first: PageNo, count: usize) -> bool {
@@ -368,6 +364,10 @@ impl Machine for LiveMachine {
     fn count(&self, event: Event, n: u64) {
         if event == Event::OverLimit {
             return (self.hooks.over_limit)();
+        }
+        if event == Event::HugeIn {
+            // They count as used by now.
+            self.installed(MAX_FOLIO_PAGES);
         }
         if event == Event::OverLimitFull {
             return (self.hooks.over_limit_full)();

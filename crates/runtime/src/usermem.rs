@@ -121,6 +121,12 @@ pub fn peek(addr: usize, buf: &mut [u8]) -> bool {
     transfer(nr::PROCESS_VM_READV, addr, buf.as_mut_ptr(), buf.len())
 }
 
+/// Reads the program's memory, also where it may have left by now: false then, and where only ways are left that would bring it in, or fault.
+pub fn peek_anywhere(addr: usize, buf: &mut [u8]) -> bool {
+    let by_call = avoided::may_name_memory() && !kept::wants_mem();
+    by_call && through_call(nr::PROCESS_VM_READV, addr, buf.as_mut_ptr(), buf.len()) == buf.len() as isize
+}
+
 /// Writes the program's memory without faulting. What is managed must be resident.
 pub fn poke(addr: usize, buf: &[u8]) -> bool {
     transfer(nr::PROCESS_VM_WRITEV, addr, buf.as_ptr().cast_mut(), buf.len())

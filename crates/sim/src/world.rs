@@ -156,6 +156,12 @@ impl Outcome {
 /// The limit that programs begin with for which huge pages come.
 const HUGE_LIMIT_PAGES: u64 = 1 << 13;
 
+/// Orders as they are by themselves, and huge pages.
+fn with_huge() -> orders::Any {
+    let bits = 1 << Order::PART.get() | 1 << Order::MAX.get();
+    orders::Any::Listed(orders::Listed::new(bits).expect("both of them are there"))
+}
+
 /// A policy by its name, or one of orders of which each is switched on by itself.
 fn draw_orders(rng: &mut Rng) -> orders::Any {
     if rng.once_in(4) {
@@ -219,7 +225,7 @@ impl World {
             pins: rng.pick(&[1, 2, 8]),
             mappings: rng.pick(&[24, 200]),
             seed: rng.draw(),
-            orders: if huge && rng.once_in(2) { orders::Any::DEFAULT } else { draw_orders(rng) },
+            orders: if huge { with_huge() } else { draw_orders(rng) },
             readahead: readahead::Kind::ALL[rng.below(readahead::Kind::ALL.len())].1,
             page_cluster: rng.range(0, readahead::PAGE_CLUSTER_MAX as usize) as u32,
             reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,

@@ -17,6 +17,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const HUGE: u32 = MAX_FOLIO_PAGES as u32;
 const PAGES: u32 = 8 * HUGE;
 
+/// As by itself, and huge pages.
+fn with_huge() -> orders::Any {
+    orders::Any::Listed(orders::Listed::new(1 << 4 | 1 << 9).expect("both are there"))
+}
+
 fn pager(arena: &Arena, orders: orders::Any, chaos: Chaos) -> Box<SimPager> {
     let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
     let config = Config {
@@ -68,7 +73,7 @@ fn huge(pager: &SimPager) -> u64 {
 
 #[test]
 fn what_is_filled_in_order_comes_by_huge_pages() {
-    for (policy, wanted) in [(orders::Any::DEFAULT, 7), (orders::Any::Small, 0)] {
+    for (policy, wanted) in [(with_huge(), 7), (orders::Any::DEFAULT, 0)] {
         let arena = Arena::default();
         let pager = pager(&arena, policy, Chaos::default());
         let mut cx = context();
@@ -91,7 +96,7 @@ fn what_is_filled_in_order_comes_by_huge_pages() {
 #[test]
 fn who_uses_little_of_each_gets_no_more_than_one() {
     let arena = Arena::default();
-    let pager = pager(&arena, orders::Any::DEFAULT, Chaos::default());
+    let pager = pager(&arena, with_huge(), Chaos::default());
     let mut cx = context();
     assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
     (0..HUGE).for_each(|page| touch(&pager, page, true, &mut cx));
@@ -110,7 +115,7 @@ fn who_uses_little_of_each_gets_no_more_than_one() {
 fn what_a_call_is_about_to_fill_counts_as_filled() {
     for calls in [true, false] {
         let arena = Arena::default();
-        let pager = pager(&arena, orders::Any::DEFAULT, Chaos::default());
+        let pager = pager(&arena, with_huge(), Chaos::default());
         let mut cx = context();
         assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
         (0..HUGE - 150).for_each(|page| touch(&pager, page, true, &mut cx));
@@ -128,7 +133,7 @@ fn what_a_call_is_about_to_fill_counts_as_filled() {
 #[test]
 fn huge_pages_come_far_below_the_limit_alone() {
     let arena = Arena::default();
-    let pager = pager(&arena, orders::Any::DEFAULT, Chaos::default());
+    let pager = pager(&arena, with_huge(), Chaos::default());
     let mut cx = context();
     pager.set_limit_pages(u64::from(4 * HUGE));
     assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
@@ -159,7 +164,7 @@ fn a_huge_page_lies_in_one_mapping_whose_pages_may_leave() {
     ];
     for (name, map) in cases {
         let arena = Arena::default();
-        let pager = pager(&arena, orders::Any::DEFAULT, Chaos::default());
+        let pager = pager(&arena, with_huge(), Chaos::default());
         let mut cx = context();
         assert!(pager.map(PageNo(0), HUGE, Prot::READ_WRITE, false));
         map(&pager);
@@ -176,7 +181,7 @@ fn a_machine_that_has_none_and_threads_that_come_at_once_lose_nothing() {
     for no_memory_in in [0, 2] {
         let arena = Arena::default();
         let chaos = Chaos { put_again_in: 5, no_memory_in, ..Chaos::default() };
-        let pager = pager(&arena, orders::Any::DEFAULT, chaos);
+        let pager = pager(&arena, with_huge(), chaos);
         assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
         (0..HUGE).for_each(|page| fill(&pager, page));
         std::thread::scope(|scope| {

@@ -199,12 +199,12 @@ impl FaultSource for Moving {
             match unsafe { host.uffd().move_pages(host.address(first), from, MAX_FOLIO_PAGES * PAGE_BYTES) } {
                 Progress { error: None, .. } => return true,
                 Progress { done_bytes: 0, error: Some(Errno::EAGAIN) } => host.wait(tries),
-                // As in `take_from`: the place was empty.
-                Progress { done_bytes: 0, error: Some(Errno::EEXIST) } if !is_present(from) => return true,
+                // Nothing is there to be moved to, or may be: nothing has come.
+                Progress { done_bytes: 0, error: Some(Errno::EINVAL | Errno::ENOENT) } => return false,
                 Progress { .. } => break,
             }
         }
-        // What has come is a part, and zeros.
+        // A part may have come, or all without its being told: zeros.
         assert!(host.drop_content(first, MAX_FOLIO_PAGES), "managed pages can be dropped");
         false
     }
