@@ -70,7 +70,7 @@ impl HugePages {
     /// was moved.
     pub fn put(&self, first: PageNo, put: impl FnOnce(usize) -> bool) -> bool {
         let Some((word, bit)) = self.bit(first) else { return false };
-        if !left_out(&self.rest) || self.busy.swap(true, Acquire) {
+        if !is_due(&self.rest) || self.busy.swap(true, Acquire) {
             return false;
         }
         let (at, begun) = (place(self.table.load(Acquire)), clock::ticks());
@@ -104,8 +104,8 @@ impl HugePages {
     }
 }
 
-/// Whether no attempt is left to be left out; counts this one.
-fn left_out(rest: &AtomicU32) -> bool {
+/// Whether no attempt is to be left out any more; one that is counts.
+fn is_due(rest: &AtomicU32) -> bool {
     rest.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
 }
 

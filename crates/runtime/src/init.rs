@@ -18,6 +18,7 @@ use crate::{
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_control::{self as control, CONTROL_FDS, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
+use outswap_core::orders::Orders;
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
@@ -376,7 +377,6 @@ fn make_machine(
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
     advise_frames(stage, stage_bytes);
     machine.stage.store(stage, Relaxed);
-    machine.huge.reserve();
     let record = charge::take_record(control, os::getpid());
     wishes::disown(control, control.number(os::getpid()));
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
@@ -426,6 +426,9 @@ fn make_pager(
         },
         reuse: named(protection::Kind::ALL, asked_reuse).unwrap_or(protection::Kind::DEFAULT),
     };
+    if config.orders.huge() {
+        machine.huge.reserve();
+    }
     let store = make_store(control, slots, min_fd)?;
     if store.file_error().is_some() {
         control.post_once(Once::NoFile);

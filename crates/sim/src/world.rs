@@ -157,7 +157,7 @@ impl Outcome {
 const HUGE_LIMIT_PAGES: u64 = 1 << 13;
 
 /// Orders as they are by themselves, and huge pages.
-fn with_huge() -> orders::Any {
+pub fn with_huge() -> orders::Any {
     let bits = 1 << Order::PART.get() | 1 << Order::MAX.get();
     orders::Any::Listed(orders::Listed::new(bits).expect("both of them are there"))
 }

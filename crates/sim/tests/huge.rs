@@ -11,16 +11,11 @@ use outswap_core::{orders, readahead, reclaim};
 use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble, Worker};
-use outswap_sim::world::{Arena, context};
+use outswap_sim::world::{Arena, context, with_huge};
 use std::sync::atomic::Ordering::Relaxed;
 
 const HUGE: u32 = MAX_FOLIO_PAGES as u32;
 const PAGES: u32 = 8 * HUGE;
-
-/// As by itself, and huge pages.
-fn with_huge() -> orders::Any {
-    orders::Any::Listed(orders::Listed::new(1 << 4 | 1 << 9).expect("both are there"))
-}
 
 fn pager(arena: &Arena, orders: orders::Any, chaos: Chaos) -> Box<SimPager> {
     let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
