@@ -4,6 +4,7 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 
 enum { PAGES = 64, ROUNDS = 2000, THREADS = 100, TURNED = 10240 };
 static char *area;
@@ -11,6 +12,12 @@ static int ends[2];
 static volatile int handled, in_handler[2];
 static sigjmp_buf back;
 
+static sem_t opening;
+static volatile int opens_cancelled;
+static void cleanup_of_open(void *arg) {
+    EQ(*(int *)arg, 7);
+    opens_cancelled++;
+}
 static void *turns_over(void *stop) {
     char *p = fresh(TURNED);
     for (unsigned n = 0; !*(volatile int *)stop; n++) {
@@ -64,6 +71,88 @@ static void every_function(void) {
     stop = 1;
     OK(pthread_join(t, NULL));
     OK(close(fd)), OK(close(queue));
+}
+
+/* Functions that name files, whose paths and results are there most of the time, end at the last byte of what is mapped, and are too long. */
+static void paths(void) {
+    volatile int stop = 0;
+    pthread_t t;
+    OK(pthread_create(&t, NULL, turns_over, (void *)&stop));
+    int here = open(".", O_RDONLY | O_DIRECTORY), back;
+    CHECK(here >= 0);
+    char *last = fresh(2);
+    OK(munmap(last + PAGE, PAGE));
+    for (unsigned round = 0; round < ROUNDS / 4; round++) {
+        char *of[] = {area + 5 * PAGE - 1 - round % 12, area + 6 * PAGE, last + PAGE - 11};
+        char *name = of[round % 3], *to = area + 9 * PAGE - round % 200, *link = area + 13 * PAGE - round % 12;
+        strcpy(name, "some-name."), strcpy(link, "some-link.");
+        struct stat *s = (struct stat *)(area + 20 * PAGE - 8 * (round % 18)), plain;
+        struct statx *x = (struct statx *)(area + 30 * PAGE - 8 * (round % 32));
+        expect_errno(stat(name, s), ENOENT), expect_errno(open(name, O_RDONLY), ENOENT);
+        expect_errno(access(name, R_OK), ENOENT);
+        mode_t mode = round % 2 ? 0640 : 0604;
+        int fd = round % 4 < 2 ? open(name, O_CREAT | O_RDWR | O_EXCL, mode) : openat(here, name, O_CREAT | O_RDWR, mode);
+        CHECK(fd >= 0);
+        EQ(write(fd, "12345", 5), 5);
+        OK(fstat(fd, &plain));
+        memset(s, 0, sizeof *s), OK(stat(name, s));
+        EQ(s->st_ino, plain.st_ino), EQ(s->st_size, 5), EQ(s->st_mode & 0777, mode);
+        memset(s, 0, sizeof *s), OK(fstatat(here, name, s, 0)), EQ(s->st_ino, plain.st_ino);
+        memset(x, 0, sizeof *x), OK(statx(here, name, 0, STATX_INO, x)), EQ(x->stx_ino, plain.st_ino);
+        EQ(close(fd), 0);
+        OK(symlinkat("some-name.", here, link));
+        OK(lstat(link, s)), CHECK(S_ISLNK(s->st_mode)), OK(stat(link, s)), CHECK(S_ISREG(s->st_mode));
+        memset(to, 1, 20), EQ(readlink(link, to, 20), 10), CHECK(!memcmp(to, "some-name.\1", 11));
+        memset(to, 1, 20), EQ(readlinkat(here, link, to, 4), 4), CHECK(!memcmp(to, "some\1", 5));
+        OK(access(link, R_OK)), OK(unlink(link)), OK(rename(name, link)), expect_errno(access(name, F_OK), ENOENT);
+        back = open(link, O_RDONLY);
+        CHECK(back >= 0), EQ(read(back, to, 20), 5), CHECK(!memcmp(to, "12345", 5)), OK(close(back));
+        OK(unlinkat(here, link, 0)), OK(mkdir(name, 0700)), OK(unlinkat(here, name, AT_REMOVEDIR));
+        CHECK(!strcmp(name, "some-name."));
+    }
+    char *path = area + 40 * PAGE - 100;
+    struct stat *s = (struct stat *)(area + 50 * PAGE), plain;
+    memset(path, 'a', 5000), path[5000] = 0;
+    expect_errno(stat(path, s), ENAMETOOLONG), expect_errno(open(path, O_RDONLY), ENAMETOOLONG);
+    path[4095] = 0;
+    for (int i = 1; i < 4095; i += 2) path[i] = '/', path[i - 1] = '.';
+    path[4094] = '.';
+    OK(stat(path, s)), CHECK(S_ISDIR(s->st_mode)), OK(access(path, R_OK));
+    memset(last, '/', PAGE);
+    expect_errno(stat(last + 1, s), EFAULT), expect_errno(access(last + PAGE - 1, F_OK), EFAULT);
+    expect_errno(stat(".", (struct stat *)(last + PAGE - 8)), EFAULT);
+    path[0] = 0;
+    expect_errno(stat(path, s), ENOENT), OK(fstatat(here, path, s, AT_EMPTY_PATH)), CHECK(S_ISDIR(s->st_mode));
+    int hidden = 0;
+    for (int fd = 900; fd < 1024; fd++) {
+        /* Outswap's own are nowhere, also for who asks with memory that is there. */
+        int is_open = fstat(fd, &plain) == 0;
+        EQ(fstatat(fd, path, s, AT_EMPTY_PATH) == 0, is_open);
+        hidden += !is_open && fcntl(fd, F_GETFD) >= 0;
+    }
+    EQ(hidden > 0, getenv("OUTSWAP_CONTROL") != NULL);
+    stop = 1;
+    OK(pthread_join(t, NULL)), OK(munmap(last, PAGE)), OK(close(here));
+}
+/* Opening a pipe waits for the other end. */
+static void *opens_and_waits(void *arg) {
+    int kept = 7;
+    pthread_cleanup_push(cleanup_of_open, &kept);
+    OK(sem_post(&opening));
+    (void)!open(arg, O_RDONLY);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+static void cancelled_while_it_opens(void) {
+    char *name = strcpy(area + 4 * PAGE - 3, "pipe");
+    pthread_t t;
+    void *result;
+    OK(mkfifo(name, 0600)), OK(sem_init(&opening, 0, 0));
+    OK(pthread_create(&t, NULL, opens_and_waits, name));
+    OK(sem_wait(&opening)), sleep_ms(20);
+    OK(pthread_cancel(t)), OK(pthread_join(t, &result));
+    CHECK(result == PTHREAD_CANCELED), EQ(opens_cancelled, 1);
+    OK(unlink(name));
 }
 
 static void makes_calls(int signal) {
@@ -302,6 +391,8 @@ int main(void) {
     memset(area, 0, PAGES * PAGE);
     OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends)), OK(pipe((int *)in_handler));
     every_function();
+    paths();
+    cancelled_while_it_opens();
     memset(area, 0, PAGES * PAGE);
     calls_within_calls(makes_calls, 500, 150), calls_within_calls(forks, 50, 3000);
     interrupted();

@@ -1,5 +1,7 @@
-/* Writes bytes to itself and reads them, 10,000 times, with memory that is there. */
+/* Writes bytes to itself and reads them, and looks for a file, 10,000 times, with memory that is there. */
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TIMES = 10000, BYTES = 64 };
@@ -8,10 +10,13 @@ int main(void) {
     int ends[2];
     char *memory = calloc(1, 1 << 20);
     if (!memory || pipe(ends)) return 1;
+    char *path = strcpy(memory + 20000, "/dev/null");
+    struct stat *found = (struct stat *)(memory + 30000);
     for (int i = 0; i < TIMES; i++) {
         memory[9] = (char)i;
         if (write(ends[1], memory, BYTES) != BYTES || read(ends[0], memory + 9000, BYTES) != BYTES) return 2;
         if (memory[9009] != (char)i) return 3;
+        if (stat(path, found) || !S_ISCHR(found->st_mode)) return 4;
     }
     return write(1, "ok\n", 3) != 3;
 }

@@ -25,7 +25,7 @@ fn calls_on_memory_that_is_there_are_not_trapped() {
     }
     for source in ["move", "copy", "mprotect"] {
         let [direct, trapped] = calls(Setup::new().option("--fault-source", source), None);
-        assert!(direct >= 2 * READS - 100 && trapped < 100, "{source}: {direct} direct, {trapped} trapped");
+        assert!(direct >= 3 * READS - 100 && trapped < 100, "{source}: {direct} direct, {trapped} trapped");
     }
 }
 
@@ -35,7 +35,7 @@ fn they_can_all_be_trapped() {
         return;
     }
     let [direct, trapped] = calls(Setup::new().option("--mechanism", "calls=trapped"), None);
-    assert!(direct == 0 && trapped >= 2 * READS, "{direct} direct, {trapped} trapped");
+    assert!(direct == 0 && trapped >= 3 * READS, "{direct} direct, {trapped} trapped");
 }
 
 /// Another library that stands in front of a function of the C library sees all its calls.
@@ -50,5 +50,5 @@ fn libraries_of_the_users_see_the_calls_that_they_stand_in_front_of() {
     // The supervisor has loaded it, too.
     let reads = std::fs::read_to_string(&seen).expect("it was loaded");
     assert!(reads.lines().any(|line| line == READS.to_string()), "{reads}");
-    assert!(direct.abs_diff(READS) < 100 && trapped >= READS, "{direct} direct, {trapped} trapped");
+    assert!(direct.abs_diff(2 * READS) < 100 && trapped >= READS, "{direct} direct, {trapped} trapped");
 }

@@ -79,21 +79,25 @@ fn c_library_code() -> Range<usize> {
 
 /// Of an address of a function: it is somebody else's than the C library's, who must see all calls.
 const FOREIGN: usize = 1 << 63;
+/// In place of an address: there is no such function.
+const NOWHERE: usize = 1;
 
 type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
 
 /// A function of the C library that one of ours stands in front of.
 struct Behind {
     name: &'static CStr,
-    /// Its address, perhaps with [`FOREIGN`]; 0 as long as it was not found.
+    /// Its address, perhaps with [`FOREIGN`], or [`NOWHERE`]; 0 as long as it was not looked for.
     address: AtomicUsize,
 }
 
 impl Behind {
     fn find(&self) -> usize {
-        let address = next_function(self.name);
-        let foreign = address != 0 && !c_library_code().contains(&address);
-        let address = address | if foreign { FOREIGN } else { 0 };
+        let address = match next_function(self.name) {
+            0 => NOWHERE,
+            address if c_library_code().contains(&address) => address,
+            address => address | FOREIGN,
+        };
         self.address.store(address, Relaxed);
         address
     }
@@ -106,31 +110,51 @@ impl Behind {
     }
 }
 
-/// Makes a call of which `count` arguments count, with the function behind ours where it is not made directly.
-unsafe fn call(behind: &Behind, nr: usize, count: usize, args: [usize; 6]) -> isize {
+/// A call of the kernel's: its number, its arguments (the others are 0), and whether a thread can be cancelled in it.
+struct Made<const N: usize>(usize, [usize; N], Cancel);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cancel {
+    /// The function is a point at which a thread can be cancelled, also while it waits.
+    Point,
+    Never,
+}
+
+/// Makes a call directly where it can be, else with the function behind ours. `made`: what the C library's function asks of the kernel, if it
+/// asks once; `args`: its own arguments.
+unsafe fn call<const N: usize>(behind: &Behind, made: Option<Made<N>>, args: [usize; 6]) -> isize {
     let function = behind.get();
-    let mut counted = [0; 6];
-    counted[..count].copy_from_slice(&args[..count]);
     if function & FOREIGN == 0
-        && let Some(direct) = direct::prepare(nr, counted)
+        && let Some(Made(nr, counted, cancel)) = made
     {
-        const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
-        let mut old = 0;
-        // All of these calls are points at which a thread can be cancelled, also while it waits; a thread that is alone, by itself
-        // before.
-        // SAFETY: the place for the old type; then the program's own call.
-        unsafe {
-            if direct.alone {
-                pthread_testcancel();
-                return finish(direct.make());
+        let mut all = [0; 6];
+        all[..N].copy_from_slice(&counted);
+        if let Some(direct) = direct::prepare(nr, all) {
+            const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+            let mut old = 0;
+            // A thread that is alone can be cancelled by itself, before; one that is not, also while it waits.
+            // SAFETY: the place for the old type; then the program's own call.
+            unsafe {
+                if cancel == Cancel::Never {
+                    return finish(direct.make());
+                }
+                if direct.alone {
+                    pthread_testcancel();
+                    return finish(direct.make());
+                }
+                pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &mut old);
+                let value = direct.make();
+                pthread_setcanceltype(old, core::ptr::null_mut());
+                return finish(value);
             }
-            pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &mut old);
-            let value = direct.make();
-            pthread_setcanceltype(old, core::ptr::null_mut());
-            return finish(value);
+        }
+        if function == NOWHERE {
+            let [a, b, c, d, e, f] = all;
+            // SAFETY: the program's own call.
+            return finish(unsafe { outswap_sys::syscall6(nr, a, b, c, d, e, f) });
         }
     }
-    if function == 0 {
+    if function == NOWHERE {
         return finish(-(Errno::ENOSYS.0 as isize));
     }
     let [a, b, c, d, e, f] = args;
@@ -138,8 +162,36 @@ unsafe fn call(behind: &Behind, nr: usize, count: usize, args: [usize; 6]) -> is
     unsafe { core::mem::transmute::<usize, Function>(function & !FOREIGN)(a, b, c, d, e, f) }
 }
 
+const AT_FDCWD: usize = -100isize as usize;
+const AT_SYMLINK_NOFOLLOW: usize = 0x100;
+
+/// The mode of a file that is to be opened: an argument that is only there where a file may be made.
+fn mode(flags: usize, mode: usize) -> usize {
+    const O_CREAT: usize = 0o100;
+    const O_TMPFILE: usize = 0o20_000_000;
+    if flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE { mode as u32 as usize } else { 0 }
+}
+
+/// A call that opens a file, at which a thread can be cancelled.
+fn opens(directory: usize, path: usize, flags: usize, given: usize) -> Option<Made<4>> {
+    Some(Made(nr::OPENAT, [directory, path, flags as u32 as usize, mode(flags, given)], Cancel::Point))
+}
+
+/// What functions of older C libraries for programs that were built with those have as the version of `struct stat`.
+fn is_known_version(version: usize) -> bool {
+    version as u32 <= 1
+}
+
+fn point<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
+    Some(Made(nr, args, Cancel::Point))
+}
+
+fn never<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
+    Some(Made(nr, args, Cancel::Never))
+}
+
 macro_rules! functions {
-    ($($name:ident $count:literal $nr:ident)+) => {
+    ($($name:ident $made:expr;)+) => {
         /// Finds what stands behind ours, while that may still take locks: later, a handler may make the first such call.
         pub fn find_all() {
             $(behind::$name.find();)+
@@ -164,29 +216,61 @@ macro_rules! functions {
             /// As that function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+                let args = [a, b, c, d, e, f];
+                let made: fn([usize; 6]) -> _ = $made;
                 // SAFETY: the caller vouches.
-                unsafe { call(&behind::$name, nr::$nr, $count, [a, b, c, d, e, f]) }
+                unsafe { call(&behind::$name, made(args), args) }
             }
         )+
     };
 }
 
-// Name, number of arguments, and the call: those that have the call's arguments, in the call's order.
+// Name, and of its arguments the call that the C library's function makes with them.
 functions! {
-    read 3 READ
-    write 3 WRITE
-    pread 4 PREAD64
-    pread64 4 PREAD64
-    pwrite 4 PWRITE64
-    pwrite64 4 PWRITE64
-    readv 3 READV
-    writev 3 WRITEV
-    recv 4 RECVFROM
-    send 4 SENDTO
-    recvfrom 6 RECVFROM
-    sendto 6 SENDTO
-    recvmsg 3 RECVMSG
-    sendmsg 3 SENDMSG
-    poll 3 POLL
-    epoll_wait 4 EPOLL_WAIT
+    read |[fd, to, len, ..]| point(nr::READ, [fd, to, len]);
+    write |[fd, from, len, ..]| point(nr::WRITE, [fd, from, len]);
+    pread |[fd, to, len, at, ..]| point(nr::PREAD64, [fd, to, len, at]);
+    pread64 |[fd, to, len, at, ..]| point(nr::PREAD64, [fd, to, len, at]);
+    pwrite |[fd, from, len, at, ..]| point(nr::PWRITE64, [fd, from, len, at]);
+    pwrite64 |[fd, from, len, at, ..]| point(nr::PWRITE64, [fd, from, len, at]);
+    readv |[fd, to, count, ..]| point(nr::READV, [fd, to, count]);
+    writev |[fd, from, count, ..]| point(nr::WRITEV, [fd, from, count]);
+    recv |[fd, to, len, flags, ..]| point(nr::RECVFROM, [fd, to, len, flags]);
+    send |[fd, from, len, flags, ..]| point(nr::SENDTO, [fd, from, len, flags]);
+    recvfrom |args| point(nr::RECVFROM, args);
+    sendto |args| point(nr::SENDTO, args);
+    recvmsg |[fd, message, flags, ..]| point(nr::RECVMSG, [fd, message, flags]);
+    sendmsg |[fd, message, flags, ..]| point(nr::SENDMSG, [fd, message, flags]);
+    poll |[fds, count, timeout, ..]| point(nr::POLL, [fds, count, timeout]);
+    epoll_wait |[fd, events, count, timeout, ..]| point(nr::EPOLL_WAIT, [fd, events, count, timeout]);
+    open |[path, flags, mode, ..]| opens(AT_FDCWD, path, flags, mode);
+    open64 |[path, flags, mode, ..]| opens(AT_FDCWD, path, flags, mode);
+    openat |[at, path, flags, mode, ..]| opens(at, path, flags, mode);
+    openat64 |[at, path, flags, mode, ..]| opens(at, path, flags, mode);
+    stat |[path, to, ..]| never(nr::NEWFSTATAT, [AT_FDCWD, path, to, 0]);
+    stat64 |[path, to, ..]| never(nr::NEWFSTATAT, [AT_FDCWD, path, to, 0]);
+    lstat |[path, to, ..]| never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]);
+    lstat64 |[path, to, ..]| never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]);
+    fstatat |[at, path, to, flags, ..]| never(nr::NEWFSTATAT, [at, path, to, flags]);
+    fstatat64 |[at, path, to, flags, ..]| never(nr::NEWFSTATAT, [at, path, to, flags]);
+    __xstat |[version, path, to, ..]| {
+        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, 0]).filter(|_| is_known_version(version))
+    };
+    __xstat64 |[version, path, to, ..]| {
+        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, 0]).filter(|_| is_known_version(version))
+    };
+    __lxstat |[version, path, to, ..]| {
+        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]).filter(|_| is_known_version(version))
+    };
+    __lxstat64 |[version, path, to, ..]| {
+        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]).filter(|_| is_known_version(version))
+    };
+    statx |[at, path, flags, mask, to, ..]| never(nr::STATX, [at, path, flags, mask, to]);
+    access |[path, mode, ..]| never(nr::ACCESS, [path, mode]);
+    readlink |[path, to, len, ..]| never(nr::READLINK, [path, to, len]);
+    readlinkat |[at, path, to, len, ..]| never(nr::READLINKAT, [at, path, to, len]);
+    unlink |[path, ..]| never(nr::UNLINK, [path]);
+    unlinkat |[at, path, flags, ..]| never(nr::UNLINKAT, [at, path, flags]);
+    rename |[from, to, ..]| never(nr::RENAME, [from, to]);
+    mkdir |[path, mode, ..]| never(nr::MKDIR, [path, mode]);
 }

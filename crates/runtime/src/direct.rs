@@ -8,6 +8,7 @@
 //! ([`outswap_core::pins`]); one that was left behind keeps its pages in memory, and the thread makes no such calls any more.
 use crate::arena::page_of;
 use crate::calls::{self, Arg, Call};
+use crate::descriptors;
 use crate::gate::{self, Part};
 use crate::layout::overlaps_managed;
 use crate::live::{Live, try_live};
@@ -16,6 +17,7 @@ use core::mem::size_of;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Stat;
 use outswap_core::pins::RANGES;
+use outswap_core::protection::Access;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::nr;
 
@@ -46,11 +48,24 @@ pub fn whoever_calls() -> u32 {
     number(at)
 }
 
+/// A path is at most as long, with its end.
+const PATH_MAX: usize = 4096;
+
 /// Managed memory that a call names.
+#[derive(Clone, Copy)]
+enum Named {
+    /// So many bytes, for which the call needs that access.
+    Bytes(usize, usize, Access),
+    /// A path.
+    Path(usize),
+}
+
+/// All of it.
 struct Ranges {
-    list: [(usize, usize); RANGES],
+    list: [Named; RANGES],
     len: usize,
     bytes: usize,
+    access: Access,
 }
 
 impl Ranges {
@@ -63,9 +78,25 @@ impl Ranges {
         if !live.is_managed(at, len) {
             return None;
         }
-        *self.list.get_mut(self.len)? = (at, len);
+        self.push(Named::Bytes(at, len, self.access))
+    }
+
+    fn push(&mut self, named: Named) -> Option<()> {
+        *self.list.get_mut(self.len)? = named;
         self.len += 1;
         Some(())
+    }
+
+    /// The same of a path.
+    fn path(&mut self, live: &Live, at: usize) -> Option<()> {
+        if !overlaps_managed(at, PATH_MAX) {
+            return Some(());
+        }
+        self.bytes = self.bytes.checked_add(PATH_MAX).filter(|bytes| *bytes <= BYTES_MAX)?;
+        if !live.is_managed(at, 1) {
+            return None;
+        }
+        self.push(Named::Path(at))
     }
 
     fn vector(&mut self, live: &Live, at: usize, count: usize) -> Option<()> {
@@ -92,7 +123,8 @@ impl Ranges {
 
     /// What the arguments of a call name.
     fn of(live: &Live, call: &Call, args: &[usize; 6]) -> Option<Ranges> {
-        let mut ranges = Ranges { list: [(0, 0); RANGES], len: 0, bytes: 0 };
+        let access = call.access();
+        let mut ranges = Ranges { list: [Named::Bytes(0, 0, access); RANGES], len: 0, bytes: 0, access };
         for (&spec, &at) in call.args.iter().zip(args) {
             match spec {
                 Arg::No => {}
@@ -100,8 +132,10 @@ impl Ranges {
                 Arg::Each(k, bytes) => ranges.add(live, at, args[k as usize] as u32 as usize * bytes as usize)?,
                 Arg::Iov(k) => ranges.vector(live, at, args[k as usize])?,
                 Arg::Msg => ranges.message(live, at)?,
+                Arg::N(bytes) => ranges.add(live, at, bytes as usize)?,
+                Arg::Str => ranges.path(live, at)?,
                 // Of these, none that is managed.
-                Arg::Message(_) | Arg::N(_) | Arg::Str | Arg::Mmsg(_) | Arg::SizedBy(_) => {
+                Arg::Message(_) | Arg::Mmsg(_) | Arg::SizedBy(_) => {
                     if overlaps_managed(at, PAGE_BYTES) {
                         return None;
                     }
@@ -125,6 +159,13 @@ fn read<T: Copy>(at: usize, values: &mut [T]) -> Option<()> {
         return Some(());
     }
     peek(at, bytes).then_some(())
+}
+
+/// Whether a path ends in the page in which it begins, which is pinned.
+fn ends_in_page(at: usize) -> bool {
+    let mut chunk = [0; 256];
+    let len = chunk.len().min(PAGE_BYTES - at % PAGE_BYTES);
+    peek(at, &mut chunk[..len]) && chunk[..len].contains(&0)
 }
 
 /// A call that can be made as things are. To be made, or a pin is lost.
@@ -192,18 +233,26 @@ pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
     if !live.direct.load(Relaxed) || live.objects.any() || !live.is_own_process() {
         return None;
     }
+    // Who asks about our descriptors finds none: that is the business of a trap.
+    if nr == nr::NEWFSTATAT && descriptors::is_ours(live, args[0] as i32) {
+        return None;
+    }
     let ranges = Ranges::of(live, call, &args)?;
     if ranges.len == 0 && !call.nested || ranges.bytes > live.window_bytes() {
         return None;
     }
     let pins = &live.pager.pins;
     let pin = pins.acquire_direct(this_thread())?;
-    let is_there = ranges.list[..ranges.len].iter().all(|&(at, len)| {
+    let holds = |at: usize, len: usize, access: Access| {
         let first = page_of(at);
         let count = page_of(at + len - 1).0 - first.0 + 1;
-        pins.publish_direct(pin, first, count) && live.pager.is_pinned(first, count, call.access())
-    });
-    if !is_there {
+        live.is_managed(at, len) && pins.publish_direct(pin, first, count) && live.pager.is_pinned(first, count, access)
+    };
+    let is_there = |named: &Named| match *named {
+        Named::Bytes(at, len, access) => holds(at, len, access),
+        Named::Path(at) => holds(at, PATH_MAX, Access::Read) || holds(at, 1, Access::Read) && ends_in_page(at),
+    };
+    if !ranges.list[..ranges.len].iter().all(is_there) {
         pins.release(pin);
         return None;
     }
