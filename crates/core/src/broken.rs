@@ -65,6 +65,8 @@ breakages! {
     AheadStays = "ahead-stays",
     /// A stream whose next block is there has ended.
     StreamsEndWhereMet = "streams-end-where-met",
+    /// Memory that is being filled comes as far as runs of touches tell.
+    NothingIsFilled = "nothing-is-filled",
     /// Nothing is brought in ahead of a stream.
     NoReadAhead = "no-read-ahead",
     /// What calls bring in is taken for a stream of the program's.

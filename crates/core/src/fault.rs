@@ -5,6 +5,7 @@
 //! simulator parks the fault.
 pub use crate::bring::Fault;
 use crate::bring::{Next, Target, Way};
+use crate::firsttouch::filling;
 use crate::broken::{self, Broken};
 use crate::machine::{Event, Machine};
 use crate::orders::Orders;
@@ -290,7 +291,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let plan = match fault.cause {
                 _ if fault.alone || matches!(fault.target.way, Way::Miss | Way::MissAsked) => Plan::only(page, 1),
                 Cause::Touch if most == 1 => Plan::only(page, 1),
-                Cause::Touch => self.readahead().plan(page, self.limit_pages()).within(page, most),
+                Cause::Touch => {
+                    let plan = self.readahead().plan(page, self.limit_pages()).within(page, most);
+                    let filled = filling(page, most);
+                    let is_more = plan.step == 1 && plan.before == 0 && plan.pages < filled.pages;
+                    if is_more && self.is_filled_up_to(fault.target.seen, page) { filled } else { plan }
+                }
                 Cause::Call(end) => {
                     let part_end = page.folio(Order::PART).plus(PART_PAGES);
                     Plan::only(page, ((end.0.min(part_end.0)).saturating_sub(page.0) as usize).clamp(1, most))

@@ -5,10 +5,30 @@ use crate::machine::{Event, Machine};
 use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
+use crate::readahead::Plan;
 use crate::store::Store;
-use crate::units::{BLOCK_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
+
+/// So many pages before one are in use where memory is being filled upwards. Where pages are first used in no order, this is rare until most of
+/// them are.
+const FILLED_PAGES: u32 = 4;
+
+/// What comes with the first touch of `page` where memory is being filled: the rest of its part, `most` pages at most.
+pub(crate) fn filling(page: PageNo, most: usize) -> Plan {
+    Plan::only(page, PART_PAGES - page.0 as usize % PART_PAGES).within(page, most)
+}
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
+    /// Whether memory is being filled upwards at a page of which `seen` is the word. Who allocates by small pieces leaves no run of
+    /// touches: each piece's header is written before the pieces below are.
+    pub(crate) fn is_filled_up_to(&self, seen: Word, page: PageNo) -> bool {
+        let is_used = |before: u32| self.pages.get(PageNo(before)).state() != State::Untouched;
+        seen.state() == State::Untouched
+            && page.0 >= FILLED_PAGES
+            && (page.0 - FILLED_PAGES..page.0).rev().all(is_used)
+            && !broken::is(Broken::NothingIsFilled)
+    }
+
     /// Installs zeros for a page, and for those of its range that hold nothing either.
     pub(crate) fn first_touch(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         if let Some(next) = self.huge_touch(target) {
