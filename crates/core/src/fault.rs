@@ -5,8 +5,8 @@
 //! simulator parks the fault.
 pub use crate::bring::Fault;
 use crate::bring::{Next, Target, Way};
-use crate::firsttouch::filling;
 use crate::broken::{self, Broken};
+use crate::firsttouch::filling;
 use crate::machine::{Event, Machine};
 use crate::orders::Orders;
 use crate::page::{State, Word};

@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_int};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
+use outswap_runtime::redirect::Code;
 use outswap_sys::{Errno, nr};
 
 unsafe extern "C" {
@@ -81,6 +82,8 @@ fn c_library_code() -> Range<usize> {
 const FOREIGN: usize = 1 << 63;
 /// In place of an address: there is no such function.
 const NOWHERE: usize = 1;
+/// The same: it is ours, to which that of the C library jumps.
+const HERE: usize = 2;
 
 type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
 
@@ -102,6 +105,25 @@ impl Behind {
         address
     }
 
+    /// Whether the C library itself calls it often, with memory of the program's.
+    fn is_used_inside(&self) -> bool {
+        [c"read", c"write", c"getdents64"].contains(&self.name)
+    }
+
+    /// Lets the C library's function jump to ours.
+    fn redirect(&self, code: &Code, ours: usize) {
+        let function = self.get();
+        if function == NOWHERE || function == HERE || function & FOREIGN != 0 {
+            return;
+        }
+        self.address.store(HERE, Relaxed);
+        // SAFETY: a function of the C library's that is in use by nobody else, since the process has one thread; ours does not call it where
+        // it is here.
+        if !unsafe { code.redirect(function, ours) } {
+            self.address.store(function, Relaxed);
+        }
+    }
+
     fn get(&self) -> usize {
         match self.address.load(Relaxed) {
             0 => self.find(),
@@ -120,6 +142,27 @@ enum Cancel {
     Never,
 }
 
+/// Makes a call, in which the thread may have to be cancelled, and gives what the C library's function does. One that is alone can be cancelled
+/// by itself, before; one that is not, also while it waits.
+fn with_cancel(cancel: Cancel, alone: bool, make: impl FnOnce() -> isize) -> isize {
+    const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+    if cancel == Cancel::Never {
+        return finish(make());
+    }
+    let mut old = 0;
+    // SAFETY: no more than the place for the old type.
+    unsafe {
+        if alone {
+            pthread_testcancel();
+            return finish(make());
+        }
+        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &mut old);
+        let value = make();
+        pthread_setcanceltype(old, core::ptr::null_mut());
+        finish(value)
+    }
+}
+
 /// Makes a call directly where it can be, else with the function behind ours. `made`: what the C library's function asks of the kernel, if it
 /// asks once; `args`: its own arguments.
 unsafe fn call<const N: usize>(behind: &Behind, made: Option<Made<N>>, args: [usize; 6]) -> isize {
@@ -130,31 +173,16 @@ unsafe fn call<const N: usize>(behind: &Behind, made: Option<Made<N>>, args: [us
         let mut all = [0; 6];
         all[..N].copy_from_slice(&counted);
         if let Some(direct) = direct::prepare(nr, all) {
-            const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
-            let mut old = 0;
-            // A thread that is alone can be cancelled by itself, before; one that is not, also while it waits.
-            // SAFETY: the place for the old type; then the program's own call.
-            unsafe {
-                if cancel == Cancel::Never {
-                    return finish(direct.make());
-                }
-                if direct.alone {
-                    pthread_testcancel();
-                    return finish(direct.make());
-                }
-                pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &mut old);
-                let value = direct.make();
-                pthread_setcanceltype(old, core::ptr::null_mut());
-                return finish(value);
-            }
-        }
-        if function == NOWHERE {
-            let [a, b, c, d, e, f] = all;
+            let alone = direct.alone;
             // SAFETY: the program's own call.
-            return finish(unsafe { outswap_sys::syscall6(nr, a, b, c, d, e, f) });
+            return with_cancel(cancel, alone, || unsafe { direct.make() });
+        }
+        if function == NOWHERE || function == HERE {
+            // SAFETY: the program's own call.
+            return with_cancel(cancel, false, || unsafe { direct::call(nr, all) });
         }
     }
-    if function == NOWHERE {
+    if function == NOWHERE || function == HERE {
         return finish(-(Errno::ENOSYS.0 as isize));
     }
     let [a, b, c, d, e, f] = args;
@@ -197,6 +225,14 @@ macro_rules! functions {
             $(behind::$name.find();)+
         }
 
+        /// Lets callers inside of the C library come here, too. To be called once the process is set up.
+        pub fn take_over() {
+            let Some(code) = Code::open() else { return };
+            $(if behind::$name.is_used_inside() {
+                behind::$name.redirect(&code, ours::$name as *const () as usize);
+            })+
+        }
+
         #[allow(non_upper_case_globals)]
         mod behind {
             use super::{AtomicUsize, Behind, CStr};
@@ -209,6 +245,18 @@ macro_rules! functions {
             };)+
         }
 
+        /// Our functions. The names that others see may be somebody else's: the program's own.
+        mod ours {
+            #[allow(clippy::wildcard_imports)]
+            use super::*;
+            $(pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+                let args = [a, b, c, d, e, f];
+                let made: fn([usize; 6]) -> _ = $made;
+                // SAFETY: the caller vouches.
+                unsafe { call(&behind::$name, made(args), args) }
+            })+
+        }
+
         $(
             /// The function of this name of the C library.
             ///
@@ -216,10 +264,8 @@ macro_rules! functions {
             /// As that function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
-                let args = [a, b, c, d, e, f];
-                let made: fn([usize; 6]) -> _ = $made;
                 // SAFETY: the caller vouches.
-                unsafe { call(&behind::$name, made(args), args) }
+                unsafe { ours::$name(a, b, c, d, e, f) }
             }
         )+
     };
@@ -243,6 +289,7 @@ functions! {
     sendmsg |[fd, message, flags, ..]| point(nr::SENDMSG, [fd, message, flags]);
     poll |[fds, count, timeout, ..]| point(nr::POLL, [fds, count, timeout]);
     epoll_wait |[fd, events, count, timeout, ..]| point(nr::EPOLL_WAIT, [fd, events, count, timeout]);
+    getdents64 |[fd, to, len, ..]| never(nr::GETDENTS64, [fd, to, len.min(i32::MAX as usize)]);
     open |[path, flags, mode, ..]| opens(AT_FDCWD, path, flags, mode);
     open64 |[path, flags, mode, ..]| opens(AT_FDCWD, path, flags, mode);
     openat |[at, path, flags, mode, ..]| opens(at, path, flags, mode);

@@ -22,6 +22,7 @@ static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = 
     extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
         direct::find_all();
         init::start(environment);
+        direct::take_over();
     }
     start
 };

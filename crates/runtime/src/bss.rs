@@ -174,7 +174,7 @@ fn makes_no_calls(segments: &[Segment]) -> bool {
 }
 
 /// Whether the process has one thread, whoever made others.
-fn is_alone() -> bool {
+pub fn is_alone() -> bool {
     // A directory has two names, and one for each directory in it.
     os::stat_at(None, b"/proc/self/task\0").is_ok_and(|status| status.links == 3)
 }

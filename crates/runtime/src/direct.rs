@@ -189,8 +189,20 @@ struct Issue {
 // Jumps into a stub, which comes back behind the `syscall`. Who was interrupted in the stub is sent to that instruction instead, with
 // the registers of the call, and a number that is always trapped (`again`).
 core::arch::global_asm!(
-    ".hidden outswap_direct_call, outswap_direct_done",
-    ".globl outswap_direct_call, outswap_direct_done",
+    ".hidden outswap_direct_call, outswap_direct_trap, outswap_direct_done",
+    ".globl outswap_direct_call, outswap_direct_trap, outswap_direct_done",
+    "outswap_direct_trap:",
+    ".cfi_startproc",
+    "mov r11, rdi",
+    "mov rax, [r11]",
+    "mov rdi, [r11 + 24]",
+    "mov rsi, [r11 + 32]",
+    "mov rdx, [r11 + 40]",
+    "mov r10, [r11 + 48]",
+    "mov r8, [r11 + 56]",
+    "mov r9, [r11 + 64]",
+    "jmp 2f",
+    ".cfi_endproc",
     "outswap_direct_call:",
     ".cfi_startproc",
     "mov r11, rdi",
@@ -205,6 +217,7 @@ core::arch::global_asm!(
     "mov r8, [r11 + 56]",
     "mov r9, [r11 + 64]",
     "jmp qword ptr [r11 + 16]",
+    "2:",
     "syscall",
     "outswap_direct_done:",
     "ret",
@@ -212,6 +225,7 @@ core::arch::global_asm!(
 );
 unsafe extern "C" {
     fn outswap_direct_call(issue: *const Issue) -> isize;
+    fn outswap_direct_trap(issue: *const Issue) -> isize;
     fn outswap_direct_done();
 }
 const _: () = {
@@ -273,6 +287,18 @@ impl Direct {
         // SAFETY: the caller vouches for the call; the pin is this call's until it is over.
         unsafe { outswap_direct_call(&self.issue) }
     }
+}
+
+/// Makes a call as the C library does: it is trapped if it names managed memory. (The filters let calls of this library pass.)
+///
+/// # Safety
+/// As the call itself.
+pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
+    let is_trapped = try_live().is_some() && args.iter().any(|&at| overlaps_managed(at, 1));
+    let nr = if is_trapped { gate::TRAPPED | nr } else { nr };
+    let issue = Issue { nr, to: core::ptr::null_mut(), stub: 0, args };
+    // SAFETY: the caller vouches for the call. What it leads to comes back behind the instruction that makes it.
+    unsafe { outswap_direct_trap(&issue) }
 }
 
 /// The calling thread ends: what calls it has left behind.

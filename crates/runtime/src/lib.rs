@@ -72,6 +72,7 @@ mod memory;
 mod given;
 mod stub_call;
 pub mod direct;
+pub mod redirect;
 mod assisted;
 mod dispatch;
 mod traced;

@@ -1,0 +1,84 @@
+//! Memory that a program fills comes by many pages a fault, also where it fills it piece by piece; and memory that it uses here and there
+//! comes as it is used.
+#![cfg(not(loom))]
+
+use outswap_core::fault::Fault;
+use outswap_core::machine::{Event, Prot};
+use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::protection::{self, Access};
+use outswap_core::slots::CLUSTER_SLOTS;
+use outswap_core::units::PageNo;
+use outswap_core::{orders, readahead, reclaim};
+use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
+use outswap_sim::sabotage::Sabotage;
+use outswap_sim::store::{SimStore, Trouble, Worker};
+use outswap_sim::world::{Arena, context};
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGES: u32 = 8192;
+
+fn pager(arena: &Arena) -> Box<SimPager> {
+    let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
+    let config = Config {
+        pages: PAGES,
+        slots,
+        batches: 32,
+        pins: 8,
+        mappings: 64,
+        seed: 1,
+        readahead: readahead::Kind::Auto,
+        page_cluster: readahead::PAGE_CLUSTER,
+        reclaim: reclaim::Kind::Probation,
+        orders: orders::Any::AsItCame,
+        reuse: protection::Kind::Protect,
+    };
+    let machine = SimMachine::new(1, PAGES as usize, config.batches, 1, Chaos::default(), Sabotage::None);
+    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
+    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
+    pager.set_limit_pages(u64::from(2 * PAGES));
+    pager
+}
+
+fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) {
+    while pager.machine.access(page, true, |content| content[0] = 1) != Found::Done {
+        assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done, "page {page}");
+    }
+}
+
+/// Faults of first touches, and pages that came with them.
+fn first_touches(pager: &SimPager) -> [u64; 2] {
+    [Event::FaultFirstTouch, Event::PagesFirstTouch].map(|event| pager.machine.events[event as usize].load(Relaxed))
+}
+
+#[test]
+fn memory_that_is_filled_piece_by_piece_comes_by_many_pages() {
+    let arena = Arena::default();
+    let pager = pager(&arena);
+    let mut cx = context();
+    let (mut at, mut n) = (0u32, 0u32);
+    while at < PAGES - 64 {
+        // An allocator writes the header behind the piece first, then its caller fills the piece.
+        let piece = 5 + n * 7 % 36;
+        touch(&pager, at + piece, &mut cx);
+        (at..at + piece).for_each(|page| touch(&pager, page, &mut cx));
+        (at, n) = (at + piece, n + 1);
+    }
+    let [faults, pages] = first_touches(&pager);
+    assert!(pages <= u64::from(PAGES), "{pages} pages came");
+    assert!(faults * 4 < pages, "{pages} pages came by {faults} faults");
+    pager.check();
+}
+
+#[test]
+fn memory_that_is_used_here_and_there_comes_as_it_is_used() {
+    let arena = Arena::default();
+    let pager = pager(&arena);
+    let mut cx = context();
+    let used = PAGES * 3 / 10;
+    (0..used).for_each(|n| touch(&pager, n * 2741 % PAGES, &mut cx));
+    let [_, pages] = first_touches(&pager);
+    assert!(pages <= u64::from(used) * 102 / 100, "{pages} pages came for {used}");
+    pager.check();
+}
