@@ -294,7 +294,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Cause::Touch => {
                     let plan = self.readahead().plan(page, self.limit_pages()).within(page, most);
                     let filled = filling(page, most);
-                    let is_more = plan.step == 1 && plan.before == 0 && plan.pages < filled.pages;
+                    let is_more = plan.step == 1 && plan.pages < filled.pages;
                     if is_more && self.is_filled_up_to(fault.target.seen, page) { filled } else { plan }
                 }
                 Cause::Call(end) => {
