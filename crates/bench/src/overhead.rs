@@ -125,7 +125,7 @@ pub fn pressure_main(args: &PressureArgs) -> Result<(), Failure> {
     let signals = Signals::hold().map_err(failed)?;
     let exe = std::env::current_exe().map_err(failed)?;
     let (outswap, notes) = find(&args.outswap);
-    let phases = ["fill", "rand-write", "malloc"];
+    let phases = ["fill", "rand-write", "malloc", "scattered", "files"];
     let mut pairs: Vec<(&str, Pair)> =
         phases.into_iter().chain(["phases together", "whole process"]).map(|name| (name, Pair::default())).collect();
     for turn in 1..=args.runs {
@@ -148,12 +148,14 @@ pub fn pressure_main(args: &PressureArgs) -> Result<(), Failure> {
                 let value = result[name].as_u64().map(|ns| ns as f64 / 1e6);
                 value.ok_or_else(|| Failure::Failed(format!("the worker printed `{}`", outcome.stdout.trim())))
             };
-            let (fill, write, malloc) = (ms("fill_ns")?, ms("rand_write_ns")?, ms("malloc_ns")?);
-            let times = [fill, write, malloc, fill + write + malloc, outcome.wall.as_secs_f64() * 1e3];
+            let [fill, write, malloc] = [ms("fill_ns")?, ms("rand_write_ns")?, ms("malloc_ns")?];
+            let [scattered, files] = [ms("scattered_ns")?, ms("files_ns")?];
+            let together = fill + write + malloc + scattered + files;
+            let times = [fill, write, malloc, scattered, files, together, outcome.wall.as_secs_f64() * 1e3];
             for ((_, pair), time) in pairs.iter_mut().zip(times) {
                 if under.is_some() { &mut pair.outswap_ms } else { &mut pair.plain_ms }.push(time);
             }
-            line += &format!(" {} {:.1} ms", if under.is_some() { "outswap" } else { "plain" }, times[3]);
+            line += &format!(" {} {:.1} ms", if under.is_some() { "outswap" } else { "plain" }, together);
         }
         say(&line);
     }

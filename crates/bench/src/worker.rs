@@ -29,6 +29,8 @@ const STREAMS: usize = 4;
 const MIXED_PASSES: usize = 64;
 /// Allocations that the mixed worker makes.
 const MIXED_ALLOCATIONS: usize = 8_000_000;
+/// Files that it looks at.
+const MIXED_FILES: usize = 50_000;
 /// Allocations that the mixed worker holds at a time.
 const MIXED_LIVE: usize = 4096;
 
@@ -286,6 +288,37 @@ fn allocate(count: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Touches three of eight pages of fresh memory, neither one after the other nor at random, as who allocates objects of some pages does.
+fn scatter(size: Bytes) -> Result<(), String> {
+    let pages = map(size.pages(), libc::MAP_PRIVATE).map_err(|error| format!("mmap of {size}: {error}"))?;
+    for eight in pages.chunks_exact_mut(8) {
+        for at in [5, 3, 0] {
+            eight[at][0] = std::hint::black_box(1);
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the status of so many files, and of all directories on the way.
+fn look_at_files(count: usize) -> Result<(), String> {
+    let (mut left, mut folders) = (count, vec![std::path::PathBuf::from("/usr")]);
+    while let Some(folder) = folders.pop() {
+        // One that is not to be read is passed over.
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match std::fs::symlink_metadata(&path) {
+                Ok(status) if status.is_dir() => folders.push(path),
+                _ => {}
+            }
+            left -= 1;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
 fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
     let wrong = |mismatch: Mismatch| format!("content is wrong: {mismatch}");
     let content = Content::new();
@@ -297,11 +330,19 @@ fn mixed(size: Bytes) -> Result<serde_json::Value, String> {
     let start = Instant::now();
     allocate(MIXED_ALLOCATIONS)?;
     let malloc = start.elapsed();
+    let start = Instant::now();
+    scatter(size)?;
+    let scattered = start.elapsed();
+    let start = Instant::now();
+    look_at_files(MIXED_FILES)?;
+    let files = start.elapsed();
     together(&mut shares, &content, Share::verify).map_err(wrong)?;
     Ok(json!({
         "fill_ns": fill.as_nanos() as u64,
         "rand_write_ns": write.as_nanos() as u64,
         "malloc_ns": malloc.as_nanos() as u64,
+        "scattered_ns": scattered.as_nanos() as u64,
+        "files_ns": files.as_nanos() as u64,
         "peak_rss_bytes": peak_rss().0,
     }))
 }

@@ -13,7 +13,7 @@ struct Kind {
 }
 
 /// In the order of `outswap_control::Config::policies`.
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind {
         name: "readahead",
         about: "what a fault brings besides its own page",
@@ -55,6 +55,17 @@ const KINDS: [Kind; 7] = [
         about: "zeros that the program begins with (.bss), where they are a MiB or more",
         policies: || vec![("on", "managed, where it can be"), ("off", "the kernel's")],
         default: || "on",
+    },
+    Kind {
+        name: "zeros",
+        about: "what a first touch finds while there is plenty of room",
+        policies: || {
+            vec![
+                ("put", "memory of its own, with that of its neighbours where they are about to be touched"),
+                ("mapped", "zero pages all around it, of which the kernel makes memory where they are written to"),
+            ]
+        },
+        default: || "put",
     },
 ];
 
@@ -162,7 +173,7 @@ mod tests {
         assert!(
             parse("magic=off")
                 .expect_err("unknown")
-                .contains("(readahead, reclaim, folios, reuse, shared-anon, calls, bss)")
+                .contains("(readahead, reclaim, folios, reuse, shared-anon, calls, bss, zeros)")
         );
         assert!(parse("reclaim").is_err() && parse("").is_err());
         assert_eq!(with_readahead(asked, "off"), Ok(asked));

@@ -96,10 +96,12 @@ pub struct Config {
     /// A number of [`source`].
     pub fault_source: u32,
     /// The same of policies: readahead, reclaim, orders of folios, reuse, shared anonymous memory, calls,
-    /// the program's `.bss`.
-    pub policies: [u32; 7],
+    /// the program's `.bss`, zeros.
+    pub policies: [u32; 8],
     /// 1: accesses to pages are recorded, in [`crate::Shared::accesses`].
     pub record: u32,
+    /// Nothing.
+    pub reserved: u32,
     /// The largest window that is read ahead has 2 to this power pages.
     pub page_cluster: u64,
     /// Orders of folios, a bit each, where they are named one by one; 0 where the policy says them.
@@ -148,8 +150,9 @@ impl Config {
         supervisor_pid: 0,
         supervisor_fd: -1,
         fault_source: source::AUTO,
-        policies: [source::AUTO; 7],
+        policies: [source::AUTO; 8],
         record: 0,
+        reserved: 0,
         page_cluster: 0,
         folio_orders: 0,
         pid_namespace: 0,
@@ -173,7 +176,7 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 152 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () = assert!(size_of::<Config>() == 160 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -194,6 +197,7 @@ pub const VERSION: u32 = {
             fault_source,
             policies,
             record,
+            reserved,
             page_cluster,
             folio_orders,
             pid_namespace,

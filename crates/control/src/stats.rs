@@ -60,6 +60,8 @@ stats! {
     FaultNs = "fault_ns",
     /// Pages installed by first-touch faults (neighbours included).
     PagesFirstTouch = "pages_first_touch",
+    /// Of these, pages that are mapped as the zero page until they are written to.
+    PagesZeroMapped = "pages_zero_mapped",
     /// Huge pages that first touches brought.
     HugeIn = "huge_in",
     /// Pages written to a compressed or plain RAM tier.

@@ -50,6 +50,8 @@ pub(crate) struct Target {
     pub(crate) range: (PageNo, usize),
     /// Those of them that were claimed. Their words stand in the context.
     pub(crate) claimed: (PageNo, usize),
+    /// They come as zero pages that are mapped, and are memory once they are written to.
+    pub(crate) mapped: bool,
     /// When a read from a store began that is not synchronous.
     pub(crate) asked_ns: u64,
 }

@@ -67,6 +67,8 @@ breakages! {
     StreamsEndWhereMet = "streams-end-where-met",
     /// Memory that is being filled comes as far as runs of touches tell.
     NothingIsFilled = "nothing-is-filled",
+    /// Zero pages are mapped whether there is plenty of room or not.
+    ZerosUnlimited = "zeros-unlimited",
     /// Nothing is brought in ahead of a stream.
     NoReadAhead = "no-read-ahead",
     /// What calls bring in is taken for a stream of the program's.

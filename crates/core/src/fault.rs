@@ -101,6 +101,7 @@ impl Faulting {
                 way: Way::Bypass,
                 range: (page, 1),
                 claimed: (page, 0),
+                mapped: false,
                 asked_ns: 0,
             },
             cause,
@@ -284,6 +285,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// machine's grain adds around it, within the page's mapping.
     fn range(&self, fault: &mut Faulting) -> (PageNo, usize) {
         let page = fault.target.page;
+        fault.target.mapped = false;
         let most = self.orders().pages_max();
         let (before, pages) = if fault.is_ahead() {
             (0, if fault.step() > 1 { 1 } else { PART_PAGES })
@@ -293,6 +295,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 Cause::Touch if most == 1 => Plan::only(page, 1),
                 Cause::Touch => {
                     let plan = self.readahead().plan(page, self.limit_pages()).within(page, most);
+                    if let Some((first, count)) = self.zeros_around(fault.target.seen, page, plan) {
+                        let before = (page.0 - first.0) as usize;
+                        (fault.target.mapped, fault.target.range) = (true, (first, count));
+                        fault.plan = Some(Plan { before, ..Plan::only(page, count - before) });
+                        return (first, count);
+                    }
                     let filled = filling(page, most);
                     let is_more = plan.step == 1 && plan.pages < filled.pages;
                     if is_more && self.is_filled_up_to(fault.target.seen, page) { filled } else { plan }

@@ -76,6 +76,7 @@ pub enum Event {
     /// Nanoseconds.
     FaultWaitNs,
     PagesFirstTouch,
+    PagesZeroMapped,
     HugeIn,
     PagesClean,
     PagesUnwritten,
@@ -180,6 +181,16 @@ pub trait Machine: Sync {
 
     /// Installs `count` zero pages.
     fn put_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>);
+
+    /// Whether [`Machine::map_zero`] can be asked now.
+    fn maps_zero(&self) -> bool {
+        false
+    }
+
+    /// Installs `count` zero pages that are memory only once they are written to. Asked only where [`Machine::maps_zero`].
+    fn map_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        self.put_zero(first, count)
+    }
 
     /// Installs the zero pages of a whole folio of [`crate::units::Order::MAX`] as a huge page. False where none can be had, or that
     /// failed, and nothing changed.

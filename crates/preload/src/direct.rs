@@ -179,11 +179,11 @@ unsafe fn call<const N: usize>(behind: &Behind, made: Option<Made<N>>, args: [us
         }
         if function == NOWHERE || function == HERE {
             // SAFETY: the program's own call.
-            return with_cancel(cancel, false, || unsafe { direct::call(nr, all) });
+            return with_cancel(cancel, direct::is_alone(), || unsafe { direct::call(nr, all) });
         }
     }
     if function == NOWHERE || function == HERE {
-        return finish(-(Errno::ENOSYS.0 as isize));
+        return finish(-(Errno::EINVAL.0 as isize));
     }
     let [a, b, c, d, e, f] = args;
     // SAFETY: that is a function of this name, and the program's own call; arguments that it does not have are not looked at.
@@ -205,9 +205,16 @@ fn opens(directory: usize, path: usize, flags: usize, given: usize) -> Option<Ma
     Some(Made(nr::OPENAT, [directory, path, flags as u32 as usize, mode(flags, given)], Cancel::Point))
 }
 
-/// What functions of older C libraries for programs that were built with those have as the version of `struct stat`.
-fn is_known_version(version: usize) -> bool {
-    version as u32 <= 1
+/// What a function that older C libraries have asks of the kernel: those themselves another call than later ones, which programs that were built
+/// with the older ones come to. `None` where the version of `struct stat` is another one than there is.
+fn older(of_link: bool, version: usize, path: usize, to: usize) -> Option<Made<4>> {
+    if version as u32 > 1 {
+        return None;
+    }
+    if behind::stat.get() == NOWHERE {
+        return never(if of_link { nr::LSTAT } else { nr::STAT }, [path, to, 0, 0]);
+    }
+    never(nr::NEWFSTATAT, [AT_FDCWD, path, to, if of_link { AT_SYMLINK_NOFOLLOW } else { 0 }])
 }
 
 fn point<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
@@ -300,18 +307,10 @@ functions! {
     lstat64 |[path, to, ..]| never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]);
     fstatat |[at, path, to, flags, ..]| never(nr::NEWFSTATAT, [at, path, to, flags]);
     fstatat64 |[at, path, to, flags, ..]| never(nr::NEWFSTATAT, [at, path, to, flags]);
-    __xstat |[version, path, to, ..]| {
-        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, 0]).filter(|_| is_known_version(version))
-    };
-    __xstat64 |[version, path, to, ..]| {
-        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, 0]).filter(|_| is_known_version(version))
-    };
-    __lxstat |[version, path, to, ..]| {
-        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]).filter(|_| is_known_version(version))
-    };
-    __lxstat64 |[version, path, to, ..]| {
-        never(nr::NEWFSTATAT, [AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW]).filter(|_| is_known_version(version))
-    };
+    __xstat |[version, path, to, ..]| older(false, version, path, to);
+    __xstat64 |[version, path, to, ..]| older(false, version, path, to);
+    __lxstat |[version, path, to, ..]| older(true, version, path, to);
+    __lxstat64 |[version, path, to, ..]| older(true, version, path, to);
     statx |[at, path, flags, mask, to, ..]| never(nr::STATX, [at, path, flags, mask, to]);
     access |[path, mode, ..]| never(nr::ACCESS, [path, mode]);
     readlink |[path, to, len, ..]| never(nr::READLINK, [path, to, len]);

@@ -90,6 +90,9 @@ fn measure_anyway(live: &Live) -> bool {
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
         let other = if live.may_share() { other } else { other.max(0) };
+        // Zero pages that are mapped count as used, and are no memory: what they hide may be there as it was.
+        let zeros = live.pager.machine.has_mapped_zeros.load(Relaxed);
+        let other = if zeros { other.max(budget.other_bytes.load(Relaxed)).max(0) } else { other };
         let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
         // Of its own: a thread that others keep from running would measure ever less often.

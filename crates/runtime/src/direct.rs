@@ -258,9 +258,12 @@ pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
     let pins = &live.pager.pins;
     let pin = pins.acquire_direct(this_thread())?;
     let holds = |at: usize, len: usize, access: Access| {
+        if !live.is_managed(at, len) {
+            return false;
+        }
         let first = page_of(at);
         let count = page_of(at + len - 1).0 - first.0 + 1;
-        live.is_managed(at, len) && pins.publish_direct(pin, first, count) && live.pager.is_pinned(first, count, access)
+        pins.publish_direct(pin, first, count) && live.pager.is_pinned(first, count, access)
     };
     let is_there = |named: &Named| match *named {
         Named::Bytes(at, len, access) => holds(at, len, access),
@@ -289,12 +292,31 @@ impl Direct {
     }
 }
 
+/// Whether the process has one thread, as far as the runtime knows, or is another one that shares its memory for a while.
+pub fn is_alone() -> bool {
+    try_live().is_some_and(|live| !live.threaded.load(Relaxed) || !live.is_own_process())
+}
+
+/// Whether any of what a call may name is managed.
+fn names_managed(nr: usize, args: &[usize; 6]) -> bool {
+    let Some(call) = calls::find(nr) else { return args.iter().any(|&at| overlaps_managed(at, PAGE_BYTES)) };
+    call.args.iter().zip(args).any(|(&spec, &at)| {
+        let bytes = match spec {
+            Arg::No => return false,
+            Arg::Buf(k) => args[k as usize].max(1),
+            Arg::N(bytes) => bytes as usize,
+            _ => PATH_MAX,
+        };
+        overlaps_managed(at, bytes)
+    })
+}
+
 /// Makes a call as the C library does: it is trapped if it names managed memory. (The filters let calls of this library pass.)
 ///
 /// # Safety
 /// As the call itself.
 pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
-    let is_trapped = try_live().is_some() && args.iter().any(|&at| overlaps_managed(at, 1));
+    let is_trapped = try_live().is_some() && names_managed(nr, &args);
     let nr = if is_trapped { gate::TRAPPED | nr } else { nr };
     let issue = Issue { nr, to: core::ptr::null_mut(), stub: 0, args };
     // SAFETY: the caller vouches for the call. What it leads to comes back behind the instruction that makes it.

@@ -10,10 +10,10 @@ use crate::memory::{self, may_hold};
 use crate::pins::{read, write};
 use crate::usermem::word;
 use crate::whole;
-use crate::{arena, gate};
+use crate::{arena, gate, kept};
 use outswap_control::Once;
 use outswap_core::page::State;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::{nr, os};
 
@@ -80,6 +80,13 @@ fn pass(nr: usize, args: [usize; 6]) -> isize {
     unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) }
 }
 
+/// Whether a page that is in memory is a zero page that was mapped ([`outswap_core::machine::Machine::map_zero`]).
+fn is_never_written(page: PageNo) -> bool {
+    let at = arena::address(page);
+    let part = |fd| os::part(fd, at, PAGE_BYTES, os::Mapped::ZeroOrNothing).is_ok_and(|part| part.start == at);
+    kept::PAGEMAP.fd().is_some_and(part)
+}
+
 /// Gives a mapping, or a part of one, to the kernel. False where that cannot be, and nothing has changed. Everybody else must be kept
 /// out of the runtime.
 fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
@@ -102,14 +109,21 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
     let at = at as usize;
     // A huge page would be there where the program has touched nothing.
     pass(nr::MADVISE, [at, bytes, os::MADV_NOHUGEPAGE, 0, 0, 0]);
-    let place = |page: outswap_core::units::PageNo| (at + (page.0 - vma.first.0) as usize * PAGE_BYTES) as *mut u8;
-    // A page of zeros that was touched is there, and not missing.
+    let place = |page: PageNo| (at + (page.0 - vma.first.0) as usize * PAGE_BYTES) as *mut u8;
+    // A page of zeros that was touched is there, and not missing. One that came as a zero page with another one's touch is not, but for
+    // who has only read it, which nobody can tell.
+    let is_new = |page| live.pager.state(page) == State::Resident && is_never_written(page);
     live.pager.touched(vma.first, vma.count, |first, n| {
-        let there = (0..n as usize).map(|i| first.plus(i)).filter(|page| live.pager.state(*page) != State::Untouched);
+        let there = (0..n as usize).map(|i| first.plus(i));
+        let there = there.filter(|page| live.pager.state(*page) != State::Untouched && !is_new(*page));
         // SAFETY: a page of the new mapping, which nobody else knows.
         there.for_each(|page| unsafe { place(page).write_volatile(0) });
     });
     let taken = live.pager.take_content(vma.first, vma.count, cx, |page, content| {
+        if content.iter().all(|byte| *byte == 0) {
+            // It is there by now, or was never written to.
+            return;
+        }
         // SAFETY: as above; a page of content.
         unsafe { core::ptr::copy_nonoverlapping(content.as_ptr(), place(page), PAGE_BYTES) };
     });

@@ -116,7 +116,7 @@ fn place(table: usize) -> usize {
 
 /// Whether the kernel has a huge page there. False where it does not tell.
 fn is_huge(at: usize) -> bool {
-    let huge = kept::PAGEMAP.fd().and_then(|fd| os::huge_part(fd, at, HUGE_BYTES).ok());
+    let huge = kept::PAGEMAP.fd().and_then(|fd| os::part(fd, at, HUGE_BYTES, os::Mapped::Huge).ok());
     huge == Some(at..at + HUGE_BYTES)
 }
 

@@ -298,7 +298,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
-    let [.., shared_anon, calls, asked_bss] = control.config.policies;
+    let [.., shared_anon, calls, asked_bss, _] = control.config.policies;
     let is_wanted = asked_bss != control::source::number("off") && arena_bytes == ARENA_MAX_BYTES;
     let bss = is_wanted.then(bss::find).flatten();
     let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
@@ -357,6 +357,11 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         );
         os::exit_group(125);
     }
+    // Who hands memory over to a userfaultfd of the program's own has to tell zero pages apart.
+    let looks = |fd| os::part(fd, ARENA, PAGE_BYTES, os::Mapped::ZeroOrNothing).is_ok();
+    if !kept::PAGEMAP.fd().is_some_and(looks) {
+        live.pager.machine.zeros.store(false, Relaxed);
+    }
     let [managed, counted] = [live.pager.writable_pages(), live.counted_pages()];
     rlimits::end_setup(bss_pages as u64, managed - counted.min(managed));
     charge::measure(live);
@@ -382,6 +387,10 @@ fn make_machine(
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
     machine.record_begin(os::getpid(), 0);
+    // Touches of zero pages are no faults: a record would lack them.
+    let [.., zeros] = control.config.policies;
+    let is_wanted = zeros == control::source::number("mapped") && control.config.record == 0;
+    machine.zeros.store(is_wanted && machine.source().maps_zero(), Relaxed);
     Ok(machine)
 }
 

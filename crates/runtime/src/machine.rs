@@ -9,7 +9,7 @@ use crate::layout::bss;
 use crate::limits::PROGRESS_PAGES;
 use crate::procfs;
 use crate::store::OurStore;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_control::{Access, Control, Process, Recorded, Stat};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
@@ -67,6 +67,9 @@ pub struct LiveMachine {
     pub record: AtomicPtr<Process>,
     /// The number of this process, where its accesses are recorded; else 0.
     pub recorded_pid: AtomicI32,
+    /// Whether zero pages may be mapped, and whether any were.
+    pub zeros: AtomicBool,
+    pub has_mapped_zeros: AtomicBool,
     /// Huge pages.
     pub huge: HugePages,
     /// Pages installed so far.
@@ -103,6 +106,8 @@ impl LiveMachine {
             source_fd: AtomicI32::new(-1),
             record: AtomicPtr::new(core::ptr::null_mut()),
             recorded_pid: AtomicI32::new(0),
+            zeros: AtomicBool::new(false),
+            has_mapped_zeros: AtomicBool::new(false),
             huge: HugePages::new(),
             installed: AtomicU64::new(0),
             pager: AtomicPtr::new(core::ptr::null_mut()),
@@ -323,6 +328,18 @@ impl Machine for LiveMachine {
         (done, error)
     }
 
+    /// The kernel flushes the TLBs of other processors for each page that it makes of a zero page, so not where a program runs on several.
+    fn maps_zero(&self) -> bool {
+        self.zeros.load(Relaxed) && (self.hooks.is_alone)()
+    }
+
+    fn map_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        self.has_mapped_zeros.store(true, Relaxed);
+        let (done, error) = self.source().map_zero(self, first, count);
+        self.installed(done);
+        (done, error)
+    }
+
     fn put_huge(&self, first: PageNo) -> bool {
         let source = self.source();
         source.moves_huge() && self.huge.put(first, |from| source.put_huge(self, first, from))
@@ -381,6 +398,7 @@ impl Machine for LiveMachine {
                 Event::FaultWaited => Stat::FaultWaited,
                 Event::FaultWaitNs => Stat::FaultWaitNs,
                 Event::PagesFirstTouch => Stat::PagesFirstTouch,
+                Event::PagesZeroMapped => Stat::PagesZeroMapped,
                 Event::HugeIn => Stat::HugeIn,
                 Event::PagesClean => Stat::PagesClean,
                 Event::PagesUnwritten => Stat::PagesUnwritten,

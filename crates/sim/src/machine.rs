@@ -31,6 +31,8 @@ pub struct Chaos {
     pub put_again_in: u32,
     /// Installs for which there is no memory.
     pub no_memory_in: u32,
+    /// Questions whether zero pages can be mapped that are answered with yes.
+    pub maps_zero_in: u32,
     /// Moves that are refused.
     pub transfer_refused_in: u32,
     /// Changes of access that are refused.
@@ -513,6 +515,12 @@ impl Machine for SimMachine {
         }
         step();
         (count, None)
+    }
+
+    fn maps_zero(&self) -> bool {
+        let mut m = self.lock();
+        let maps_zero_in = m.chaos.maps_zero_in;
+        m.rng.once_in(maps_zero_in)
     }
 
     fn write_protects(&self) -> bool {

@@ -9,7 +9,7 @@ use outswap_core::pager::Context;
 use outswap_core::protection::Access;
 use outswap_core::readahead::{Over, Window};
 use outswap_core::store::Page;
-use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 
@@ -211,7 +211,9 @@ impl<'a> Program<'a> {
         if !self.world.setup.calm || self.chaos_over || held || limit != limit_before {
             return;
         }
-        let most = limit + 32 * (self.world.setup.threads as u64 + 1);
+        // One that maps zero pages as the limit is lowered adds a block.
+        let each = if self.world.setup.chaos.maps_zero_in > 0 { 32 + BLOCK_PAGES as u64 } else { 32 };
+        let most = limit + each * (self.world.setup.threads as u64 + 1);
         let over_limit = self.pager.machine.events[Event::OverLimit as usize].load(Relaxed);
         let fits = |program: &Self| program.pager.used_pages() <= most;
         if over_limit > 0 {

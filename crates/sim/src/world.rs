@@ -205,6 +205,7 @@ impl World {
             },
             chaos: Chaos {
                 take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },
+                maps_zero_in: rng.pick(&[0, 1, 3]),
                 put_again_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
                 no_memory_in: if no_memory { 20 } else { 0 },
                 transfer_refused_in: if chaotic { 5 } else { 0 },

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const PAGES: u32 = 8192;
 
-fn pager(arena: &Arena) -> Box<SimPager> {
+fn pager(arena: &Arena, maps_zero_in: u32, limit_pages: u32) -> Box<SimPager> {
     let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
     let config = Config {
         pages: PAGES,
@@ -32,13 +32,31 @@ fn pager(arena: &Arena) -> Box<SimPager> {
         orders: orders::Any::AsItCame,
         reuse: protection::Kind::Protect,
     };
-    let machine = SimMachine::new(1, PAGES as usize, config.batches, 1, Chaos::default(), Sabotage::None);
+    let machine = SimMachine::new(
+        1,
+        PAGES as usize,
+        config.batches,
+        1,
+        Chaos { maps_zero_in, ..Chaos::default() },
+        Sabotage::None,
+    );
     let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
     let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
     pager.machine.attach(&pager);
     assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
-    pager.set_limit_pages(u64::from(2 * PAGES));
+    pager.set_limit_pages(u64::from(limit_pages));
     pager
+}
+
+/// Writes to a page that must have been written to so often.
+fn touch_again(pager: &SimPager, page: u32, times: u8, cx: &mut Context<Worker>) {
+    let write = |content: &mut [u8]| {
+        assert_eq!(content[0], times, "page {page}");
+        content[0] += 1;
+    };
+    while pager.machine.access(page, true, |content| write(content)) != Found::Done {
+        assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done, "page {page}");
+    }
 }
 
 fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) {
@@ -55,7 +73,7 @@ fn first_touches(pager: &SimPager) -> [u64; 2] {
 #[test]
 fn memory_that_is_filled_piece_by_piece_comes_by_many_pages() {
     let arena = Arena::default();
-    let pager = pager(&arena);
+    let pager = pager(&arena, 0, 2 * PAGES);
     let mut cx = context();
     let (mut at, mut n) = (0u32, 0u32);
     while at < PAGES - 64 {
@@ -74,11 +92,39 @@ fn memory_that_is_filled_piece_by_piece_comes_by_many_pages() {
 #[test]
 fn memory_that_is_used_here_and_there_comes_as_it_is_used() {
     let arena = Arena::default();
-    let pager = pager(&arena);
+    let pager = pager(&arena, 0, 2 * PAGES);
     let mut cx = context();
     let used = PAGES * 3 / 10;
     (0..used).for_each(|n| touch(&pager, n * 2741 % PAGES, &mut cx));
     let [_, pages] = first_touches(&pager);
     assert!(pages <= u64::from(used) * 102 / 100, "{pages} pages came for {used}");
+    pager.check();
+}
+
+#[test]
+fn memory_that_is_used_here_and_there_takes_a_fault_a_block_while_there_is_plenty() {
+    let arena = Arena::default();
+    let pager = pager(&arena, 1, 4 * PAGES);
+    let mut cx = context();
+    let used = PAGES * 3 / 10;
+    for times in 0..3 {
+        (0..used).for_each(|n| touch_again(&pager, n * 2741 % PAGES, times, &mut cx));
+    }
+    let [faults, pages] = first_touches(&pager);
+    assert!(faults <= u64::from(PAGES) / 64, "{faults} faults");
+    assert_eq!(pages, u64::from(PAGES));
+    pager.check();
+}
+
+#[test]
+fn zero_pages_are_mapped_up_to_a_part_of_the_limit() {
+    let arena = Arena::default();
+    let pager = pager(&arena, 1, PAGES / 2);
+    let mut cx = context();
+    for times in 0..3 {
+        (0..PAGES).for_each(|n| touch_again(&pager, n * 2741 % PAGES, times, &mut cx));
+    }
+    let mapped = pager.machine.events[Event::PagesZeroMapped as usize].load(Relaxed);
+    assert!(mapped > 0 && mapped <= u64::from(PAGES) / 4, "{mapped} pages were mapped");
     pager.check();
 }

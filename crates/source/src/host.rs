@@ -181,6 +181,12 @@ pub trait FaultSource {
     }
     /// See [`outswap_core::machine::Machine::put_zero`].
     fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>);
+    /// Whether pages of zeros can be mapped that are no memory before they are written to: then that is done by [`FaultSource::map_zero`].
+    const MAPS_ZERO: bool = false;
+    /// See [`outswap_core::machine::Machine::map_zero`].
+    fn map_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        Self::put_zero(host, first, count)
+    }
     /// Moves a huge page of zeros from elsewhere to the pages from `first` on, which hold nothing. False where that failed; then nothing
     /// is mapped there.
     fn put_huge(_host: &impl Host, _first: PageNo, _from: usize) -> bool {

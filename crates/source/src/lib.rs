@@ -66,6 +66,14 @@ macro_rules! sources {
             pub fn moves_huge(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::MOVES_HUGE),+ }
             }
+            /// See [`FaultSource::MAPS_ZERO`].
+            pub fn maps_zero(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::MAPS_ZERO),+ }
+            }
+            /// See [`FaultSource::map_zero`].
+            pub fn map_zero(self, host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+                match self { $(Source::$type => <$module::$type>::map_zero(host, first, count)),+ }
+            }
             /// See [`FaultSource::put_huge`].
             pub fn put_huge(self, host: &impl Host, first: PageNo, from: usize) -> bool {
                 match self { $(Source::$type => <$module::$type>::put_huge(host, first, from)),+ }

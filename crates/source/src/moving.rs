@@ -193,6 +193,12 @@ impl FaultSource for Moving {
         userfault::put_zero(host, first, count)
     }
 
+    const MAPS_ZERO: bool = true;
+
+    fn map_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+        userfault::map_zero(host, first, count)
+    }
+
     fn put_huge(host: &impl Host, first: PageNo, from: usize) -> bool {
         for tries in 0..RETRIES {
             // SAFETY: the caller owns the pages, which hold nothing, and what is moved to them.

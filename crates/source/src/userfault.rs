@@ -177,6 +177,12 @@ pub fn put_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option
     (done, None)
 }
 
+/// See [`outswap_core::machine::Machine::map_zero`].
+pub fn map_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
+    let progress = host.uffd().zero(host.address(first), count * PAGE_BYTES);
+    (progress.done_bytes / PAGE_BYTES, progress.error.map(meaning))
+}
+
 /// Moves a page by copying it. See [`outswap_core::machine::Machine::transfer`].
 pub fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
     // SAFETY: the caller owns both pages; the source is present.

@@ -171,21 +171,36 @@ pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
     ret(unsafe { syscall4(nr::PREAD64, fd as usize, buf.as_mut_ptr() as usize, buf.len(), offset as usize) })
 }
 
-/// The first part of a range, of whole pages, that the kernel has in huge pages of the processor, by a descriptor of the process's
+/// What [`part`] looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapped {
+    /// Huge pages of the processor.
+    Huge,
+    /// The kernel's zero page, or nothing: what was never written to.
+    ZeroOrNothing,
+}
+
+/// The first part of a range, of whole pages, that the kernel has mapped so, by a descriptor of the process's
 /// `/proc/PID/pagemap` (`PAGEMAP_SCAN`, Linux 6.7). Empty, at 0, where there is none.
 ///
 /// # Errors
 /// `ENOTTY` where the kernel is older.
-pub fn huge_part(pagemap_fd: i32, addr: usize, len: usize) -> Result<core::ops::Range<usize>> {
+pub fn part(pagemap_fd: i32, addr: usize, len: usize, mapped: Mapped) -> Result<core::ops::Range<usize>> {
     const PAGEMAP_SCAN: usize = 0xc060_6610;
+    const PAGE_IS_PRESENT: u64 = 1 << 3;
+    const PAGE_IS_PFNZERO: u64 = 1 << 5;
     const PAGE_IS_HUGE: u64 = 1 << 6;
+    let (inverted, any_of) = match mapped {
+        Mapped::Huge => (0, PAGE_IS_HUGE),
+        Mapped::ZeroOrNothing => (PAGE_IS_PRESENT, PAGE_IS_PRESENT | PAGE_IS_PFNZERO),
+    };
     // `struct page_region`: start, end, categories.
     let mut found = [0u64; 3];
     // `struct pm_scan_arg`: size, flags, start, end, where the walk ended, vec, its length, most pages; categories that are inverted, that
     // must be there, of which one must be, and that are told.
     let vec = &raw mut found as u64;
     let (start, end) = (addr as u64, (addr + len) as u64);
-    let mut arg = [12 * 8, 0, start, end, 0, vec, 1, 0, 0, PAGE_IS_HUGE, 0, PAGE_IS_HUGE];
+    let mut arg = [12 * 8, 0, start, end, 0, vec, 1, 0, inverted, 0, any_of, any_of];
     // SAFETY: the structure of this request, which names one place for a region, and that is there.
     ret(unsafe { syscall3(nr::IOCTL, pagemap_fd as usize, PAGEMAP_SCAN, arg.as_mut_ptr() as usize) })?;
     Ok(found[0] as usize..found[1] as usize)

@@ -21,6 +21,7 @@ const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
 const UFFDIO_COPY: usize = 0xc028_aa03;
+const UFFDIO_ZEROPAGE: usize = 0xc020_aa04;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
 const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
 
@@ -30,6 +31,7 @@ const MOVE_ALLOW_SRC_HOLES: u64 = 2;
 const COPY_DONTWAKE: u64 = 1;
 const COPY_WRITE_PROTECTED: u64 = 2;
 const MOVE_DONTWAKE: u64 = 1;
+const ZEROPAGE_DONTWAKE: u64 = 1;
 
 /// A userfaultfd descriptor. Not closed on drop: it lives as long as the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +92,13 @@ impl Uffd {
         let mut arg = [dst as u64, src as u64, len as u64, mode, 0];
         let result = self.ioctl(UFFDIO_COPY, arg.as_mut_ptr());
         Self::progress(result, arg[4] as i64, len)
+    }
+
+    /// Maps the kernel's zero page at missing pages of `len` bytes at `dst`.
+    pub fn zero(self, dst: usize, len: usize) -> Progress {
+        let mut arg = [dst as u64, len as u64, ZEROPAGE_DONTWAKE, 0];
+        let result = self.ioctl(UFFDIO_ZEROPAGE, arg.as_mut_ptr());
+        Self::progress(result, arg[3] as i64, len)
     }
 
     /// Moves the pages of `len` bytes at `src` to `dst`, leaving holes where `src` has none.
