@@ -54,7 +54,6 @@ impl FaultSource for Copying {
         userfault::put_zero(host, first, count)
     }
 
-
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
         userfault::transfer(host, from, to)
     }
