@@ -1,7 +1,7 @@
 //! Every wrapped system call and every memory call, one trial each, against a plain run.
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::place::workspace;
-use outswap_e2e::{Setup, calls};
+use outswap_e2e::{Setup, calls, env_or};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -55,8 +55,9 @@ fn main() -> ExitCode {
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
         }));
     }
-    // And once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
-    for program in results.into_keys() {
+    // And every other one once more with mimalloc, whose memory comes by ordinary calls of `mmap`; all with `OUTSWAP_E2E_FULL=1`.
+    let step = if env_or("OUTSWAP_E2E_FULL", 0) != 0 { 1 } else { 2 };
+    for program in results.into_keys().step_by(step) {
         trials.push(Trial::test(format!("mimalloc::{}", calls::stem(&program)), move || {
             let setup = Setup::new().option("--malloc", "mimalloc");
             catch_unwind(AssertUnwindSafe(|| calls::compare(&setup, &program)))
