@@ -159,7 +159,16 @@ PIECE void evict_some(const void *p, size_t n) {
     madvise((void *)start, end - start, MADV_PAGEOUT);
     errno = saved;
 }
-/* The same, and sees under Outswap that what is managed goes. Another thread may have brought some of it in again by then. */
+/* Turns so many pages over until it is stopped, and has some others evicted now and then. */
+PIECE void turn_over(volatile int *stop, size_t turned, char *evicted, size_t pages) {
+    char *p = fresh(turned);
+    for (unsigned n = 0; !*stop; n++) {
+        *(volatile unsigned *)(p + (n % turned) * PAGE) = n;
+        if (n % 512 == 0) evict_some(evicted, pages * PAGE);
+    }
+    OK(munmap(p, turned * PAGE));
+}
+/* Evicts, and sees under Outswap that what is managed goes. Another thread may have brought some of it in again by then. */
 PIECE void evict(const void *p, size_t n) {
     static const uintptr_t first = 0x200000000000, last = 0x2c0000000000;
     uintptr_t start = (uintptr_t)p & ~(PAGE - 1), end = ((uintptr_t)p + n + PAGE - 1) & ~(PAGE - 1);

@@ -19,12 +19,7 @@ static void cleanup_of_open(void *arg) {
     opens_cancelled++;
 }
 static void *turns_over(void *stop) {
-    char *p = fresh(TURNED);
-    for (unsigned n = 0; !*(volatile int *)stop; n++) {
-        *(volatile unsigned *)(p + (n % TURNED) * PAGE) = n;
-        if (n % 512 == 0) evict_some(area, PAGES * PAGE);
-    }
-    OK(munmap(p, TURNED * PAGE));
+    turn_over(stop, TURNED, area, PAGES);
     return NULL;
 }
 /* Every function, whose memory is there most of the time, and goes at any instant. */

@@ -16,12 +16,7 @@ ssize_t write(int fd, const void *from, size_t len) {
 }
 
 static void *turns_over(void *stop) {
-    char *p = fresh(TURNED);
-    for (unsigned n = 0; !*(volatile int *)stop; n++) {
-        *(volatile unsigned *)(p + (n % TURNED) * PAGE) = n;
-        if (n % 512 == 0) evict_some(area, PAGES * PAGE);
-    }
-    OK(munmap(p, TURNED * PAGE));
+    turn_over(stop, TURNED, area, PAGES);
     return NULL;
 }
 static void counts(int signal) {

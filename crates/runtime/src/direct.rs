@@ -48,6 +48,8 @@ pub fn whoever_calls() -> u32 {
     number(at)
 }
 
+/// The length of the instruction that makes a call.
+const SYSCALL_BYTES: usize = 2;
 /// A path is at most as long, with its end.
 const PATH_MAX: usize = 4096;
 
@@ -189,20 +191,8 @@ struct Issue {
 // Jumps into a stub, which comes back behind the `syscall`. Who was interrupted in the stub is sent to that instruction instead, with
 // the registers of the call, and a number that is always trapped (`again`).
 core::arch::global_asm!(
-    ".hidden outswap_direct_call, outswap_direct_trap, outswap_direct_done",
-    ".globl outswap_direct_call, outswap_direct_trap, outswap_direct_done",
-    "outswap_direct_trap:",
-    ".cfi_startproc",
-    "mov r11, rdi",
-    "mov rax, [r11]",
-    "mov rdi, [r11 + 24]",
-    "mov rsi, [r11 + 32]",
-    "mov rdx, [r11 + 40]",
-    "mov r10, [r11 + 48]",
-    "mov r8, [r11 + 56]",
-    "mov r9, [r11 + 64]",
-    "jmp 2f",
-    ".cfi_endproc",
+    ".hidden outswap_direct_call, outswap_direct_done",
+    ".globl outswap_direct_call, outswap_direct_done",
     "outswap_direct_call:",
     ".cfi_startproc",
     "mov r11, rdi",
@@ -217,7 +207,6 @@ core::arch::global_asm!(
     "mov r8, [r11 + 56]",
     "mov r9, [r11 + 64]",
     "jmp qword ptr [r11 + 16]",
-    "2:",
     "syscall",
     "outswap_direct_done:",
     "ret",
@@ -225,7 +214,6 @@ core::arch::global_asm!(
 );
 unsafe extern "C" {
     fn outswap_direct_call(issue: *const Issue) -> isize;
-    fn outswap_direct_trap(issue: *const Issue) -> isize;
     fn outswap_direct_done();
 }
 const _: () = {
@@ -318,9 +306,11 @@ fn names_managed(nr: usize, args: &[usize; 6]) -> bool {
 pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
     let is_trapped = try_live().is_some() && names_managed(nr, &args);
     let nr = if is_trapped { gate::TRAPPED | nr } else { nr };
-    let issue = Issue { nr, to: core::ptr::null_mut(), stub: 0, args };
-    // SAFETY: the caller vouches for the call. What it leads to comes back behind the instruction that makes it.
-    unsafe { outswap_direct_trap(&issue) }
+    // In place of a stub, the instruction itself; who makes the call after a trap comes back behind it, too.
+    let (mut unused, syscall) = (0, outswap_direct_done as *const () as usize - SYSCALL_BYTES);
+    let issue = Issue { nr, to: &raw mut unused, stub: syscall, args };
+    // SAFETY: the caller vouches for the call.
+    unsafe { outswap_direct_call(&issue) }
 }
 
 /// The calling thread ends: what calls it has left behind.

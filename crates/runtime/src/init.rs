@@ -359,9 +359,8 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     }
     // Who hands memory over to a userfaultfd of the program's own has to tell zero pages apart.
     let looks = |fd| os::part(fd, ARENA, PAGE_BYTES, os::Mapped::ZeroOrNothing).is_ok();
-    if !kept::PAGEMAP.fd().is_some_and(looks) {
-        live.pager.machine.zeros.store(false, Relaxed);
-    }
+    let zeros = &live.pager.machine.zeros;
+    zeros.store(zeros.load(Relaxed) && kept::PAGEMAP.fd().is_some_and(looks), Relaxed);
     let [managed, counted] = [live.pager.writable_pages(), live.counted_pages()];
     rlimits::end_setup(bss_pages as u64, managed - counted.min(managed));
     charge::measure(live);

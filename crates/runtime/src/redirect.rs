@@ -6,6 +6,7 @@
 use crate::bss::is_alone;
 use crate::live::try_live;
 use core::sync::atomic::Ordering::Relaxed;
+use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;
 
 /// `jmp` to an address in 32 bits from behind it.
@@ -13,8 +14,6 @@ const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
 /// `endbr64`, at which an indirect jump may arrive: it stays.
 const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// The mark of where a jump may not be cut in two.
-const PAGE: usize = outswap_core::units::PAGE_BYTES;
 
 /// The instruction that goes from `at` to `to`. `None` where that is too far.
 fn jump(at: usize, to: usize) -> Option<[u8; JUMP_BYTES]> {
@@ -44,7 +43,7 @@ impl Code {
         let begins = unsafe { core::ptr::read_unaligned(function as *const [u8; 4]) };
         let at = if begins == LANDING { function + LANDING.len() } else { function };
         // Half a jump would be the worst that can be.
-        if at % PAGE > PAGE - JUMP_BYTES {
+        if at % PAGE_BYTES > PAGE_BYTES - JUMP_BYTES {
             return false;
         }
         let Some(bytes) = jump(at, to) else { return false };

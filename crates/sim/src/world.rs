@@ -6,6 +6,7 @@ use crate::store::{SimStore, Trouble, Worker};
 use outswap_core::machine::Prot;
 use outswap_core::orders;
 use outswap_core::pager::{Config, Context, Pager};
+use outswap_core::slots::CLUSTER_SLOTS;
 use outswap_core::store::Page;
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, Order, PAGE_BYTES, PageNo};
@@ -155,6 +156,36 @@ impl Outcome {
 
 /// The limit that programs begin with for which huge pages come.
 const HUGE_LIMIT_PAGES: u64 = 1 << 13;
+
+/// What a pager of so many pages has by itself, for a test.
+pub fn config(pages: u32) -> Config {
+    Config {
+        pages,
+        slots: 2 * (pages as usize).max(CLUSTER_SLOTS),
+        batches: 32,
+        pins: 8,
+        mappings: 64,
+        seed: 1,
+        readahead: readahead::Kind::DEFAULT,
+        page_cluster: readahead::PAGE_CLUSTER,
+        reclaim: reclaim::Kind::DEFAULT,
+        orders: orders::Any::DEFAULT,
+        reuse: protection::Kind::Protect,
+    }
+}
+
+/// A pager without mappings, and without threads or schedules around it.
+///
+/// # Panics
+/// Where there is no memory for its tables.
+pub fn pager(arena: &Arena, config: Config, chaos: Chaos, trouble: Trouble, limit_pages: u64) -> Box<SimPager> {
+    let machine = SimMachine::new(1, config.pages as usize, config.batches, 1, chaos, Sabotage::None);
+    let store = SimStore::new(1, config.slots, trouble, Sabotage::None);
+    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
+    pager.machine.attach(&pager);
+    pager.set_limit_pages(limit_pages);
+    pager
+}
 
 /// Orders as they are by themselves, and huge pages.
 pub fn with_huge() -> orders::Any {

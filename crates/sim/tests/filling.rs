@@ -4,47 +4,22 @@
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
-use outswap_core::pager::{Config, Context, Pager};
-use outswap_core::protection::{self, Access};
-use outswap_core::slots::CLUSTER_SLOTS;
+use outswap_core::pager::{Config, Context};
+use outswap_core::protection::Access;
 use outswap_core::units::PageNo;
-use outswap_core::{orders, readahead, reclaim};
-use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
-use outswap_sim::sabotage::Sabotage;
-use outswap_sim::store::{SimStore, Trouble, Worker};
-use outswap_sim::world::{Arena, context};
+use outswap_core::{orders, readahead};
+use outswap_sim::machine::{Chaos, Found, SimPager};
+use outswap_sim::store::{Trouble, Worker};
+use outswap_sim::world::{self, Arena, config, context};
 use std::sync::atomic::Ordering::Relaxed;
 
 const PAGES: u32 = 8192;
 
 fn pager(arena: &Arena, maps_zero_in: u32, limit_pages: u32) -> Box<SimPager> {
-    let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
-    let config = Config {
-        pages: PAGES,
-        slots,
-        batches: 32,
-        pins: 8,
-        mappings: 64,
-        seed: 1,
-        readahead: readahead::Kind::Auto,
-        page_cluster: readahead::PAGE_CLUSTER,
-        reclaim: reclaim::Kind::Probation,
-        orders: orders::Any::AsItCame,
-        reuse: protection::Kind::Protect,
-    };
-    let machine = SimMachine::new(
-        1,
-        PAGES as usize,
-        config.batches,
-        1,
-        Chaos { maps_zero_in, ..Chaos::default() },
-        Sabotage::None,
-    );
-    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
-    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
-    pager.machine.attach(&pager);
+    let config = Config { readahead: readahead::Kind::Auto, orders: orders::Any::AsItCame, ..config(PAGES) };
+    let chaos = Chaos { maps_zero_in, ..Chaos::default() };
+    let pager = world::pager(arena, config, chaos, Trouble::default(), u64::from(limit_pages));
     assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
-    pager.set_limit_pages(u64::from(limit_pages));
     pager
 }
 

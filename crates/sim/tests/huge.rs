@@ -3,41 +3,20 @@
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
-use outswap_core::pager::{Config, Context, Pager};
-use outswap_core::protection::{self, Access};
-use outswap_core::slots::CLUSTER_SLOTS;
+use outswap_core::orders;
+use outswap_core::pager::{Config, Context};
+use outswap_core::protection::Access;
 use outswap_core::units::{MAX_FOLIO_PAGES, PageNo};
-use outswap_core::{orders, readahead, reclaim};
-use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
-use outswap_sim::sabotage::Sabotage;
-use outswap_sim::store::{SimStore, Trouble, Worker};
-use outswap_sim::world::{Arena, context, with_huge};
+use outswap_sim::machine::{Chaos, Found, SimPager};
+use outswap_sim::store::{Trouble, Worker};
+use outswap_sim::world::{self, Arena, config, context, with_huge};
 use std::sync::atomic::Ordering::Relaxed;
 
 const HUGE: u32 = MAX_FOLIO_PAGES as u32;
 const PAGES: u32 = 8 * HUGE;
 
 fn pager(arena: &Arena, orders: orders::Any, chaos: Chaos) -> Box<SimPager> {
-    let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
-    let config = Config {
-        pages: PAGES,
-        slots,
-        batches: 32,
-        pins: 8,
-        mappings: 64,
-        seed: 1,
-        readahead: readahead::Kind::DEFAULT,
-        page_cluster: readahead::PAGE_CLUSTER,
-        reclaim: reclaim::Kind::DEFAULT,
-        orders,
-        reuse: protection::Kind::Protect,
-    };
-    let machine = SimMachine::new(1, PAGES as usize, config.batches, 1, chaos, Sabotage::None);
-    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
-    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
-    pager.machine.attach(&pager);
-    pager.set_limit_pages(1 << 20);
-    pager
+    world::pager(arena, Config { orders, ..config(PAGES) }, chaos, Trouble::default(), 1 << 20)
 }
 
 fn content(page: u32) -> [u8; 4] {

@@ -3,15 +3,13 @@
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
-use outswap_core::pager::{Config, Context, Pager};
-use outswap_core::protection::{self, Access};
-use outswap_core::slots::CLUSTER_SLOTS;
+use outswap_core::pager::{Config, Context};
+use outswap_core::protection::Access;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
 use outswap_core::{orders, readahead, reclaim};
-use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
-use outswap_sim::sabotage::Sabotage;
-use outswap_sim::store::{SimStore, Trouble, Worker};
-use outswap_sim::world::{Arena, context};
+use outswap_sim::machine::{Chaos, Found, SimPager};
+use outswap_sim::store::{Trouble, Worker};
+use outswap_sim::world::{self, Arena, config, context};
 use std::sync::atomic::Ordering::Relaxed;
 
 const BLOCKS: usize = 96;
@@ -19,26 +17,9 @@ const PAGES: u32 = (BLOCKS * BLOCK_PAGES) as u32;
 const LIMIT_PAGES: u64 = PAGES as u64 * 2 / 3;
 
 fn pager(arena: &Arena, reclaim: reclaim::Kind, trouble: Trouble) -> Box<SimPager> {
-    let slots = 2 * (PAGES as usize).max(CLUSTER_SLOTS);
-    let config = Config {
-        pages: PAGES,
-        slots,
-        batches: 32,
-        pins: 8,
-        mappings: 64,
-        seed: 1,
-        readahead: readahead::Kind::Streams,
-        page_cluster: readahead::PAGE_CLUSTER,
-        reclaim,
-        orders: orders::Any::Small,
-        reuse: protection::Kind::Protect,
-    };
-    let machine = SimMachine::new(1, PAGES as usize, config.batches, 1, Chaos::default(), Sabotage::None);
-    let store = SimStore::new(1, slots, trouble, Sabotage::None);
-    let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
-    pager.machine.attach(&pager);
+    let small = Config { readahead: readahead::Kind::Streams, orders: orders::Any::Small, ..config(PAGES) };
+    let pager = world::pager(arena, Config { reclaim, ..small }, Chaos::default(), trouble, LIMIT_PAGES);
     assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
-    pager.set_limit_pages(LIMIT_PAGES);
     pager
 }
 
