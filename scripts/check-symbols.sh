@@ -5,7 +5,7 @@
 # that are not called.)
 set -euo pipefail
 lib=target/release/liboutswap_preload.so
-allowed='^(__cxa_finalize|__errno_location|__libc_stack_end|__gmon_start__|_ITM_.*|dlsym|dl_iterate_phdr|malloc|free|pthread_mutexattr_getrobust|pthread_setcanceltype|pthread_testcancel|mem(cpy|move|set|cmp)|bcmp|strlen|__stack_chk_fail|ZSTD_trace_.*)$'
+allowed='^(__cxa_finalize|__errno_location|__libc_stack_end|getauxval|__gmon_start__|_ITM_.*|dlsym|dl_iterate_phdr|malloc|free|pthread_mutexattr_getrobust|pthread_setcanceltype|pthread_testcancel|mem(cpy|move|set|cmp)|bcmp|strlen|__stack_chk_fail|ZSTD_trace_.*)$'
 bad=$(nm -D --undefined-only "$lib" | awk '{ sub(/@.*/, "", $2); print $2 }' | grep -vE "$allowed" || true)
 if [[ -n $bad ]]; then
     echo "$lib imports what the fault path must not use:" >&2

@@ -31,6 +31,8 @@ unsafe impl Zeroed for Batch {}
 
 struct Lists {
     free: Ring,
+    /// How many of all were never used: the last ones. They are in no list, so that none needs to be written at start.
+    fresh: usize,
     /// Batches waiting for write-out, oldest first: the inactive list.
     inactive: Ring,
     inactive_pages: usize,
@@ -38,6 +40,21 @@ struct Lists {
     marked: usize,
     /// Batches that are written out and not released.
     kept: Ring,
+}
+
+impl Lists {
+    fn free_batches(&self) -> usize {
+        self.free.len() + self.fresh
+    }
+
+    /// Takes a free batch of so many in all.
+    fn take_free(&mut self, all: usize) -> Option<u32> {
+        self.free.pop_newest().or_else(|| {
+            let next = all - self.fresh;
+            self.fresh = self.fresh.checked_sub(1)?;
+            Some(next as u32)
+        })
+    }
 }
 
 /// All batches.
@@ -66,10 +83,8 @@ impl FrameNo {
 impl Frames {
     /// Reserves `count` batches, all free. `None` where there is no memory.
     pub fn new(from: &impl Reserve, count: usize) -> Option<Frames> {
-        let mut free = Ring::new(from, count)?;
-        (0..count as u32).for_each(|batch| free.push(batch));
-        let [inactive, kept] = [Ring::new(from, count)?, Ring::new(from, count)?];
-        let lists = Lists { free, inactive, inactive_pages: 0, marked: 0, kept };
+        let [free, inactive, kept] = [Ring::new(from, count)?, Ring::new(from, count)?, Ring::new(from, count)?];
+        let lists = Lists { free, fresh: count, inactive, inactive_pages: 0, marked: 0, kept };
         let (lists, isolated, extra_pages) = (SpinLock::new(lists), AtomicI64::new(0), AtomicUsize::new(0));
         Some(Frames { batches: Table::new(from, count)?, lists, isolated, extra_pages })
     }
@@ -87,7 +102,7 @@ impl Frames {
 
     /// Takes a free batch for a block: the one that was given back last, whose tables are warm, so that few are ever touched.
     pub fn take_free(&self, block: BlockNo, pause: impl Fn(u32)) -> Option<BatchNo> {
-        let number = BatchNo(self.lists.lock(pause).free.pop_newest()?);
+        let number = BatchNo(self.lists.lock(pause).take_free(self.batches.len())?);
         self.batch(number).block.store(block.0, Relaxed);
         Some(number)
     }
@@ -97,7 +112,7 @@ impl Frames {
     }
     /// Whether a batch is free.
     pub fn has_free(&self, pause: impl Fn(u32)) -> bool {
-        !self.lists.lock(pause).free.is_empty()
+        self.lists.lock(pause).free_batches() > 0
     }
     /// Puts a batch on the inactive list.
     pub fn make_inactive(&self, number: BatchNo, pause: impl Fn(u32)) {
@@ -176,7 +191,7 @@ impl Frames {
     /// Batches that some thread is filling, writing out or releasing.
     pub fn at_work(&self, pause: impl Fn(u32)) -> usize {
         let lists = self.lists.lock(pause);
-        self.batches.len() - lists.free.len() - lists.inactive.len() - lists.kept.len()
+        self.batches.len() - lists.free_batches() - lists.inactive.len() - lists.kept.len()
     }
 
     // ---------------------------------------------------------------- batches

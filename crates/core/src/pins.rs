@@ -196,9 +196,9 @@ impl Pins {
         }
     }
 
-    /// Takes a free pin for `owner` (not 0); `None` when all are in use.
-    pub fn acquire(&self, owner: u32) -> Option<usize> {
-        for (i, pin) in self.pins[..self.direct_first()].iter().enumerate() {
+    /// Takes a free pin for `owner` (not 0), of those below a number; `None` when all are in use.
+    pub fn acquire(&self, owner: u32, below: usize) -> Option<usize> {
+        for (i, pin) in self.pins[..self.direct_first().min(below)].iter().enumerate() {
             if pin.owner.load(Relaxed) == 0 && pin.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
                 // Before this, records of the acquisition before look as if they were in use again, which harms nobody.
                 pin.serial.fetch_add(1, SeqCst);

@@ -314,7 +314,7 @@ impl World {
         assert!(self.pager.drop_ahead() > 0);
         self.page_out(true, cx);
         self.pager.store.1.store(false, std::sync::atomic::Ordering::Relaxed);
-        let slot = self.pager.pins.acquire(1).expect("none is in use");
+        let slot = self.pager.pins.acquire(1, usize::MAX).expect("none is in use");
         (0..=RANGES as u32).for_each(|i| self.pager.pins.publish(slot, PageNo(20 + 2 * i), 1));
         self.pager.pins.mask(PAGE.block());
         self.pager.pins.release(slot);
@@ -436,7 +436,7 @@ fn discards(w: &World, _: &mut Cx) {
 fn with_slot(before: impl Fn(&World, &mut Cx) + Copy) -> impl Fn(&World, &mut Cx) + Copy {
     move |w, cx| {
         before(w, cx);
-        assert_eq!(w.pager.pins.acquire(1), Some(0));
+        assert_eq!(w.pager.pins.acquire(1, usize::MAX), Some(0));
     }
 }
 /// A system call: the page must stay from the end of `pin` to the release.

@@ -31,7 +31,7 @@ impl Slots {
     }
     /// A call with so many ranges, from `first` on, that one of them is in a record; returns its slot.
     fn fill(&self, owner: u32, first: u32) -> usize {
-        let slot = self.pins.acquire(owner + 1).expect("there are as many slots as calls");
+        let slot = self.pins.acquire(owner + 1, usize::MAX).expect("there are as many slots as calls");
         self.more(slot, first);
         slot
     }

@@ -448,7 +448,7 @@ proptest! {
         let mut short = false;
         for op in ops {
             match op {
-                PinOp::Acquire(owner) => match pins.acquire(owner) {
+                PinOp::Acquire(owner) => match pins.acquire(owner, usize::MAX) {
                     Some(slot) => prop_assert!(model.insert(slot, (owner, Vec::new())).is_none()),
                     None => prop_assert_eq!(model.len(), PINS),
                 },
@@ -502,7 +502,7 @@ proptest! {
         let pages: Vec<u32> = distances.iter().scan(0, |at, d| { *at += d; Some(*at) }).collect();
         let blocks = pages[pages.len() - 1] / BLOCK_PAGES as u32 + 1;
         for round in 0..rounds {
-            let slot = pins.acquire(round + 1).expect("none is in use");
+            let slot = pins.acquire(round + 1, usize::MAX).expect("none is in use");
             // What the slot itself covers needs no further place.
             for &page in pages.iter().chain(&pages[..RANGES.min(pages.len())]) {
                 pins.publish(slot, PageNo(page), 1);

@@ -52,3 +52,22 @@ fn libraries_of_the_users_see_the_calls_that_they_stand_in_front_of() {
     assert!(reads.lines().any(|line| line == READS.to_string()), "{reads}");
     assert!(direct.abs_diff(2 * READS) < 100 && trapped >= READS, "{direct} direct, {trapped} trapped");
 }
+
+/// `posix_spawn` asks for each signal and resets it.
+#[test]
+fn to_start_a_program_asks_for_signals_without_traps() {
+    if plain_mode() {
+        return;
+    }
+    let trapped = |setup: Setup| {
+        let dir = Tmp::new();
+        let file = dir.join("stats.json");
+        let setup = setup.option("--stats", &file.to_string_lossy());
+        assert_eq!(setup.managed(32 * MIB, build::program("tests/programs/spawns.c")).run().succeeded().text(), "ok\n");
+        stats::read(file)["counters"]["calls_trapped"].as_u64().expect("it is counted")
+    };
+    // In the children, too, there are some.
+    const SPAWNS: u64 = 50;
+    let (direct, all) = (trapped(Setup::new()), trapped(Setup::new().option("--mechanism", "calls=trapped")));
+    assert!(direct < SPAWNS * 30 && all > SPAWNS * 100, "{direct} trapped, {all} where all are");
+}

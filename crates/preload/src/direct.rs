@@ -6,6 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
 use outswap_runtime::redirect::Code;
+use outswap_runtime::sigaction;
 use outswap_sys::{Errno, nr};
 
 unsafe extern "C" {
@@ -225,6 +226,29 @@ fn never<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
     Some(Made(nr, args, Cancel::Never))
 }
 
+/// The same of what is behind `sigaction`.
+fn take_sigaction_over(code: &Code) {
+    let (sigaction, library) = (next_function(c"sigaction"), c_library_code());
+    if !library.contains(&sigaction) {
+        return;
+    }
+    // SAFETY: the C library's code is there to be read. The process has one thread, and ours does not call what is found.
+    unsafe {
+        if let Some(function) = sigaction::find(sigaction, library) {
+            code.redirect(function, serve_sigaction as *const () as usize);
+        }
+    }
+}
+
+unsafe extern "C" fn serve_sigaction(
+    signal: c_int,
+    new: *const sigaction::Action,
+    old: *mut sigaction::Action,
+) -> c_int {
+    // SAFETY: the caller vouches.
+    finish(unsafe { sigaction::serve(signal, new, old) }.map_or_else(|e| -(e.0 as isize), |()| 0)) as c_int
+}
+
 macro_rules! functions {
     ($($name:ident $made:expr;)+) => {
         /// Finds what stands behind ours, while that may still take locks: later, a handler may make the first such call.
@@ -238,6 +262,7 @@ macro_rules! functions {
             $(if behind::$name.is_used_inside() {
                 behind::$name.redirect(&code, ours::$name as *const () as usize);
             })+
+            take_sigaction_over(&code);
         }
 
         #[allow(non_upper_case_globals)]

@@ -81,16 +81,8 @@ impl Bss {
 
 /// Finds the program's `.bss`, where it is large enough and can be managed. To be called while the process has one thread.
 pub fn find() -> Option<Bss> {
-    let mut words = [0u8; 1024];
-    let len = procfs::read_file(b"/proc/self/auxv\0", &mut words);
-    let value = |kind: usize| {
-        let mut pairs = words[..len].chunks_exact(16).map(|pair| {
-            let number = |at: usize| usize::from_le_bytes(pair[at..at + 8].try_into().expect("8 bytes"));
-            (number(0), number(8))
-        });
-        pairs.find(|pair| pair.0 == kind).map(|pair| pair.1)
-    };
-    let (at, each, count) = (value(AT_PHDR)?, value(AT_PHENT)?, value(AT_PHNUM)?);
+    // SAFETY: only reads what the kernel passed at start.
+    let [at, each, count] = [AT_PHDR, AT_PHENT, AT_PHNUM].map(|kind| unsafe { getauxval(kind) });
     if each != size_of::<Segment>() || at == 0 || !at.is_multiple_of(align_of::<Segment>()) {
         return None;
     }
@@ -100,6 +92,11 @@ pub fn find() -> Option<Bss> {
     let can_be_told = bss.start >= FIXED_END || makes_no_calls(segments);
     let is_possible = can_be_told && !brings_its_own(segments, at) && is_random() && filters() < FILTERS_MAX;
     (is_possible && is_alone() && is_anonymous(bss.start, bss.end)).then_some(bss)
+}
+
+unsafe extern "C" {
+    /// The C library's: what the kernel says of the program, 0 where it says nothing.
+    fn getauxval(kind: usize) -> usize;
 }
 
 // What the compiler makes calls of, in the runtime, too.

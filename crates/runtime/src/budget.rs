@@ -38,6 +38,8 @@ pub struct State {
     pub is_over: AtomicBool,
     /// A thread is measuring.
     pub measuring: AtomicBool,
+    /// What was measured last was halved by a fork.
+    pub is_halved: AtomicBool,
     /// The over-budget warning was given.
     pub warned: AtomicBool,
     /// It was said that the program waits for room in the store.

@@ -85,11 +85,14 @@ fn measure_anyway(live: &Live) -> bool {
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     live.pager.copies.begin_measurement();
     let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::thread_cpu_ns());
-    if let Some(bytes) = procfs::anonymous_bytes(live.may_share()) {
+    // Whoever has executed a program or ended shares nothing any more. To look at each page is dear.
+    let is_shared = live.may_share() && has_relatives(live);
+    if let Some(bytes) = procfs::anonymous_bytes(is_shared) {
+        budget.is_halved.store(false, Relaxed);
         let explained = before.min(used());
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
-        let other = if live.may_share() { other } else { other.max(0) };
+        let other = if is_shared { other } else { other.max(0) };
         // Zero pages that are mapped count as used, and are no memory: what they hide may be there as it was.
         let zeros = live.pager.machine.has_mapped_zeros.load(Relaxed);
         let other = if zeros { other.max(budget.other_bytes.load(Relaxed)).max(0) } else { other };
@@ -180,6 +183,9 @@ pub fn hold_in_ns(live: &Live) -> Option<u64> {
 /// Returns what is to be given to [`fork_failed`] where it fails.
 pub fn before_fork(live: &Live) -> i64 {
     live.budget.quiet.store(0, Relaxed);
+    if live.budget.is_halved.load(Relaxed) {
+        measure(live);
+    }
     let used = (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     let pool = live.pager.store.memory_bytes() as i64;
     let all = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0);
@@ -196,6 +202,21 @@ pub fn before_fork(live: &Live) -> i64 {
         }
     }
     half
+}
+
+/// After a fork, on both sides: measures, unless there is so much room that all of what is shared could be copied several times. Then
+/// the halves, which are right at that moment, stand until the next measurement: of those who fork, most execute a program or wait for
+/// one that does, and what they shared is over before anything is written.
+pub fn measure_after_fork(live: &Live) {
+    const TIMES: u64 = 8;
+    let pages = |bytes: i64| bytes.max(0) as u64 / PAGE_BYTES as u64;
+    let pool = live.pager.store.memory_bytes() as i64;
+    let half_pages = used_pages(live) + pages(pool + live.budget.other_bytes.load(Relaxed));
+    if free_pages(live) / TIMES > half_pages {
+        live.budget.is_halved.store(true, Relaxed);
+    } else {
+        measure(live);
+    }
 }
 
 /// There is no child: all is this process's as before.

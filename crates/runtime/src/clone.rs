@@ -2,7 +2,7 @@
 use crate::gate::{self, Start};
 use crate::live::Live;
 use crate::stacks::Thread;
-use crate::{background, dispatch, pins, reclaim, sharers, threads, whole};
+use crate::{background, dispatch, kept, pins, reclaim, sharers, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -29,6 +29,9 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let parent = threads::current_or_new(live, uc);
     let flags = args[0];
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
+    if live.is_own_process() {
+        kept::open_held();
+    }
     if flags & CLONE_THREAD == 0 && live.is_own_process() {
         sharers::announce();
         reclaim::expect_sharer();

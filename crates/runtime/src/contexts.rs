@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::occupancy::{Occupancy, PLACES};
 use outswap_core::pager::Context;
 use outswap_core::store::Store;
-use outswap_sys::{PAGE_BYTES, Result, os};
+use outswap_sys::{PAGE_BYTES, Result, os, tables};
 
 /// Scratch memory of a thread at work in the runtime.
 pub type Cx = Context<<OurStore as Store>::Worker>;
@@ -39,11 +39,8 @@ impl Contexts {
 
     /// Reserves the memory.
     pub fn reserve(&self) -> Result<()> {
-        let at = os::mmap_anonymous(STRIDE * PLACES)?;
-        // Scratch memory holds pages that were worked on, which the program may not want in dumps.
-        // SAFETY: an advice that drops nothing.
-        let _ = unsafe { os::madvise(at, STRIDE * PLACES, os::MADV_DONTDUMP) };
-        self.base.store(at, Release);
+        // Not in dumps: scratch memory holds pages that were worked on.
+        self.base.store(tables::map(STRIDE * PLACES)?, Release);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
     avoided, bss, charge, desk, direct, dispatch, exec, gate, kept, memory, namespaces, pins, pressure, process,
-    reclaim, rlimits, sharers, threads, unseen, whole, wishes,
+    reclaim, sharers, threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{CONTROL_FDS, Once, Process, Stat};
@@ -74,7 +74,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         }
         live.inherit(false);
         if pid == 0 {
-            let own = rlimits::with_all_descriptors(|| {
+            let own = process::with_all_descriptors(|| {
                 become_child(live, parent, args[0]).map(|()| live.pager.store.fork_child(ticket))
             });
             if let Err(e) = own {
@@ -109,7 +109,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
         live.contexts.with(|cx| {
-            charge::measure(live);
+            charge::measure_after_fork(live);
             charge::refresh(live);
             // At once: the thread that would do it later may have to wait for a processor.
             if result > 0 && charge::copies_would_exceed(live) {

@@ -16,11 +16,11 @@
 //! ```
 //! Where a stub returns to, and what else it needs, stands in the pin's [`CallState`], which lies wherever the kernel put it.
 use crate::layout::*;
-use crate::limits::{MESSAGE_PARTS, OWNED_PINS, PINS, STUB_BYTES};
+use crate::limits::{CALL_PINS, MESSAGE_PARTS, OWNED_PINS, PINS, STUB_BYTES};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::signal::Stack;
-use outswap_sys::{PAGE_BYTES, Result, nr, os, ret};
+use outswap_sys::{PAGE_BYTES, Result, nr, os, ret, tables};
 
 /// A call in parts, and what of it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,8 +87,7 @@ const _: () = assert!(WHOLE_BYTES + PART_BYTES <= STUB_BYTES);
 
 /// Opens the plain gate. Before this, no call may name managed memory: the filter may have been inherited.
 pub fn open() -> Result<()> {
-    // All of it is written at once: a fault for each page would cost more than half of that.
-    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE | os::MAP_POPULATE;
+    let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
     let at = unsafe { os::mmap(gate(), GATE_BYTES, os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
     if at != gate() {
@@ -143,17 +142,39 @@ fn write_stub(stub: &mut [u8], pin: usize, at: usize, state_at: usize, owner_at:
     part[22..PART_BYTES].copy_from_slice(&((back_at as i64 - next as i64) as i32).to_le_bytes());
 }
 
-/// Builds the stubs. `owner_word(pin)` is the address of the pin's owner word.
-pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
-    STATES.store(os::mmap_anonymous(PINS * core::mem::size_of::<CallState>())?, Release);
-    // SAFETY: the stubs' pages, ours alone and not used by anyone yet.
-    let code = unsafe { core::slice::from_raw_parts_mut(stubs() as *mut u8, PINS * STUB_BYTES) };
-    for (pin, stub) in code.chunks_exact_mut(STUB_BYTES).enumerate() {
+/// Pins whose stubs are in one page.
+const PAGE_PINS: usize = PAGE_BYTES / STUB_BYTES;
+const _: () = assert!(CALL_PINS.is_multiple_of(PAGE_PINS), "what is built later is whole pages");
+
+/// How many pins of those that enter the runtime have a stub.
+static BUILT: AtomicUsize = AtomicUsize::new(0);
+
+/// How many pins may be taken by calls that enter the runtime: those that have a stub, which are a page of them at first and grow by [`more`],
+/// because few programs have many calls in progress, and all stubs are as many pages as a small program.
+pub fn built() -> usize {
+    BUILT.load(Acquire)
+}
+
+/// Writes the stubs of pins from `first` on, which are to run where they belong.
+fn write_stubs(code: &mut [u8], first: usize, owner_word: impl Fn(usize) -> usize) {
+    for (pin, stub) in (first..).zip(code.chunks_exact_mut(STUB_BYTES)) {
         let owner_at = (pin < OWNED_PINS).then(|| owner_word(pin));
-        write_stub(stub, pin, stubs() + pin * STUB_BYTES, state(pin) as usize, owner_at, back());
+        write_stub(stub, pin, stub_at(pin), state(pin) as usize, owner_at, back());
     }
-    // SAFETY: the page after the stubs, ours alone; nothing writes either from here on.
+}
+
+/// Builds the first stubs, and those of pins that are not taken in the runtime. `owner_word(pin)` is the address of the pin's owner word.
+///
+/// # Errors
+/// Memory cannot be made executable, or there is none.
+pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
+    STATES.store(tables::map(PINS * core::mem::size_of::<CallState>())?, Release);
+    // SAFETY: pages of stubs, and the page after them, ours alone and not used by anyone yet; nothing writes them after `make_code`.
     unsafe {
+        let code = core::slice::from_raw_parts_mut(stubs() as *mut u8, PAGE_BYTES);
+        write_stubs(code, 0, &owner_word);
+        let code = core::slice::from_raw_parts_mut(stub_at(CALL_PINS) as *mut u8, back() - stub_at(CALL_PINS));
+        write_stubs(code, CALL_PINS, &owner_word);
         let number = (TRAPPED as u32).to_le_bytes();
         let code = core::slice::from_raw_parts_mut(back() as *mut u8, PAGE_BYTES);
         code[0] = 0xb8; // mov eax, TRAPPED
@@ -163,8 +184,35 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
         code[0] = 0x0d; // or eax, TRAPPED
         code[1..5].copy_from_slice(&number);
         code[5..8].copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
-        make_code(stubs(), PINS * STUB_BYTES + PAGE_BYTES)
+        // With what is between them, which nobody goes to before it is written: one mapping.
+        make_code(stubs(), back() + PAGE_BYTES - stubs())?;
     }
+    BUILT.store(PAGE_PINS, Release);
+    Ok(())
+}
+
+/// Builds the stubs of some more pins. False where all have one, or the system refuses.
+pub fn more(owner_word: impl Fn(usize) -> usize) -> bool {
+    let first = built();
+    if first >= CALL_PINS {
+        return false;
+    }
+    // Elsewhere, and then moved there as a whole: another thread may do the same, and a third run one of its stubs by then.
+    // SAFETY: fresh memory, and a page of the gate in whose place comes one that has the same in it, if any has.
+    let is_done = unsafe {
+        let (access, flags) = (os::PROT_READ | os::PROT_WRITE, os::MAP_PRIVATE | os::MAP_ANONYMOUS);
+        let Ok(at) = os::mmap(0, PAGE_BYTES, access, flags, -1, 0) else { return false };
+        write_stubs(core::slice::from_raw_parts_mut(at as *mut u8, PAGE_BYTES), first, owner_word);
+        let is_done = make_code(at, PAGE_BYTES).is_ok() && os::move_to(at, stub_at(first), PAGE_BYTES).is_ok();
+        if !is_done {
+            let _ = os::munmap(at, PAGE_BYTES);
+        }
+        is_done
+    };
+    if is_done {
+        BUILT.fetch_max(first + PAGE_PINS, AcqRel);
+    }
+    is_done
 }
 
 /// Makes code of what was written to memory. Where that is refused (systemd's `MemoryDenyWriteExecute`), the same is mapped from a file.
@@ -191,6 +239,10 @@ unsafe fn make_code(at: usize, len: usize) -> Result<()> {
 
 fn stubs() -> usize {
     gate() + PAGE_BYTES
+}
+
+fn stub_at(pin: usize) -> usize {
+    stubs() + pin * STUB_BYTES
 }
 
 fn back() -> usize {
@@ -299,7 +351,7 @@ pub unsafe fn call3(nr: usize, a: usize, b: usize, c: usize) -> Result<usize> {
 
 /// The stub of a pin, which returns to where its state says, or traps back once the call is done.
 pub fn stub(pin: usize, comes_back: bool) -> usize {
-    stubs() + pin * STUB_BYTES + if comes_back { WHOLE_BYTES } else { 0 }
+    stub_at(pin) + if comes_back { WHOLE_BYTES } else { 0 }
 }
 
 /// A stub that issues a call and returns to `to` without freeing anything: for clone with the caller's stack, whose child passes
@@ -317,7 +369,7 @@ fn stub_to(to: usize, end: usize) -> Option<usize> {
             Ok(_) => true,
             Err(old) => old == to,
         };
-        ours.then_some(stubs() + pin * STUB_BYTES)
+        ours.then_some(stub_at(pin))
     })
 }
 

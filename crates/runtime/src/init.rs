@@ -24,7 +24,7 @@ use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_core::{orders, protection, readahead, reclaim as reclaim_policy};
 use outswap_source::Source;
-use outswap_sys::{Errno, nr, os};
+use outswap_sys::{Errno, nr, os, tables};
 
 static CONTEXTS: Contexts = Contexts::unreserved();
 static SETUP_TID: AtomicI32 = AtomicI32::new(0);
@@ -135,7 +135,7 @@ fn setup_or_tell(environment: *const *const c_char) {
     // SAFETY: an array of strings that ends with a null pointer.
     let variable = |key| unsafe { find_variable(environment, key) };
     let Some(control) = variable(control::ENV.as_bytes()).and_then(open_control) else { return };
-    rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default());
+    rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default(), min_fd());
     if let Err(error) = setup(control) {
         rlimits::give_up_setup();
         control.count_unmanaged();
@@ -173,7 +173,7 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
         levels[count] = Some(opened);
         count += 1;
     }
-    let memory = os::mmap_anonymous(size_of::<[Control; MAX_LEVELS]>()).ok()? as *mut Control;
+    let memory = tables::map(size_of::<[Control; MAX_LEVELS]>()).ok()? as *mut Control;
     let mut control: Option<&'static Control> = None;
     for (i, level) in levels.into_iter().enumerate().rev() {
         let Some(level) = level else { continue };
@@ -191,6 +191,11 @@ fn open_control(value: &[u8]) -> Option<&'static Control> {
         control.post(b"warning: the run around this one cannot be reached: its limit does not count a process");
     }
     control
+}
+
+/// Where the numbers of the runtime's descriptors begin.
+fn min_fd() -> i32 {
+    CONTROL_FD.load(Relaxed) + CONTROL_FDS
 }
 
 /// Makes sure that children inherit a control block's descriptors. Returns the first of them.
@@ -237,21 +242,11 @@ fn system(what: &'static str) -> impl Fn(Errno) -> SetupError {
     move |e| SetupError::System(what, e)
 }
 
-/// Tables of the live runtime: mapped without reserving, never unmapped.
+/// Tables of the live runtime, never unmapped.
 struct Mapped;
 impl Reserve for Mapped {
     fn reserve(&self, bytes: usize) -> *mut u8 {
-        match os::mmap_anonymous(bytes.next_multiple_of(PAGE_BYTES)) {
-            Ok(at) => {
-                // A huge page would be held for one touched byte; and gigabytes of tables say nothing of the program.
-                for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
-                    // SAFETY: an advice that drops nothing.
-                    let _ = unsafe { os::madvise(at, bytes.next_multiple_of(PAGE_BYTES), advice) };
-                }
-                at as *mut u8
-            }
-            Err(_) => core::ptr::null_mut(),
-        }
+        tables::map(bytes).map_or(core::ptr::null_mut(), |at| at as *mut u8)
     }
 }
 
@@ -284,6 +279,9 @@ const HOOKS: Hooks = Hooks {
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
     clock::start();
+    if rlimits::are_none() {
+        tables::begin();
+    }
     place_gate(control.config.gate);
     gate::open().map_err(|error| match error {
         Errno::EEXIST => SetupError::System(
@@ -302,7 +300,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     let is_wanted = asked_bss != control::source::number("off") && arena_bytes == ARENA_MAX_BYTES;
     let bss = is_wanted.then(bss::find).flatten();
     let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
-    let min_fd = CONTROL_FD.load(Relaxed) + CONTROL_FDS;
+    let min_fd = min_fd();
     let machine = make_machine(control, arena_bytes, stage_bytes, min_fd)?;
     let pager = make_pager(control, machine, arena_bytes, stage_bytes, min_fd, bss.map_or(0, |bss| bss.pages()))?;
     gate::build(|pin| pager.pins.owner_word(pin).as_ptr() as usize)
@@ -310,7 +308,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
 
     let objects = Objects::new(shared_anon != control::source::number("off"));
     let direct = calls != control::source::number("trapped");
-    let object = os::mmap_anonymous(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
+    let object = tables::map(core::mem::size_of::<Live>()).map_err(|_| SetupError::NoMemory)? as *mut Live;
     // SAFETY: fresh memory of that size, page-aligned, never unmapped.
     let live: &'static Live = unsafe {
         object.write(Live::new(

@@ -89,6 +89,7 @@ mod fork;
 mod sandbox;
 mod privileges;
 mod deliver;
+pub mod sigaction;
 mod sigcalls;
 mod trap;
 mod signals;

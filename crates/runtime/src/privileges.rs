@@ -3,7 +3,7 @@
 //! rights are left.
 use crate::calls;
 use crate::live::Live;
-use crate::pins::CallPins;
+use crate::pins::{CallPins, build_more};
 use crate::sandbox::Filter;
 use crate::store::ProcessStore;
 use crate::{avoided, confined, gate, kept, namespaces, reclaim, sharers};
@@ -18,10 +18,15 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     };
     reclaim::hold_off(live);
     if live.is_own_process() {
+        kept::open_held();
         live.contexts.alone(|_| live.pager.store.leave_ring());
     }
     if live.is_own_process() && live.pager.store.is_writing_shared() {
         live.contexts.alone(|_| live.pager.store.give_up_writing());
+    }
+    if calls::installs_filter(nr, args[0], args[1]) {
+        // Code may not be made any more after this.
+        while build_more(live) {}
     }
     let filter = Filter::of(live, nr, args);
     let [a, b, mut c, d, e, f] = args;

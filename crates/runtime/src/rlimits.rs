@@ -13,7 +13,7 @@ use crate::contexts::Cx;
 use crate::errno::{EFAULT, EINVAL, EPERM};
 use crate::layout::{OWN_CALL, RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE};
 use crate::live::Live;
-use crate::{pins, process, procfs};
+use crate::{kept, pins, process, procfs};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use outswap_core::lock::SpinLock;
 use outswap_core::units::PAGE_BYTES;
@@ -141,7 +141,7 @@ impl HandedOn {
 
 /// Before anything is reserved in a process: raises the kernel's soft limits as far as they go. The program goes on seeing
 /// those that it had, or those that were handed on to it (the value of [`VARIABLE`]).
-pub fn begin_setup(handed_on: &[u8]) {
+pub fn begin_setup(handed_on: &[u8], min_fd: i32) {
     for kept in &KEPT {
         let found = kernel_limit(kept.resource);
         let handed = HandedOn::find(handed_on, kept.resource).filter(|(_, kernel)| *kernel == found);
@@ -150,10 +150,16 @@ pub fn begin_setup(handed_on: &[u8]) {
         kept.program.set(handed.map_or(found, |(program, _)| program));
         kept.kernel.set(if is_raised { raised } else { found });
     }
+    kept::STATM.open(min_fd);
     for (kept, size) in KEPT.iter().zip(procfs::sizes_pages().unwrap_or([0; 2])) {
         kept.our_pages.store(size, Relaxed);
     }
     publish();
+}
+
+/// Whether the kernel holds this process to no limit of address space and data.
+pub fn are_none() -> bool {
+    KEPT[..FILES].iter().all(|kept| kept.kernel.get().soft == u64::MAX)
 }
 
 /// After everything is reserved and opened: what was added since [`begin_setup`] is the runtime's. Of pages that were the program's before,
@@ -173,21 +179,9 @@ pub fn end_setup(managed: u64, uncounted: u64) {
     }
 }
 
-/// Runs `f`, which opens descriptors of the runtime's, with as many numbers as the kernel's hard limit allows. The caller is the
-/// only thread of its process.
-pub fn with_all_descriptors<R>(f: impl FnOnce() -> R) -> R {
-    let found = kernel_limit(RLIMIT_NOFILE);
-    let all = Limit { soft: found.hard, hard: found.hard };
-    let is_raised = found != all && set_kernel_limit(RLIMIT_NOFILE, all).is_ok();
-    let result = f();
-    if is_raised {
-        let _ = set_kernel_limit(RLIMIT_NOFILE, found);
-    }
-    result
-}
-
 /// The process cannot be managed: the kernel gets its limits back.
 pub fn give_up_setup() {
+    kept::close_all();
     for kept in &KEPT {
         let _ = set_kernel_limit(kept.resource, kept.program.get());
     }

@@ -42,7 +42,7 @@ impl Sharer {
 
 /// Reserves what is needed.
 pub fn reserve() -> outswap_sys::Result<()> {
-    SHARERS_AT.store(os::mmap_anonymous(SHARERS * size_of::<Sharer>())?, Release);
+    SHARERS_AT.store(outswap_sys::tables::map(SHARERS * size_of::<Sharer>())?, Release);
     Ok(())
 }
 

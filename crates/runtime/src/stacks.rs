@@ -48,7 +48,7 @@ static WAITING: AtomicU64 = AtomicU64::new(0);
 
 /// Reserves table and stacks.
 pub fn reserve() -> Result<()> {
-    let table = os::mmap_anonymous(THREADS * core::mem::size_of::<Thread>())?;
+    let table = outswap_sys::tables::map(THREADS * core::mem::size_of::<Thread>())?;
     STACKS.store(os::mmap_anonymous(THREADS * STRIDE)?, Release);
     TABLE.store(table, Release);
     Ok(())

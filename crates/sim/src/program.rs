@@ -508,7 +508,7 @@ impl<'a> Program<'a> {
             }
             return;
         }
-        let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1) else { return };
+        let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1, usize::MAX) else { return };
         self.pager.pins.publish(pin, page, n);
         if self.pin(first, count, Access::Write) == count {
             self.tell("lock", first, count);
@@ -587,7 +587,7 @@ impl<'a> Program<'a> {
         self.model().calls.fetch_sub(1, Relaxed);
     }
     fn call_inner(&mut self) {
-        let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1) else { return };
+        let Some(pin) = self.pager.pins.acquire(self.me as u32 + 1, usize::MAX) else { return };
         let mut ranges = Vec::new();
         for _ in 0..self.rng.pick(&[1, 1, 2, 4, 11, 40]) {
             let most = self.rng.pick(&[2, 6, 20]);

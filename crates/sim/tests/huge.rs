@@ -93,7 +93,7 @@ fn what_a_call_is_about_to_fill_counts_as_filled() {
         let mut cx = context();
         assert!(pager.map(PageNo(0), PAGES, Prot::READ_WRITE, false));
         (0..HUGE - 150).for_each(|page| touch(&pager, page, true, &mut cx));
-        let pin = pager.pins.acquire(1).expect("nobody has one");
+        let pin = pager.pins.acquire(1, usize::MAX).expect("nobody has one");
         if calls {
             pager.pins.publish(pin, PageNo(HUGE - 150), 250);
         }

@@ -311,7 +311,7 @@ fn frames_that_others_have_count_as_their_pages_do() {
 #[test]
 fn calls_that_write_meet_no_protection() {
     let mut program = Program::filled(protection::Kind::Protect, 20);
-    let pin = program.pager.pins.acquire(1).expect("none is in use");
+    let pin = program.pager.pins.acquire(1, usize::MAX).expect("none is in use");
     for (access, faults) in [(Access::Read, true), (Access::Write, false)] {
         program.pager.pins.publish(pin, PageNo(0), 20);
         assert_eq!(program.pager.pin(PageNo(0), 20, access, &mut program.cx), (20, Fault::Done));

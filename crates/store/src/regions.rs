@@ -2,7 +2,7 @@
 use crate::io::rlimit;
 use crate::limits::MAX_REGIONS;
 use outswap_core::units::PAGE_BYTES;
-use outswap_sys::{Errno, os};
+use outswap_sys::{Errno, os, tables};
 
 /// Regions mapped for one store. All-zero memory: none.
 #[derive(Clone, Copy)]
@@ -22,18 +22,14 @@ impl Regions {
         let at = if shared {
             let flags = os::MAP_SHARED | os::MAP_ANONYMOUS | os::MAP_NORESERVE;
             // SAFETY: no address given, so nothing is replaced.
-            unsafe { os::mmap(0, bytes, os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? }
-        } else {
-            os::mmap_anonymous(bytes)?
-        };
-        // What is swapped out is not for core dumps, least of all the key; failing is harmless.
-        // SAFETY: an advice that drops nothing.
-        let _ = unsafe { os::madvise(at, bytes, os::MADV_DONTDUMP) };
-        if !shared {
-            // A huge page would be held for one touched byte, uncounted.
+            let at = unsafe { os::mmap(0, bytes, os::PROT_READ | os::PROT_WRITE, flags, -1, 0)? };
+            // What is swapped out is not for core dumps, least of all the key; failing is harmless.
             // SAFETY: an advice that drops nothing.
-            let _ = unsafe { os::madvise(at, bytes, os::MADV_NOHUGEPAGE) };
-        }
+            let _ = unsafe { os::madvise(at, bytes, os::MADV_DONTDUMP) };
+            at
+        } else {
+            tables::map(bytes)?
+        };
         self.mapped[self.count] = (at, bytes);
         self.count += 1;
         Ok(at)

@@ -12,6 +12,7 @@ pub mod nr;
 pub mod os;
 pub mod procfs;
 pub mod signal;
+pub mod tables;
 pub mod uffd;
 pub mod uring;
 

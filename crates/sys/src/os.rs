@@ -88,6 +88,17 @@ pub unsafe fn munmap(addr: usize, len: usize) -> Result<()> {
     ret(unsafe { syscall2(nr::MUNMAP, addr, len) }).map(drop)
 }
 
+/// Moves a mapping of so many bytes to another address, in place of what is there.
+///
+/// # Safety
+/// Nothing may use the old range any more, nor what was in the new one.
+pub unsafe fn move_to(from: usize, to: usize, len: usize) -> Result<()> {
+    const MREMAP_MAYMOVE: usize = 1;
+    const MREMAP_FIXED: usize = 2;
+    // SAFETY: as the caller says.
+    ret(unsafe { syscall5(nr::MREMAP, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) }).map(drop)
+}
+
 /// Changes the protection of a range.
 ///
 /// # Safety
@@ -132,6 +143,12 @@ pub fn open(path: &[u8], flags: usize, mode: usize) -> Result<i32> {
     // SAFETY: the path is NUL-terminated and lives through the call.
     ret(unsafe { syscall4(nr::OPENAT, AT_FDCWD as usize, path.as_ptr() as usize, flags, mode) }).map(|fd| fd as i32)
 }
+/// Makes a number stand for what another does, whatever it stood for.
+pub fn dup3(from: i32, to: i32, flags: usize) -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall3(nr::DUP3, from as usize, to as usize, flags) }).map(drop)
+}
+
 /// `O_RDONLY`.
 pub const O_RDONLY: usize = 0;
 /// Open to write.

@@ -1,7 +1,7 @@
 //! Buffers for the strings of an exec, which the kernel reads from there.
 use crate::limits::{EXEC_BUFFER_BYTES, EXEC_BUFFER_WAITS, EXEC_BUFFERS};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
-use outswap_sys::{Errno, os};
+use outswap_sys::{Errno, os, tables};
 
 /// Reads the program's memory from an address on. False where it is not readable.
 pub type Read<'a> = dyn FnMut(usize, &mut [u8]) -> bool + 'a;
@@ -13,7 +13,7 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// Reserves the buffers.
 pub fn reserve() -> outswap_sys::Result<()> {
-    BASE.store(os::mmap_anonymous(EXEC_BUFFERS * EXEC_BUFFER_BYTES)?, Release);
+    BASE.store(tables::map(EXEC_BUFFERS * EXEC_BUFFER_BYTES)?, Release);
     Ok(())
 }
 

@@ -9,7 +9,6 @@ mod program;
 
 pub use buffer::{forget, reserve};
 
-use crate::contexts::Cx;
 use crate::gate::{self, Part};
 use crate::layout::overlaps_managed;
 use crate::live::Live;
@@ -36,10 +35,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     // As this process has them: the strings may be copied in another.
     let limits = rlimits::handed_on();
     let follow = live.control.config.no_follow == 0;
-    let copied = live.with(move |cx| {
-        copy(live, cx, nr, args, buffer, &limits, follow).map(|strings| (strings, CallPins::new(live).number()))
-    });
-    let ([path, argv, envp], pin) = match copied {
+    let [path, argv, envp] = match strings(live, nr, args, buffer, limits, follow) {
         Ok(copied) => copied,
         Err(e) => {
             buffer::give_back(buffer);
@@ -47,10 +43,11 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
             return;
         }
     };
+    let pin = CallPins::new(live).number();
     let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
     let looked = look_ahead(live, nr, args, path).and_then(|target| match target {
         // Without our libraries, which would keep it from starting.
-        Target::Alone => live.with(move |cx| copy(live, cx, nr, args, buffer, &limits, false)).map(|s| (target, s)),
+        Target::Alone => strings(live, nr, args, buffer, limits, false).map(|s| (target, s)),
         _ => Ok((target, [path, argv, envp])),
     });
     let (target, [path, argv, envp]) = match looked {
@@ -103,20 +100,45 @@ pub fn failed(live: &'static Live, buffer: usize, domain: Option<usize>) {
     buffer::give_back(buffer);
 }
 
-/// Copies what the kernel is to read to a buffer: path, arguments, and an environment, with ours in it where the program is to be
-/// followed. Returns where they are.
+/// Copies what the kernel is to read to a buffer, see [`copy`].
+fn strings(
+    live: &'static Live,
+    nr: usize,
+    args: [usize; 6],
+    buffer: usize,
+    limits: rlimits::HandedOn,
+    follow: bool,
+) -> Result<[usize; 3], Errno> {
+    if !live.is_own_process() {
+        // All of it is in memory, nearly always: then nobody needs to be waited for, who would have to be woken first.
+        let there = copy(live, usermem::peek_anywhere, nr, args, buffer, &limits, follow);
+        if there.is_ok() {
+            return there;
+        }
+    }
+    live.with(move |cx| {
+        let bring_in = |from: usize, buf: &mut [u8]| {
+            if overlaps_managed(from, buf.len()) {
+                pins::copy_in(live, cx, from, buf)
+            } else {
+                usermem::peek(from, buf)
+            }
+        };
+        copy(live, bring_in, nr, args, buffer, &limits, follow)
+    })
+}
+
+/// Copies path, arguments, and an environment, with ours in it where the program is to be followed. Returns where they are.
 fn copy(
     live: &Live,
-    cx: &mut Cx,
+    read_page: impl FnMut(usize, &mut [u8]) -> bool,
     nr: usize,
     args: [usize; 6],
     number: usize,
     limits: &rlimits::HandedOn,
     follow: bool,
 ) -> Result<[usize; 3], Errno> {
-    let mut pages = Pages::new(|from: usize, buf: &mut [u8]| {
-        if overlaps_managed(from, buf.len()) { pins::copy_in(live, cx, from, buf) } else { usermem::peek(from, buf) }
-    });
+    let mut pages = Pages::new(read_page);
     let mut read = |from: usize, buf: &mut [u8]| pages.read(from, buf);
     let mut buffer = Buffer::empty(number);
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };

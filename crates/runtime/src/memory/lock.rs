@@ -6,6 +6,7 @@ use crate::budget;
 use crate::contexts::Cx;
 use crate::errno::{EAGAIN, EINVAL, ENOMEM, EPERM};
 use crate::live::Live;
+use crate::pins;
 use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;
 use outswap_core::protection::Access;
@@ -44,7 +45,7 @@ pub fn mlock_range(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool 
     if !may_hold(live, live.wipes.pages() + count as u64) {
         return false;
     }
-    let Some(pin) = live.pager.pins.acquire(outswap_sys::os::gettid() as u32) else { return false };
+    let Some(pin) = pins::acquire(live, outswap_sys::os::gettid() as u32) else { return false };
     live.pager.pins.publish(pin, first, count);
     let (pinned, fault) = live.pager.pin(first, count, Access::Write, cx);
     let done = fault == Fault::Done && pinned == count && live.pager.set_locked(first, count, true, false);

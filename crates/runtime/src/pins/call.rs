@@ -31,7 +31,7 @@ impl<'a> CallPins<'a> {
         let tid = desk::caller();
         let mut spins = 0;
         loop {
-            if let Some(pin) = live.pager.pins.acquire(tid) {
+            if let Some(pin) = acquire(live, tid) {
                 // SAFETY: the pin is this call's. What an earlier one waited with says nothing of this one.
                 unsafe { (*gate::state(pin)).waits_with = None };
                 return CallPins { live, pin, pinned_bytes: 0, access: Access::Write, shared: None };
@@ -142,6 +142,21 @@ pub fn keep_pages(live: &Live, addr: usize, len: usize) {
         let _call = live.pager.begin_call();
         live.pager.keep(first, count);
     }
+}
+
+/// Takes a pin for a thread; `None` while all are in use.
+pub fn acquire(live: &Live, tid: u32) -> Option<usize> {
+    loop {
+        let pin = live.pager.pins.acquire(tid, gate::built());
+        if pin.is_some() || !build_more(live) {
+            return pin;
+        }
+    }
+}
+
+/// Builds what some more pins need. False where all have it, or the system refuses.
+pub fn build_more(live: &Live) -> bool {
+    gate::more(|pin| live.pager.pins.owner_word(pin).as_ptr() as usize)
 }
 
 /// Frees the pins of threads that are gone: a thread can die inside a call.

@@ -33,8 +33,12 @@ struct Entry {
 
 /// What is written under.
 struct Current {
-    cipher: Option<(LessSafeKey, [u8; 4])>,
+    /// Whether there is a key.
+    is_drawn: bool,
     index: u32,
+    /// Made of the key as it is first used: many processes never write, and what a processor can do is dear to ask for in a virtual
+    /// machine.
+    cipher: Option<(LessSafeKey, [u8; 4])>,
 }
 
 /// A key with its number.
@@ -86,7 +90,7 @@ impl Keys {
     /// `at` points to zeroed memory that nothing else uses.
     pub unsafe fn zero_to_valid(at: *mut Keys) {
         // SAFETY: as the caller says; all-zero is valid for every other field.
-        unsafe { (&raw mut (*at).current).write(SpinLock::new(Current { cipher: None, index: 0 })) };
+        unsafe { (&raw mut (*at).current).write(SpinLock::new(Current { is_drawn: false, index: 0, cipher: None })) };
     }
 
     /// Sets the keys up over a zeroed table of [`table_bytes`]. There is none to write under yet.
@@ -109,10 +113,10 @@ impl Keys {
     /// attempt: an old key is not used again. No other call may be in progress.
     pub fn renew(&self, random: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let mut current = self.current.lock();
-        if broken::is(Broken::KeyKept) && current.cipher.is_some() {
+        if broken::is(Broken::KeyKept) && current.is_drawn {
             return true;
         }
-        current.cipher = None;
+        (current.is_drawn, current.cipher) = (false, None);
         let Some(index) = self.unneeded() else { return false };
         let mut secret = [0u8; 4 * WORDS];
         let drawn = random(&mut secret);
@@ -121,8 +125,7 @@ impl Keys {
             for (word, bytes) in entry.words.iter().zip(secret.chunks_exact(4)) {
                 word.store(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
             }
-            current.cipher = Some(cipher(&secret));
-            current.index = index;
+            (current.is_drawn, current.index) = (true, index);
         }
         wipe(&mut secret);
         drawn
@@ -150,15 +153,19 @@ impl Keys {
 
     /// The key to write under.
     pub fn current(&self) -> Option<Sealer> {
-        let current = self.current.lock();
-        let (cipher, salt) = current.cipher.as_ref()?;
-        Some(Sealer { cipher: cipher.clone(), salt: *salt, key: current.index as u16 })
+        let mut current = self.current.lock();
+        if !current.is_drawn {
+            return None;
+        }
+        let index = current.index;
+        let (cipher, salt) = current.cipher.get_or_insert_with(|| self.cipher(index));
+        Some(Sealer { cipher: cipher.clone(), salt: *salt, key: index as u16 })
     }
 
     /// The number of the key to write under.
     pub fn current_key(&self) -> Option<u16> {
         let current = self.current.lock();
-        current.cipher.as_ref().map(|_| current.index as u16)
+        current.is_drawn.then_some(current.index as u16)
     }
 
     /// A key to read with.
@@ -171,13 +178,19 @@ impl Keys {
                 return Sealer { cipher: cipher.clone(), salt: *salt, key };
             }
         }
+        let (cipher, salt) = self.cipher(key as u32);
+        Sealer { cipher, salt, key }
+    }
+
+    /// Makes a cipher of an entry.
+    fn cipher(&self, index: u32) -> (LessSafeKey, [u8; 4]) {
         let mut secret = [0u8; 4 * WORDS];
-        for (word, bytes) in self.entry(key as u32).words.iter().zip(secret.chunks_exact_mut(4)) {
+        for (word, bytes) in self.entry(index).words.iter().zip(secret.chunks_exact_mut(4)) {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
-        let (cipher, salt) = cipher(&secret);
+        let made = cipher(&secret);
         wipe(&mut secret);
-        Sealer { cipher, salt, key }
+        made
     }
 
     /// One more segment needs the key.
