@@ -66,6 +66,8 @@ enum Task {
     #[command(hide = true)]
     MixedWorker { size: Bytes },
     #[command(hide = true)]
+    StartWorker { program: String },
+    #[command(hide = true)]
     RedisClient(programs::redis::Args),
     #[command(flatten)]
     ExperimentWorker(experiments::Worker),
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Task::TouchWorker { workload, size, threads } => return worker::touch_main(workload, size, threads),
         Task::ReadaheadWorker(args) => return readahead::worker::main(&args),
         Task::MixedWorker { size } => return worker::mixed_main(size),
+        Task::StartWorker { program } => return worker::start_main(&program),
         Task::RedisClient(args) => return programs::redis::client_main(&args),
         Task::ExperimentWorker(worker) => return experiments::worker_main(&worker),
         Task::Guardian { disk, limit } => return rig::guardian_main(disk, limit),

@@ -11,6 +11,8 @@ use crate::units::Bytes;
 use crate::{Outswap, say};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// Runs of `startup` to runs of its worker, which starts hundreds of programs by itself.
+const STARTS_TO_WORKERS: u32 = 5;
 
 /// Arguments of `no-pressure`.
 #[derive(clap::Args)]
@@ -170,28 +172,47 @@ pub fn pressure_main(args: &PressureArgs) -> Result<(), Failure> {
 
 /// Runs `startup`.
 pub fn startup_main(args: &StartupArgs) -> Result<(), Failure> {
-    let signals = Signals::hold().map_err(|error| Failure::Failed(error.to_string()))?;
+    let failed = |error: std::io::Error| Failure::Failed(error.to_string());
+    let signals = Signals::hold().map_err(failed)?;
+    let exe = std::env::current_exe().map_err(failed)?;
     let (outswap, notes) = find(&args.outswap);
-    let mut pair = Pair::default();
+    let mut pairs = [&args.program, "a program that it starts", "a fork of it"].map(|name| (name, Pair::default()));
+    let command = |managed: bool, program: &std::ffi::OsStr| {
+        let Some(outswap) = outswap.as_ref().filter(|_| managed) else { return Command::new(program) };
+        let mut command = Command::new(outswap);
+        command.args(["run", "--quiet"]).args(&args.outswap.outswap_args).arg("--").arg(program);
+        command
+    };
     // The first turn only warms the page cache.
     for turn in 0..=args.runs {
-        let plain = signals.run(&mut Command::new(&args.program), None, TIMEOUT)?;
-        if turn > 0 {
-            pair.plain_ms.push(plain.wall.as_secs_f64() * 1e3);
-        }
-        if let Some(outswap) = &outswap {
-            let mut command = Command::new(outswap);
-            command.args(["run", "--quiet"]).args(&args.outswap.outswap_args).arg("--").arg(&args.program);
-            let managed = signals.run(&mut command, None, TIMEOUT)?;
+        for managed in [false, true] {
+            if managed && outswap.is_none() {
+                continue;
+            }
+            let whole = signals.run(&mut command(managed, args.program.as_ref()), None, TIMEOUT)?;
+            let mut times = vec![whole.wall.as_secs_f64() * 1e3];
+            // These take long, and scatter less.
+            if turn <= args.runs.div_ceil(STARTS_TO_WORKERS) {
+                let mut worker = command(managed, exe.as_os_str());
+                let outcome = signals.run(worker.arg("start-worker").arg(&args.program), None, TIMEOUT)?;
+                let result: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
+                let ms = |name: &str| result[name].as_u64().map(|ns| ns as f64 / 1e6);
+                let found = ms("program_ns").zip(ms("fork_ns"));
+                let unknown = || Failure::Failed(format!("the worker printed `{}`", outcome.stdout.trim()));
+                let (program, fork) = found.ok_or_else(unknown)?;
+                times.extend([program, fork]);
+            }
             if turn > 0 {
-                pair.outswap_ms.push(managed.wall.as_secs_f64() * 1e3);
+                for ((_, pair), time) in pairs.iter_mut().zip(times) {
+                    if managed { &mut pair.outswap_ms } else { &mut pair.plain_ms }.push(time);
+                }
             }
         }
     }
     let settings = json!({
         "program": args.program, "runs": args.runs, "outswap_args": args.outswap.outswap_args,
     });
-    publish("startup", settings, &notes, &[(&args.program, pair)], &args.output)
+    publish("startup", settings, &notes, &pairs, &args.output)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! owns an equal, contiguous share of it and never touches another's, so the workloads need no locks and every page's
 //! content is known to its owner.
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -377,6 +377,41 @@ pub fn touch_main(workload: Workload, size: Bytes, threads: usize) -> ExitCode {
 pub fn mixed_main(size: Bytes) -> ExitCode {
     end_with_parent();
     finish(mixed(size))
+}
+
+/// Starts a program so many times, and forks so many times, one after the other; what each takes until its end.
+fn start(program: &str) -> Result<serde_json::Value, String> {
+    const TIMES: u32 = 200;
+    let begin = Instant::now();
+    for _ in 0..TIMES {
+        let status = Command::new(program).stdout(Stdio::null()).status().map_err(|e| format!("{program}: {e}"))?;
+        if !status.success() {
+            return Err(format!("{program}: {status}"));
+        }
+    }
+    let program_ns = begin.elapsed() / TIMES;
+    let begin = Instant::now();
+    for _ in 0..TIMES {
+        // SAFETY: this process has one thread; the child does nothing but end.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: a place for the status.
+        if pid < 0 || unsafe { libc::waitpid(pid, &mut status, 0) } != pid || status != 0 {
+            return Err(format!("a fork: {}", io::Error::last_os_error()));
+        }
+    }
+    let fork_ns = begin.elapsed() / TIMES;
+    Ok(json!({ "program_ns": program_ns.as_nanos() as u64, "fork_ns": fork_ns.as_nanos() as u64 }))
+}
+
+/// `start-worker`: starts programs and forks; prints one line of JSON.
+pub fn start_main(program: &str) -> ExitCode {
+    end_with_parent();
+    finish(start(program))
 }
 
 #[cfg(test)]

@@ -214,6 +214,7 @@ pub fn measure_after_fork(live: &Live) {
     let half_pages = used_pages(live) + pages(pool + live.budget.other_bytes.load(Relaxed));
     if free_pages(live) / TIMES > half_pages {
         live.budget.is_halved.store(true, Relaxed);
+        live.budget.measured_at_ns.store(os::monotonic_ns(), Release);
     } else {
         measure(live);
     }
