@@ -38,34 +38,60 @@ if [ "$defined" != "$listed" ]; then
   exit 1
 fi
 
-missed=0 count=0
-run() {
-  OUTSWAP_BROKEN=$1 OUTSWAP_SIM_SEEDS=300 timeout 300 "$2" "$3" >"target/broken/$1.log" 2>&1
+results=target/broken/results
+rm -rf $results
+mkdir -p $results
+run() { # log, variant, program, test
+  OUTSWAP_BROKEN=$2 OUTSWAP_SIM_SEEDS=300 timeout 300 "$3" "$4" >"$1" 2>&1
 }
+breakage() { # number, variant, crate, program, test
+  local number=$1 variant=$2 binary ran log
+  binary=$(program "$3" "$4")
+  log=target/broken/$number-$variant.log
+  # What runs no test, or fails anyway, shows nothing.
+  ran=$("$binary" "$5" --list 2>/dev/null | grep -c ': test$' || true)
+  if [ "$ran" = 0 ]; then
+    echo "MISSING  $variant: there is no test $5"
+  elif run "$log" "$variant" "$binary" "$5"; then
+    echo "MISSED   $variant: $5 passes"
+  else
+    echo "noticed  $variant: $(grep -aoE "panicked at [^ ]*" "$log" | head -1)"
+  fi >"$results/$number"
+  cat "$results/$number"
+}
+whole() { # number, program, test
+  run "target/broken/whole-$1.log" "" "$2" "$3" || echo "FAILS    $3, though nothing is broken" | tee "$results/whole-$1"
+}
+
+# As many at a time as there are processors: most tests have one thread.
+at_once=$(nproc) running=0
+start() {
+  "$@" &
+  running=$((running + 1))
+  if ((running >= at_once)); then
+    wait -n
+    running=$((running - 1))
+  fi
+}
+count=0
 while read -r variant crate where test; do
   [ -z "$wanted" ] || [ "$wanted" = "$variant" ] || continue
-  binary=$(program "$crate" "$where")
-  # What runs no test, or fails anyway, shows nothing.
-  ran=$("$binary" "$test" --list 2>/dev/null | grep -c ': test$' || true)
-  if [ "$ran" = 0 ]; then
-    echo "MISSING  $variant: there is no test $test"
-    missed=$((missed + 1))
-  elif run "$variant" "$binary" "$test"; then
-    echo "MISSED   $variant: $test passes"
-    missed=$((missed + 1))
-  else
-    echo "noticed  $variant: $(grep -aoE "panicked at [^ ]*" "target/broken/$variant.log" | head -1)"
-  fi
   count=$((count + 1))
+  start breakage "$count" "$variant" "$crate" "$where" "$test"
 done < <(grep -v '^#' $list | awk NF)
 
 # Without a breakage the same programs pass.
+programs=0
 for test in $(grep -v '^#' $list | awk 'NF { print $4 }' | sort -u); do
   for binary in $plain $loom; do
     if [ -z "$wanted" ] && "$binary" "$test" --list 2>/dev/null | grep -q ': test$'; then
-      run "" "$binary" "$test" || { echo "FAILS    $test, though nothing is broken"; missed=$((missed + 1)); }
+      programs=$((programs + 1))
+      start whole "$programs" "$binary" "$test"
     fi
   done
 done
-echo "$count breakages, $missed not noticed"
-[ "$missed" = 0 ]
+wait
+noticed=$(cat $results/* 2>/dev/null | grep -c '^noticed ' || true)
+failed=$(cat $results/* 2>/dev/null | grep -c '^FAILS ' || true)
+echo "$count breakages, $((count - noticed)) not noticed, $failed fail anyway"
+[ "$noticed" = "$count" ] && [ "$failed" = 0 ]

@@ -30,7 +30,8 @@ static void every_function(void) {
     int fd = open("file", O_CREAT | O_RDWR | O_TRUNC, 0600), queue = epoll_create1(0);
     CHECK(fd >= 0 && queue >= 0);
     struct epoll_event *events = (struct epoll_event *)(area + 40 * PAGE), on = {.events = EPOLLIN, .data.u64 = 77};
-    OK(epoll_ctl(queue, EPOLL_CTL_ADD, ends[1], &on));
+    *events = on;
+    OK(epoll_ctl(queue, EPOLL_CTL_ADD, ends[1], events));
     char *from = area + 3 * PAGE - 100, *to = area + 20 * PAGE - 333;
     struct pollfd *p = (struct pollfd *)(area + 50 * PAGE - sizeof *p);
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -89,7 +90,7 @@ static void paths(void) {
         int fd = round % 4 < 2 ? open(name, O_CREAT | O_RDWR | O_EXCL, mode) : openat(here, name, O_CREAT | O_RDWR, mode);
         CHECK(fd >= 0);
         EQ(write(fd, "12345", 5), 5);
-        OK(fstat(fd, &plain));
+        OK(fstat(fd, &plain)), memset(s, 0, sizeof *s), OK(fstat(fd, s)), EQ(s->st_ino, plain.st_ino);
         memset(s, 0, sizeof *s), OK(stat(name, s));
         EQ(s->st_ino, plain.st_ino), EQ(s->st_size, 5), EQ(s->st_mode & 0777, mode);
         memset(s, 0, sizeof *s), OK(fstatat(here, name, s, 0)), EQ(s->st_ino, plain.st_ino);
@@ -122,6 +123,7 @@ static void paths(void) {
     for (int fd = 900; fd < 1024; fd++) {
         /* Outswap's own are nowhere, also for who asks with memory that is there. */
         int is_open = fstat(fd, &plain) == 0;
+        EQ(fstat(fd, s) == 0, is_open);
         EQ(fstatat(fd, path, s, AT_EMPTY_PATH) == 0, is_open);
         hidden += !is_open && fcntl(fd, F_GETFD) >= 0;
     }

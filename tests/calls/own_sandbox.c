@@ -31,15 +31,24 @@ static const int listed[] = {SYS_read, SYS_write, SYS_mmap, SYS_munmap, SYS_madv
     SYS_fork, SYS_clone, SYS_wait4, SYS_set_robust_list, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_getpid, SYS_gettid, SYS_futex, SYS_rseq, SYS_clone3, SYS_mprotect, SYS_getrandom,
     SYS_rt_sigaction, SYS_access, SYS_prctl};
 
+/* One that opens files, and gives descriptors other numbers in one way alone. */
+static const int opening[] = {SYS_openat, SYS_close, SYS_fcntl, SYS_fstat, SYS_newfstatat, SYS_readlink, SYS_unlinkat, SYS_pread64,
+    SYS_process_vm_readv, SYS_process_vm_writev};
+static int opens_files;
+
 static void lock_in(unsigned rest, int by_prctl) {
-    enum { LISTED = sizeof listed / sizeof *listed };
-    struct sock_filter code[2 * LISTED + 8], *at = code;
+    enum { LISTED = sizeof listed / sizeof *listed, OPENING = sizeof opening / sizeof *opening };
+    struct sock_filter code[2 * (LISTED + OPENING) + 8], *at = code;
     *at++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
     *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     *at++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (int i = 0; i < LISTED; i++) {
         *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, listed[i], 0, 1);
+        *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    for (int i = 0; opens_files && i < OPENING; i++) {
+        *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, opening[i], 0, 1);
         *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     }
     /* The one that the program tries. */
@@ -120,9 +129,11 @@ static void test(void) {
     char *p = fresh(PAGES);
     fill(p, PAGES * PAGE, 1);
     static const unsigned rests[] = {SECCOMP_RET_ERRNO | EPERM, SECCOMP_RET_TRAP, SECCOMP_RET_KILL_PROCESS};
-    for (int i = 0; i < 3; i++) {
-        evict_some(p, PAGES * PAGE);
-        expect_exit(CHILD(locked_in(p, rests[i], i & 1)), 0);
+    for (opens_files = 0; opens_files < 2; opens_files++) {
+        for (int i = 0; i < 3; i++) {
+            evict_some(p, PAGES * PAGE);
+            expect_exit(CHILD(locked_in(p, rests[i], i & 1)), 0);
+        }
     }
 }
 BOTH_WAYS(test)

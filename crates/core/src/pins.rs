@@ -199,12 +199,18 @@ impl Pins {
     /// Takes a free pin for `owner` (not 0), of those below a number; `None` when all are in use.
     pub fn acquire(&self, owner: u32, below: usize) -> Option<usize> {
         for (i, pin) in self.pins[..self.direct_first().min(below)].iter().enumerate() {
-            if pin.owner.load(Relaxed) == 0 && pin.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
+            if pin.owner.load(Relaxed) != 0 {
+                continue;
+            }
+            // First: who takes it may be killed at any instruction, and those who look for the dead look no higher.
+            if self.high_water.load(Relaxed) <= i {
+                self.high_water.fetch_max(i + 1, SeqCst);
+            }
+            if pin.owner.compare_exchange(0, owner, SeqCst, Relaxed).is_ok() {
                 // Before this, records of the acquisition before look as if they were in use again, which harms nobody.
                 pin.serial.fetch_add(1, SeqCst);
                 pin.last.store(0, Relaxed);
                 pin.ranges.clear();
-                self.high_water.fetch_max(i + 1, SeqCst);
                 return Some(i);
             }
         }

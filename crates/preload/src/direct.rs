@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
 use outswap_runtime::redirect::Code;
-use outswap_runtime::sigaction;
+use outswap_runtime::{sigaction, sigmask};
 use outswap_sys::{Errno, nr};
 
 unsafe extern "C" {
@@ -226,18 +226,27 @@ fn never<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
     Some(Made(nr, args, Cancel::Never))
 }
 
-/// The same of what is behind `sigaction`.
-fn take_sigaction_over(code: &Code) {
-    let (sigaction, library) = (next_function(c"sigaction"), c_library_code());
-    if !library.contains(&sigaction) {
-        return;
-    }
+/// The same of what `sigaction` and `sigprocmask` call.
+fn take_signals_over(code: &Code) {
+    let library = c_library_code();
+    let [sigaction, sigmask] = [c"sigaction", c"pthread_sigmask"].map(next_function);
     // SAFETY: the C library's code is there to be read. The process has one thread, and ours does not call what is found.
     unsafe {
-        if let Some(function) = sigaction::find(sigaction, library) {
+        if library.contains(&sigaction)
+            && let Some(function) = sigaction::find(sigaction, library.clone())
+        {
             code.redirect(function, serve_sigaction as *const () as usize);
         }
+        if sigmask::is_in(sigmask, library) {
+            code.redirect(sigmask, serve_sigmask as *const () as usize);
+        }
     }
+}
+
+/// `pthread_sigmask` gives the error itself.
+unsafe extern "C" fn serve_sigmask(how: c_int, new: *const u64, old: *mut u64) -> c_int {
+    // SAFETY: the caller vouches.
+    unsafe { sigmask::serve(how, new, old) }.map_or_else(|e| e.0, |()| 0)
 }
 
 unsafe extern "C" fn serve_sigaction(
@@ -262,7 +271,7 @@ macro_rules! functions {
             $(if behind::$name.is_used_inside() {
                 behind::$name.redirect(&code, ours::$name as *const () as usize);
             })+
-            take_sigaction_over(&code);
+            take_signals_over(&code);
         }
 
         #[allow(non_upper_case_globals)]
@@ -321,6 +330,7 @@ functions! {
     sendmsg |[fd, message, flags, ..]| point(nr::SENDMSG, [fd, message, flags]);
     poll |[fds, count, timeout, ..]| point(nr::POLL, [fds, count, timeout]);
     epoll_wait |[fd, events, count, timeout, ..]| point(nr::EPOLL_WAIT, [fd, events, count, timeout]);
+    epoll_ctl |[epoll, what, fd, event, ..]| never(nr::EPOLL_CTL, [epoll, what, fd, event]);
     getdents64 |[fd, to, len, ..]| never(nr::GETDENTS64, [fd, to, len.min(i32::MAX as usize)]);
     open |[path, flags, mode, ..]| opens(AT_FDCWD, path, flags, mode);
     open64 |[path, flags, mode, ..]| opens(AT_FDCWD, path, flags, mode);
@@ -336,6 +346,8 @@ functions! {
     __xstat64 |[version, path, to, ..]| older(false, version, path, to);
     __lxstat |[version, path, to, ..]| older(true, version, path, to);
     __lxstat64 |[version, path, to, ..]| older(true, version, path, to);
+    fstat |[fd, to, ..]| never(nr::FSTAT, [fd, to]);
+    fstat64 |[fd, to, ..]| never(nr::FSTAT, [fd, to]);
     statx |[at, path, flags, mask, to, ..]| never(nr::STATX, [at, path, flags, mask, to]);
     access |[path, mode, ..]| never(nr::ACCESS, [path, mode]);
     readlink |[path, to, len, ..]| never(nr::READLINK, [path, to, len]);

@@ -350,6 +350,11 @@ const PR_CAP_AMBIENT: usize = 47;
 pub const RIGHTS_OPTIONS: [usize; 5] =
     [PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT];
 
+/// Options of prctl after which files about the process may not be opened any more, or no code made.
+pub const REACH_OPTIONS: [usize; 2] = [PR_SET_DUMPABLE, PR_SET_MDWE];
+const PR_SET_DUMPABLE: usize = 4;
+const PR_SET_MDWE: usize = 65;
+
 /// Calls that change the rights of the calling thread, apart from prctl.
 pub const RIGHTS: [usize; 17] = [
     nr::SETUID,

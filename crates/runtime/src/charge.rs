@@ -45,6 +45,8 @@ const QUIET_BYTES: u64 = 256 << 10;
 /// So long after a fork pages are held, if a relative lives then that has not executed another program. What is copied meanwhile is some
 /// 8 MiB for each thread that writes.
 const HOLD_AFTER_NS: u64 = 2_000_000;
+/// So long after that a child is taken to be there, whether or not it has told.
+const CHILD_TELLS_NS: u64 = 20_000_000;
 /// Of what others have of this process's evicted pages, one part in so many takes room here, too.
 const OWN_SHARE: u64 = 2;
 /// How often a process without a record tries to get one.
@@ -85,8 +87,9 @@ fn measure_anyway(live: &Live) -> bool {
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     live.pager.copies.begin_measurement();
     let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::thread_cpu_ns());
-    // Whoever has executed a program or ended shares nothing any more. To look at each page is dear.
-    let is_shared = live.may_share() && has_relatives(live);
+    // Whoever has executed a program or ended shares nothing any more. To look at each page is dear. A child that was made just now may not
+    // have told that it is there.
+    let is_shared = live.may_share() && (may_have_new_relative(live) || has_relatives(live));
     if let Some(bytes) = procfs::anonymous_bytes(is_shared) {
         budget.is_halved.store(false, Relaxed);
         let explained = before.min(used());
@@ -163,6 +166,11 @@ fn has_relatives(live: &Live) -> bool {
     live.control.levels().any(|level| level.has_relatives(family, own(level)))
 }
 
+/// Whether a fork was a short while ago.
+fn may_have_new_relative(live: &Live) -> bool {
+    os::monotonic_ns() < live.budget.hold_from_ns.load(Relaxed) + CHILD_TELLS_NS
+}
+
 /// Right after a fork, on both sides. A child's pages are held later: many execute a program at once, and then nothing is shared any more.
 pub fn forked(live: &Live, is_child: bool) {
     if live.control.has_budget() {
@@ -204,11 +212,14 @@ pub fn before_fork(live: &Live) -> i64 {
     half
 }
 
-/// After a fork, on both sides: measures, unless there is so much room that all of what is shared could be copied several times. Then
-/// the halves, which are right at that moment, stand until the next measurement: of those who fork, most execute a program or wait for
-/// one that does, and what they shared is over before anything is written.
+/// After a fork, on both sides: measures, unless there is several times as much room as this process counts. Then the halves, which are
+/// right at that moment, stand until the next measurement: of those who fork, most execute a program or wait for one that does, and what
+/// they shared is over before anything is written.
 pub fn measure_after_fork(live: &Live) {
     const TIMES: u64 = 8;
+    if !live.control.has_budget() {
+        return;
+    }
     let pages = |bytes: i64| bytes.max(0) as u64 / PAGE_BYTES as u64;
     let pool = live.pager.store.memory_bytes() as i64;
     let half_pages = used_pages(live) + pages(pool + live.budget.other_bytes.load(Relaxed));

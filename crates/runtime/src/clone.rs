@@ -1,7 +1,8 @@
 //! vfork, and clone with `CLONE_VM`: new threads, and processes that share the memory.
 use crate::gate::{self, Start};
+use crate::limits::CALL_PINS;
 use crate::live::Live;
-use crate::stacks::Thread;
+use crate::stacks::{self, Thread};
 use crate::{background, dispatch, kept, pins, reclaim, sharers, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
@@ -31,6 +32,11 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
     if live.is_own_process() {
         kept::open_held();
+    }
+    // Each may wait in a call, and its handlers in others: who has none of what a call in progress needs would wait for another's end.
+    const SPARE: usize = 32;
+    if stacks::used() + SPARE > gate::built() && gate::built() < CALL_PINS && !pins::build_more(live) {
+        return fail(uc);
     }
     if flags & CLONE_THREAD == 0 && live.is_own_process() {
         sharers::announce();

@@ -236,7 +236,7 @@ pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
         return None;
     }
     // Who asks about our descriptors finds none: that is the business of a trap.
-    if nr == nr::NEWFSTATAT && descriptors::is_ours(live, args[0] as i32) {
+    if [nr::NEWFSTATAT, nr::FSTAT].contains(&nr) && descriptors::is_ours(live, args[0] as i32) {
         return None;
     }
     let ranges = Ranges::of(live, call, &args)?;

@@ -163,7 +163,8 @@ fn write_stubs(code: &mut [u8], first: usize, owner_word: impl Fn(usize) -> usiz
     }
 }
 
-/// Builds the first stubs, and those of pins that are not taken in the runtime. `owner_word(pin)` is the address of the pin's owner word.
+/// Builds the first stubs, and those of pins that are not taken in the runtime; all of them where memory cannot be made code as it is, so
+/// that each page would need a descriptor. `owner_word(pin)` is the address of the pin's owner word.
 ///
 /// # Errors
 /// Memory cannot be made executable, or there is none.
@@ -185,9 +186,16 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
         code[1..5].copy_from_slice(&number);
         code[5..8].copy_from_slice(&[0x0f, 0x05, 0xc3]); // syscall; ret
         // With what is between them, which nobody goes to before it is written: one mapping.
-        make_code(stubs(), back() + PAGE_BYTES - stubs())?;
+        let (at, len) = (stubs(), back() + PAGE_BYTES - stubs());
+        if os::mprotect(at, len, CODE).is_ok() {
+            BUILT.store(PAGE_PINS, Release);
+            return Ok(());
+        }
+        let code = core::slice::from_raw_parts_mut(at as *mut u8, CALL_PINS * STUB_BYTES);
+        write_stubs(code, 0, &owner_word);
+        make_code(at, len)?;
     }
-    BUILT.store(PAGE_PINS, Release);
+    BUILT.store(CALL_PINS, Release);
     Ok(())
 }
 
@@ -215,15 +223,16 @@ pub fn more(owner_word: impl Fn(usize) -> usize) -> bool {
     is_done
 }
 
+const CODE: usize = os::PROT_READ | os::PROT_EXEC;
+
 /// Makes code of what was written to memory. Where that is refused (systemd's `MemoryDenyWriteExecute`), the same is mapped from a file.
 ///
 /// # Safety
 /// The range must be mapped, and whole pages; nobody writes to it any more.
 unsafe fn make_code(at: usize, len: usize) -> Result<()> {
-    const ACCESS: usize = os::PROT_READ | os::PROT_EXEC;
     const MFD_CLOEXEC: usize = 1;
     // SAFETY: as the caller says; the content stays what it is.
-    let refused = match unsafe { os::mprotect(at, len, ACCESS) } {
+    let refused = match unsafe { os::mprotect(at, len, CODE) } {
         Ok(()) => return Ok(()),
         Err(refused) => refused,
     };
@@ -232,7 +241,7 @@ unsafe fn make_code(at: usize, len: usize) -> Result<()> {
     let content = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
     let is_written = os::pwrite(fd, content, 0) == Ok(len);
     // SAFETY: replaces memory of ours by what is the same.
-    let mapped = unsafe { os::mmap(at, len, ACCESS, os::MAP_PRIVATE | os::MAP_FIXED, fd, 0) };
+    let mapped = unsafe { os::mmap(at, len, CODE, os::MAP_PRIVATE | os::MAP_FIXED, fd, 0) };
     let _ = os::close(fd);
     if is_written && mapped.is_ok() { Ok(()) } else { Err(refused) }
 }

@@ -279,9 +279,6 @@ const HOOKS: Hooks = Hooks {
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
     clock::start();
-    if rlimits::are_none() {
-        tables::begin();
-    }
     place_gate(control.config.gate);
     gate::open().map_err(|error| match error {
         Errno::EEXIST => SetupError::System(
@@ -290,6 +287,9 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         ),
         error => SetupError::System("warning: memory cannot be made executable; a process runs unmanaged", error),
     })?;
+    if rlimits::are_none() {
+        tables::begin();
+    }
     CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
     stacks::reserve().map_err(|_| SetupError::NoMemory)?;
     unseen::reserve().map_err(|_| SetupError::NoMemory)?;

@@ -65,7 +65,7 @@ impl KeptFile {
         }
     }
 
-    /// Opens it, at `min_fd` or above, unless it has a number. The caller is the only thread of its process.
+    /// Opens it, at `min_fd` or above where that can be, unless it has a number. The caller is the only thread of its process.
     pub fn open(&self, min_fd: i32) {
         PID.store(os::getpid(), Relaxed);
         if self.state.load(Relaxed) == CLOSED
@@ -119,19 +119,13 @@ impl KeptFile {
             return false;
         }
         let number = self.fd.load(Relaxed);
-        let is_open = self.known_status().is_some()
-            && process::with_all_descriptors(|| {
-                let Ok(low) = self.open_low() else { return false };
-                let status = os::dup3(low, number, os::O_CLOEXEC).and_then(|()| os::fstat(number));
-                let _ = os::close(low);
-                status.map(|status| self.identify(&status)).is_ok()
-            });
-        if is_open {
-            self.state.store(OPEN, Release);
-        } else {
-            self.forget();
+        let is_held = self.known_status().is_some();
+        // The number is given up first: there may be no other.
+        self.close();
+        if is_held {
+            process::with_all_descriptors(|| self.open(number));
         }
-        is_open
+        self.state.load(Acquire) == OPEN
     }
 
     /// Gives the number up.
@@ -203,11 +197,12 @@ pub fn want_mem() {
 }
 
 /// In a forked child, which may share pages: what is open is about the parent, and holds the numbers from here on. The caller is the only
-/// thread of its process.
+/// thread of its process. `confined`: no directory is to be held that may lead out of the root directory.
 #[must_use]
-pub fn renew(min_fd: i32) -> bool {
+pub fn renew(min_fd: i32, confined: bool) -> bool {
     for file in ALL {
-        let is_for_later = avoided::may_name_files() && !file.is_mem();
+        let is_directory = core::ptr::eq(file, &TASK);
+        let is_for_later = avoided::may_name_files() && !file.is_mem() && !(confined && is_directory);
         if is_for_later && file.state.load(Relaxed) != CLOSED && file.known_status().is_some() {
             file.state.store(HELD, Release);
         } else {

@@ -90,6 +90,7 @@ mod sandbox;
 mod privileges;
 mod deliver;
 pub mod sigaction;
+pub mod sigmask;
 mod sigcalls;
 mod trap;
 mod signals;

@@ -2,7 +2,7 @@
 //! they execute another program or end.
 //!
 //! Such a process can be killed at any instruction while everybody else lives on. So it never works on the runtime's tables
-//! itself ([`crate::desk`]).
+//! itself ([`crate::desk`]), but for the pin of an exec, which is one word.
 use crate::gate::Start;
 use crate::limits::SHARERS;
 use crate::stacks::Thread;

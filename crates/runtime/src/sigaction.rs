@@ -4,6 +4,7 @@
 //! All that the C library does with dispositions goes through one function of its own, which has no name. It is found from the one that has: by a
 //! jump to code that makes this call of the kernel's, right behind the code that handlers return to. Where that is not so, nothing is changed.
 use crate::dispositions::SIGNALS;
+use crate::layout::in_managed;
 use crate::live::try_live;
 use crate::{deliver, gate};
 use core::ops::Range;
@@ -77,10 +78,12 @@ pub unsafe fn serve(signal: i32, new: *const Action, old: *mut Action) -> Result
         restorer: RESTORER.load(Relaxed),
         mask: new.mask[0],
     });
+    // The kernel must not meet a missing page: of a stack that lies in managed memory.
+    let is_here = !in_managed(&raw const wanted as usize);
     let was = match try_live() {
         // Nothing of the runtime's is changed by these.
-        Some(live) if !live.is_own_process() => deliver::change(live, signal, wanted.as_ref(), true)?,
-        Some(live) if wanted.is_none_or(|new| !SIGNALS.contains(&signal) && new.handler <= SIG_IGN) => {
+        Some(live) if is_here && !live.is_own_process() => deliver::change(live, signal, wanted.as_ref(), true)?,
+        Some(live) if is_here && wanted.is_none_or(|new| !SIGNALS.contains(&signal) && new.handler <= SIG_IGN) => {
             deliver::change(live, signal, wanted.as_ref(), false)?
         }
         live => {
@@ -153,6 +156,13 @@ mod tests {
             assert_eq!(serve(SIGRTMAX, &ignore, core::ptr::null_mut()), Ok(()));
             assert_eq!(serve(SIGRTMAX, core::ptr::null(), &mut old), Ok(()));
             assert_eq!((old.handler, old.mask[0], old.mask[1]), (SIG_IGN, 1 << 20, 7));
+            // The highest flag is the sign; and the old one may go to where the new one is.
+            let mut both = Action { handler: SIG_IGN, mask: [0; 16], flags: i32::MIN | 1, restorer: 0 };
+            let at = &raw mut both;
+            assert_eq!(serve(SIGRTMAX, at, at), Ok(()));
+            assert_eq!((both.handler, both.mask[0], both.flags & i32::MIN), (SIG_IGN, 1 << 20, 0));
+            assert_eq!(serve(SIGRTMAX, core::ptr::null(), &mut old), Ok(()));
+            assert_eq!(old.flags & (i32::MIN | 1), i32::MIN | 1);
             assert_eq!(serve(9, &ignore, core::ptr::null_mut()), Err(outswap_sys::Errno::EINVAL));
             assert_eq!(serve(65, core::ptr::null(), &mut old), Err(outswap_sys::Errno::EINVAL));
         }

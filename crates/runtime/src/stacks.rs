@@ -54,6 +54,11 @@ pub fn reserve() -> Result<()> {
     Ok(())
 }
 
+/// How many threads there were at most, at a time.
+pub fn used() -> usize {
+    USED.load(Acquire)
+}
+
 fn all() -> &'static [Thread] {
     let at = TABLE.load(Acquire);
     let len = if at == 0 { 0 } else { THREADS };

@@ -10,7 +10,7 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
 use crate::usermem::{peek, word};
 use crate::{
-    background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
+    background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, kept, memory, parts,
     privileges, rlimits, stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
@@ -133,6 +133,11 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
                 Some(value) => value,
                 None => return assisted(live, nr, args, live.window_bytes(), uc),
             }
+        }
+        nr::PRCTL if live.is_own_process() && calls::REACH_OPTIONS.contains(&args[0]) => {
+            kept::open_held();
+            while pins::build_more(live) {}
+            return assisted(live, nr, args, live.window_bytes(), uc);
         }
         _ if live.is_own_process() && calls::changes_rights(nr, args[0]) => {
             return privileges::call(live, nr, args, uc);

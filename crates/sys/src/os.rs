@@ -143,12 +143,6 @@ pub fn open(path: &[u8], flags: usize, mode: usize) -> Result<i32> {
     // SAFETY: the path is NUL-terminated and lives through the call.
     ret(unsafe { syscall4(nr::OPENAT, AT_FDCWD as usize, path.as_ptr() as usize, flags, mode) }).map(|fd| fd as i32)
 }
-/// Makes a number stand for what another does, whatever it stood for.
-pub fn dup3(from: i32, to: i32, flags: usize) -> Result<()> {
-    // SAFETY: touches no memory.
-    ret(unsafe { syscall3(nr::DUP3, from as usize, to as usize, flags) }).map(drop)
-}
-
 /// `O_RDONLY`.
 pub const O_RDONLY: usize = 0;
 /// Open to write.

@@ -1,6 +1,6 @@
 //! The process filter: calls that the runtime must know of whatever they point to.
 use super::program::*;
-use crate::calls::{self, CALLS, RIGHTS, RIGHTS_OPTIONS};
+use crate::calls::{self, CALLS, REACH_OPTIONS, RIGHTS, RIGHTS_OPTIONS};
 use crate::layout::{OWN_CALL, RLIMITS};
 use crate::limits::CALL_NUMBERS;
 use crate::structures::{STRUCTURES, Structure};
@@ -100,8 +100,10 @@ pub fn build_process(known: &Known<'_>) -> Program {
     for nr in [nr::SETSOCKOPT, nr::GETSOCKOPT, nr::IOCTL] {
         targets[nr] = by_value(&mut p, nr, from_all, allow);
     }
-    let with_rights =
-        RIGHTS_OPTIONS.iter().fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
+    let with_rights = RIGHTS_OPTIONS
+        .iter()
+        .chain(&REACH_OPTIONS)
+        .fold(allow, |next, &option| p.branch(JEQ, option as u32, from_library, next));
     let with_rights = p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, with_rights);
     targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, with_rights);
     // Only limits that the program sees otherwise than the kernel: a C library asks for that of the stack before its program can
@@ -171,9 +173,9 @@ mod tests {
             assert_eq!(run(&p, nr::PRLIMIT64, lib, [0, resource, 0, 1, OWN_CALL as u64, 0]), ALLOW, "our own");
             assert_eq!(run(&p, nr::PRLIMIT64, 0x1000, [0, resource, 0, 1, 0, 0]), ALLOW, "from elsewhere");
         }
-        for option in 0..64 {
-            // Those that change rights, and who asks to be told of calls.
-            let is_known = matches!(option, 22 | 24 | 28 | 35 | 38 | 47 | 59);
+        for option in 0..80 {
+            // Those that change rights or what may be opened, and who asks to be told of calls.
+            let is_known = matches!(option, 4 | 22 | 24 | 28 | 35 | 38 | 47 | 59 | 65);
             let expected = if is_known { TRAP } else { ALLOW };
             assert_eq!(run(&p, nr::PRCTL, lib, [option, 0, 0, 0, 0, 0]), expected, "prctl {option}");
             assert_eq!(run(&p, nr::PRCTL, 0x1000, [option, 0, 0, 0, 0, 0]), ALLOW);
