@@ -3,7 +3,7 @@ use crate::gate::{self, Start};
 use crate::limits::CALL_PINS;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
-use crate::{background, dispatch, kept, pins, reclaim, sharers, threads, whole};
+use crate::{background, descriptors, dispatch, pins, reclaim, sharers, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -31,7 +31,7 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     let flags = args[0];
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
     if live.is_own_process() {
-        kept::open_held();
+        descriptors::open_all(live);
     }
     // Each may wait in a call, and its handlers in others: who has none of what a call in progress needs would wait for another's end.
     const SPARE: usize = 32;

@@ -1,9 +1,22 @@
 //! The runtime's descriptors, which the program neither closes nor replaces.
-use crate::kept;
 use crate::live::Live;
 use crate::store::ProcessStore;
+use crate::{kept, process};
 use core::sync::atomic::Ordering::Relaxed;
+use outswap_control::Once;
 use outswap_sys::nr;
+
+/// Opens what is otherwise opened when it is needed: before there is a second thread, or less may be opened. The caller is the only thread
+/// of its process.
+pub fn open_all(live: &Live) {
+    kept::open_held();
+    if live.pager.store.is_file_put_off() {
+        process::with_all_descriptors(|| live.pager.store.make_file());
+        if live.pager.store.file_error().is_some() {
+            live.control.post_once(Once::NoFile);
+        }
+    }
+}
 
 /// Whether a descriptor is the runtime's.
 pub fn is_ours(live: &Live, fd: i32) -> bool {

@@ -10,7 +10,7 @@ use crate::limits::{BATCH_BYTES, BATCHES, CALL_PINS, CODE_RANGES, FDS, MAPPINGS,
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
-use crate::store::{Asked, AskedTier, InitError, OurStore, ProcessStore};
+use crate::store::{Asked, AskedTier, InitError, Later, OurStore, ProcessStore};
 use crate::{
     arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim, rlimits,
     sharers, signals, stacks, threads, unseen, usermem, wishes,
@@ -532,6 +532,8 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static O
         directory: until_nul(&control.config.swap_dir),
         requests_fd: control.requests_fd(),
         min_fd: min_fd + SOURCE_FDS,
+        // The first of a run says at once where none can be made.
+        later: if control.live_processes() > 1 { Later::All } else { Later::Children },
         devices: Some(&control.shared().devices),
     };
     OurStore::open(&asked).map_err(|error| match error {

@@ -6,7 +6,7 @@ use crate::live::Live;
 use crate::pins::{CallPins, build_more};
 use crate::sandbox::Filter;
 use crate::store::ProcessStore;
-use crate::{avoided, confined, gate, kept, namespaces, reclaim, sharers};
+use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, sharers};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
@@ -18,7 +18,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     };
     reclaim::hold_off(live);
     if live.is_own_process() {
-        kept::open_held();
+        descriptors::open_all(live);
         live.contexts.alone(|_| live.pager.store.leave_ring());
     }
     if live.is_own_process() && live.pager.store.is_writing_shared() {

@@ -10,7 +10,7 @@ use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::{accessed, charge, clock, desk, gate, kept, pins, pressure, procfs, sharers, threads, wishes};
+use crate::{accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, sharers, threads, wishes};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
@@ -306,7 +306,7 @@ fn start() -> bool {
         STACK.store(stack, Release);
     }
     QUIT.store(false, SeqCst);
-    kept::open_held();
+    descriptors::open_all(live());
     let mask = signal::set_mask(u64::MAX);
     let top = stack + BACKGROUND_STACK_BYTES - 64;
     // SAFETY: a thread with a stack of its own, which no other thread uses: the one before has ended. It returns from the gate to what

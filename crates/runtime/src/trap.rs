@@ -10,7 +10,7 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
 use crate::usermem::{peek, word};
 use crate::{
-    background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, kept, memory, parts,
+    background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
     privileges, rlimits, stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
@@ -135,7 +135,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             }
         }
         nr::PRCTL if live.is_own_process() && calls::REACH_OPTIONS.contains(&args[0]) => {
-            kept::open_held();
+            descriptors::open_all(live);
             while pins::build_more(live) {}
             return assisted(live, nr, args, live.window_bytes(), uc);
         }

@@ -12,6 +12,18 @@ pub enum InitError {
     System(Errno),
 }
 
+/// Whose file is made when it is needed, or by [`ProcessStore::make_file`](crate::ProcessStore::make_file), rather than at once: most processes
+/// end before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Later {
+    /// Nobody's.
+    Never,
+    /// Those of forked children.
+    Children,
+    /// The store's own, too.
+    All,
+}
+
 /// What a tier's set-up is told.
 pub(crate) struct SetUp<'a> {
     /// The most it may hold, 0 for no limit.
@@ -22,6 +34,8 @@ pub(crate) struct SetUp<'a> {
     pub requests_fd: Option<i32>,
     /// The store's descriptors are moved to this number or above.
     pub min_fd: i32,
+    /// Whose file is made when it is needed.
+    pub later: Later,
 }
 
 /// A tier as it runs.

@@ -41,7 +41,7 @@ mod process;
 mod tests;
 
 pub use compress::{Algorithm, Worker};
-pub use config::InitError;
+pub use config::{InitError, Later};
 pub use fork::ForkTicket;
 pub use io::{FileIo, FileRead, LiveIo, NewFile, make_file};
 pub use kinds::{Compressed, File, KIND_NAME_BYTES, OptionError, Parameters, Ram, TierKind, Words};

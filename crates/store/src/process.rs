@@ -1,5 +1,5 @@
 //! What a process asks of its store beyond what the pager does: to be made, to fork, to be looked at.
-use crate::config::InitError;
+use crate::config::{InitError, Later};
 use crate::fork::ForkTicket;
 use crate::io::FileIo;
 use crate::kinds::{Parameters, TierKind};
@@ -40,6 +40,8 @@ pub struct Asked<'a> {
     pub requests_fd: Option<i32>,
     /// The store's descriptors have this number or one above.
     pub min_fd: i32,
+    /// Whose files are made when they are needed, as in [`Config::later`].
+    pub later: Later,
     /// Where all processes of a run have what the devices are at, as in [`Config::devices`].
     pub devices: Option<&'static DeviceStates>,
 }
@@ -72,6 +74,11 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn descriptors(&self) -> impl Iterator<Item = i32> + '_;
     /// Why this process has no file to write to, if it should have.
     fn file_error(&self) -> Option<Errno>;
+    /// Whether the file that this process writes is not made yet: [`ProcessStore::make_file`] is to be called before there is a second
+    /// thread, which would see a number in use for a moment, and before the process may not make it any more.
+    fn is_file_put_off(&self) -> bool;
+    /// Makes it.
+    fn make_file(&self);
 
     // ---- rights that the process gives up ----
 
@@ -116,8 +123,8 @@ impl ProcessStore for Tiers<RingIo> {
         for (to, from) in tiers.iter_mut().zip(asked.tiers) {
             *to = read(from)?;
         }
-        let Asked { slots, directory, requests_fd, min_fd, devices, .. } = *asked;
-        Tiers::init(&Config { tiers, slots, directory, requests_fd, min_fd, devices })
+        let Asked { slots, directory, requests_fd, min_fd, later, devices, .. } = *asked;
+        Tiers::init(&Config { tiers, slots, directory, requests_fd, min_fd, later, devices })
     }
     fn stats(&self) -> &StoreStats {
         Tiers::stats(self)
@@ -133,6 +140,12 @@ impl ProcessStore for Tiers<RingIo> {
     }
     fn file_error(&self) -> Option<Errno> {
         Tiers::file_error(self)
+    }
+    fn is_file_put_off(&self) -> bool {
+        Tiers::is_file_put_off(self)
+    }
+    fn make_file(&self) {
+        Tiers::make_file(self);
     }
     fn leave_ring(&self) {
         self.io.end();

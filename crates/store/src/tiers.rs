@@ -1,6 +1,6 @@
 //! The tiers as one store: making it, what the runtime reads and sets, and core's [`Store`].
 use crate::compress::Worker;
-use crate::config::{InitError, SetUp, Tier, TierOrder};
+use crate::config::{InitError, Later, SetUp, Tier, TierOrder};
 use crate::file::FileTier;
 use crate::io::FileIo;
 use crate::kinds::{TierKind, Unit};
@@ -55,6 +55,8 @@ pub struct Config<'a> {
     pub requests_fd: Option<i32>,
     /// The store's descriptors are moved to this number or above.
     pub min_fd: i32,
+    /// Whose file is made when it is needed.
+    pub later: Later,
     /// What the devices of the tiers are at, in memory that is shared with other processes. `None`: the store has such memory of
     /// its own, which those that are forked share.
     pub devices: Option<&'static DeviceStates>,
@@ -82,7 +84,8 @@ impl Config<'_> {
     /// What the set-up of a tier is told.
     fn of(&self, tier: usize) -> SetUp<'_> {
         let max_bytes = self.tiers.get(tier).map_or(0, |t| t.max_bytes);
-        SetUp { max_bytes, directory: self.directory, requests_fd: self.requests_fd, min_fd: self.min_fd }
+        let Config { directory, requests_fd, min_fd, later, .. } = *self;
+        SetUp { max_bytes, directory, requests_fd, min_fd, later }
     }
 }
 
@@ -226,6 +229,18 @@ impl<I: FileIo> Tiers<I> {
     /// The descriptor of the ring through which files are read, where there is one. Of no file: nothing is reached by it alone.
     pub fn ring_descriptor(&self) -> Option<i32> {
         self.io.descriptor()
+    }
+
+    /// Whether the file of this process is to be made when it is needed.
+    pub(crate) fn is_file_put_off(&self) -> bool {
+        self.order.file.is_some() && self.file.files().is_put_off()
+    }
+
+    /// Makes the file of this process, where that was put off.
+    pub(crate) fn make_file(&self) {
+        if self.is_file_put_off() {
+            self.file.make_own(&self.io);
+        }
     }
 
     /// Why this process has no file to write to, if it should have: its file tier is full then.

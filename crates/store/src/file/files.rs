@@ -29,6 +29,10 @@ pub(crate) struct Files {
     /// Keeps a number for the file of a child, when the program has used up all others.
     spare_fd: Descriptor,
     open_error: AtomicI32,
+    /// Whether the own file is made when it is needed: 0, 1, or 2 while it is being made.
+    put_off: AtomicU32,
+    /// Children may put it off.
+    pub(super) may_put_off: AtomicBool,
     /// Children may read the own file. Private memory: who shares a table must not be able to say that nobody does.
     pub(super) shared: AtomicBool,
     /// The process that this is.
@@ -134,7 +138,53 @@ impl Files {
 
     /// Why there is no file to write, if that is so.
     pub fn open_error(&self) -> Option<Errno> {
-        self.own().is_none().then(|| Errno(self.open_error.load(Relaxed)))
+        (!self.has_own()).then(|| Errno(self.open_error.load(Relaxed)))
+    }
+
+    /// Whether there is a file to write, or one that is made when it is needed.
+    pub(super) fn has_own(&self) -> bool {
+        self.is_put_off() || self.own().is_some()
+    }
+
+    /// Whether the file to write is made when it is needed.
+    pub fn is_put_off(&self) -> bool {
+        self.put_off.load(Acquire) != 0
+    }
+
+    /// Whether a file may be made when it is needed: where that is by a directory, which the process does not lose unasked.
+    pub(super) fn may_put_off(&self) -> bool {
+        self.may_put_off.load(Relaxed) && self.directory_fd.get().is_some()
+    }
+
+    /// The own file is made when it is needed; until then its numbers are held. The process has one thread.
+    pub(super) fn put_off(&self) {
+        for held in [&self.write_fd, &self.spare_fd] {
+            held.close();
+            if let Some(fd) = self.directory_fd.get().or(self.requests_fd.get())
+                && let Ok(copy) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
+                && let Ok(copy) = io::raise(copy as i32, self.min_fd)
+            {
+                held.set(copy);
+            }
+        }
+        self.put_off.store(1, Release);
+    }
+
+    /// Makes it with `open` where that was put off. Others wait meanwhile.
+    pub(super) fn take_up(&self, open: impl FnOnce()) {
+        let mut spins = 0;
+        loop {
+            match self.put_off.compare_exchange(1, 2, AcqRel, Acquire) {
+                Ok(_) => {
+                    self.write_fd.close();
+                    open();
+                    return self.put_off.store(0, Release);
+                }
+                Err(0) => return,
+                Err(_) => os::wait_a_little(spins),
+            }
+            spins += 1;
+        }
     }
 
     /// Whether children read a file that this process can still write.
@@ -145,6 +195,10 @@ impl Files {
     /// Closes the directory: children forked from now on have to ask for a file to write to.
     pub fn leave_directory(&self) {
         self.directory_fd.close();
+        if self.is_put_off() {
+            self.write_fd.close();
+            self.spare_fd.close();
+        }
     }
 
     /// Nobody is asked any more.

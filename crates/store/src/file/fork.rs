@@ -106,7 +106,7 @@ impl Segments {
             self.keys.renew(|secret| io.random(secret).is_ok());
         }
         // One that could not be had before.
-        if self.files.own().is_none() {
+        if !self.files.has_own() {
             self.open_own(io);
         }
     }

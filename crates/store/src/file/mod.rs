@@ -26,7 +26,7 @@ mod buffers;
 mod fork;
 mod exec;
 
-use crate::config::SetUp;
+use crate::config::{Later, SetUp};
 use crate::io::FileIo;
 use crate::limits::{DIRECTORY_BYTES, FETCH_BYTES, MAX_SEALED_BYTES, SEGMENT_BUFFERS, SEGMENT_BYTES};
 use crate::stats::{StoreStats, add};
@@ -88,7 +88,7 @@ impl FileTier {
         io: &I,
         memory: &Memory,
         segments: u32,
-        &SetUp { max_bytes, directory, requests_fd, min_fd }: &SetUp<'_>,
+        &SetUp { max_bytes, directory, requests_fd, min_fd, later }: &SetUp<'_>,
     ) -> Result<()> {
         let text = directory.split(|&b| b == 0).next().unwrap_or(&[]);
         let mut path = [0u8; DIRECTORY_BYTES];
@@ -111,7 +111,12 @@ impl FileTier {
             self.segments.files.ask_at(fd);
         }
         if self.segments.files.open_directory(&path[..=text.len()]) || requests_fd.is_some() {
-            self.segments.open_own(io);
+            self.segments.files.may_put_off.store(later != Later::Never, Relaxed);
+            if later == Later::All {
+                self.segments.files.put_off();
+            } else {
+                self.segments.open_own(io);
+            }
         }
         Ok(())
     }
@@ -133,12 +138,19 @@ impl FileTier {
 
     /// Whether there is no file to write, it could not be written a short while ago, or it is so full that room in it is scarce.
     pub fn is_tight(&self) -> bool {
-        self.files().own().is_none() || self.segments.is_tight() || self.buffers.retry.rests()
+        !self.files().has_own() || self.segments.is_tight() || self.buffers.retry.rests()
+    }
+
+    /// Makes the file where that was put off: it is needed, or could not be made any more afterwards.
+    pub fn make_own<I: FileIo>(&self, io: &I) {
+        self.files().take_up(|| _ = self.segments.open_own(io));
     }
 
     /// Seals `payload` into `out` as it will stand in the file. `None` where nothing can be written.
     pub fn seal(&self, id: UnitId, payload: &[u8], out: &mut [u8; MAX_SEALED_BYTES]) -> Option<Seal> {
-        self.files().own()?;
+        if !self.files().has_own() {
+            return None;
+        }
         self.segments.keys.seal_unit(id, payload, out)
     }
 
@@ -157,6 +169,7 @@ impl FileTier {
         cleaning: bool,
         stats: &StoreStats,
     ) -> core::result::Result<u64, StoreError> {
+        self.make_own(io);
         self.buffers.append(&self.segments, io, unit, key, slots, cleaning, stats)
     }
 
@@ -238,15 +251,15 @@ impl FileTier {
         {
             own.state.store(CLOSING, SeqCst);
         }
-        self.begin_own(io);
+        self.end_own();
+        self.segments.open_own(io);
     }
 
-    /// Has a new file, or none, instead of the one that was written.
-    fn begin_own<I: FileIo>(&self, io: &I) -> bool {
+    /// Has no file any more to write to.
+    fn end_own(&self) {
         self.files().end_own();
         self.buffers.keep_stuck();
         self.files().close_idle();
-        self.segments.open_own(io)
     }
 
     /// Writes out and closes the open segment, and reserves what the child needs in the tables of the files.
@@ -270,7 +283,15 @@ impl FileTier {
         self.buffers.retry.end();
         self.execs.begin_child();
         self.segments.fork_child(io, forked, parent_pid);
-        add(&stats.forks_without_file, !self.begin_own(io) as u64);
+        if self.files().is_put_off() {
+            return;
+        }
+        self.end_own();
+        // What was not written before goes to the new file now.
+        let is_needed = (0..SEGMENT_BUFFERS).any(|index| self.kept(index).is_some());
+        if is_needed || !self.segments.put_off() {
+            add(&stats.forks_without_file, !self.segments.open_own(io) as u64);
+        }
     }
 
     /// A buffer with a segment of another process's file that was never written. While the process has one thread.

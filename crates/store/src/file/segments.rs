@@ -144,14 +144,29 @@ impl Segments {
         let index = self.files.vacant()?;
         self.clear_usage(index);
         self.files.create(io, index)?;
+        self.forget_own();
+        self.files.set_own(index);
+        Ok(())
+    }
+
+    /// Puts off to make a new file, where that may be. The process has one thread.
+    pub(super) fn put_off(&self) -> bool {
+        if !self.files.may_put_off() {
+            return false;
+        }
+        self.forget_own();
+        self.files.put_off();
+        true
+    }
+
+    /// What was counted is of the file that was written before.
+    fn forget_own(&self) {
         for count in [&self.in_use, &self.empty, &self.left, &self.left_seen, &self.scan] {
             count.store(0, Relaxed);
         }
         self.own_bytes.store(0, Relaxed);
         self.clean_wanted.store(false, Relaxed);
         self.tight.store(false, Relaxed);
-        self.files.set_own(index);
-        Ok(())
     }
 
     /// Forgets what a file that had this number before left in the table.

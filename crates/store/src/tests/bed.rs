@@ -1,8 +1,8 @@
 //! What the tests of the whole store share: contents, a file that fails on demand, stores that end with their test.
 use crate::record::Record;
 use crate::{
-    Algorithm, Compressed, Config, File, FileIo, FileRead, LiveIo, NewFile, Ram, RingIo, SEGMENT_BYTES, TierConfig,
-    TierKind, Tiers, Worker,
+    Algorithm, Compressed, Config, File, FileIo, FileRead, Later, LiveIo, NewFile, Ram, RingIo, SEGMENT_BYTES,
+    TierConfig, TierKind, Tiers, Worker,
 };
 use outswap_core::device::Device;
 use outswap_core::store::{Page, Store, StoreError};
@@ -169,8 +169,34 @@ impl Bed {
         let io = FaultIo::default();
         let faults = io.0.clone();
         let directory = directory();
-        let config =
-            Config { tiers: &tiers, slots, directory: &directory, requests_fd: None, min_fd: 100, devices: None };
+        let config = Config {
+            tiers: &tiers,
+            slots,
+            directory: &directory,
+            requests_fd: None,
+            min_fd: 100,
+            later: Later::Never,
+            devices: None,
+        };
+        let store = Tiers::init_with(&config, io).expect("memory for a small store");
+        Bed { store, faults, workers: Vec::new() }
+    }
+
+    /// A store with a file alone, which is made when it is needed.
+    pub fn later(slots: u32) -> Bed {
+        let tiers = [TierConfig::new(FILE, 0)];
+        let io = FaultIo::default();
+        let faults = io.0.clone();
+        let directory = directory();
+        let config = Config {
+            tiers: &tiers,
+            slots,
+            directory: &directory,
+            requests_fd: None,
+            min_fd: 100,
+            later: Later::All,
+            devices: None,
+        };
         let store = Tiers::init_with(&config, io).expect("memory for a small store");
         Bed { store, faults, workers: Vec::new() }
     }

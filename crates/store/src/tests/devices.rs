@@ -1,6 +1,6 @@
 //! Tiers that are slowed to a device take as long as its model says, and hold what they held.
 use super::bed::{Bed, FILE, LZ4, RAM, fill_file, page, read, take};
-use crate::{Config, DeviceStates, LiveIo, TierConfig, Tiers};
+use crate::{Config, DeviceStates, Later, LiveIo, TierConfig, Tiers};
 use outswap_core::device::Device;
 use outswap_core::store::{Read, Run, Store};
 use outswap_core::units::{PAGE_BYTES, SlotId};
@@ -100,8 +100,15 @@ fn what_stands_in_shared_memory_cannot_stop_anybody() {
     let states: &'static DeviceStates =
         Box::leak(Box::new(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))));
     let tiers = [TierConfig { device: Device { read_ns: 1000, depth: 4, ..Device::NONE }, ..TierConfig::new(RAM, 0) }];
-    let config =
-        Config { tiers: &tiers, slots: 64, directory: b"", requests_fd: None, min_fd: 0, devices: Some(states) };
+    let config = Config {
+        tiers: &tiers,
+        slots: 64,
+        directory: b"",
+        requests_fd: None,
+        min_fd: 0,
+        later: Later::Never,
+        devices: Some(states),
+    };
     let mut bed = Bed::new(&[(RAM, 0)], 64);
     let worker = bed.worker();
     for word in [1, 7, u64::MAX - 1, u64::MAX] {

@@ -1,6 +1,6 @@
 //! Files that fail, lie or are full, and configurations that make no sense.
 use super::bed::{Bed, FILE, LZ4, directory, fill_file, page, read, record_of};
-use crate::{Config, InitError, MAX_UNIT_ORDER, SEGMENT_BYTES, TierConfig, Tiers, Worker};
+use crate::{Config, InitError, Later, MAX_UNIT_ORDER, SEGMENT_BYTES, TierConfig, Tiers, Worker};
 use outswap_core::store::{Store, StoreError};
 use outswap_core::units::{Order, PAGE_BYTES, SlotId};
 use outswap_sys::{Errno, os};
@@ -133,12 +133,27 @@ fn nonsense_is_refused() {
     let file = TierConfig::new(FILE, 0);
     let (twice, large) =
         ([file, file], [TierConfig { unit_order: Some(Order::new(MAX_UNIT_ORDER.get() + 1)), ..file }]);
-    let config =
-        |tiers| Config { tiers, slots: 100, directory: &directory, requests_fd: None, min_fd: 0, devices: None };
+    let config = |tiers| Config {
+        tiers,
+        slots: 100,
+        directory: &directory,
+        requests_fd: None,
+        min_fd: 0,
+        later: Later::Never,
+        devices: None,
+    };
     assert_eq!(Tiers::init(&config(&[])).err(), Some(InitError::Config));
     assert_eq!(Tiers::init(&config(&twice)).err(), Some(InitError::Config));
     assert_eq!(Tiers::init(&config(&large)).err(), Some(InitError::Config));
-    let nowhere = Config { tiers: &[file], slots: 100, directory: b"", requests_fd: None, min_fd: 0, devices: None };
+    let nowhere = Config {
+        tiers: &[file],
+        slots: 100,
+        directory: b"",
+        requests_fd: None,
+        min_fd: 0,
+        later: Later::Never,
+        devices: None,
+    };
     assert_eq!(Tiers::init(&nowhere).err(), Some(InitError::System(Errno::ENOENT)));
     // With a directory that does not exist, the tier is full.
     let missing = Config {
@@ -147,6 +162,7 @@ fn nonsense_is_refused() {
         directory: b"/nonexistent/outswap\0",
         requests_fd: None,
         min_fd: 0,
+        later: Later::Never,
         devices: None,
     };
     let store = Tiers::init(&missing).expect("a store that says why it has no file");

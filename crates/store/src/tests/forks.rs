@@ -157,3 +157,57 @@ fn without_the_directory_children_have_no_file() {
     assert_eq!(wait(child), 0);
     assert_eq!(store.put(SlotId(200), &page(2), worker), Ok(()));
 }
+
+#[test]
+fn a_file_that_is_put_off_is_made_when_it_is_needed() {
+    let mut bed = Bed::later(1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    assert!(store.is_file_put_off() && store.file_error().is_none() && !store.is_writing_shared());
+    assert_eq!(store.descriptors().count(), 3, "the directory, and two numbers that are held");
+    // A child of a process that has none has none, and makes its own.
+    let child = fork_store(&bed, || {
+        let waits = store.is_file_put_off() && store.stats().forks_without_file.load(Relaxed) == 0;
+        let room = (0..100).all(|slot| store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok());
+        let right = room && (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        // It has one as any other then, which its child reads.
+        let grandchild = fork_store(&bed, || {
+            let right = (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+            let room = store.put(SlotId(200), &page(2), worker).is_ok();
+            !(right && room && read_of(store, worker, 200) == Ok(page(2))) as i32
+        });
+        !(waits && right && !store.is_file_put_off() && wait(grandchild) == 0) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert!(store.is_file_put_off(), "the child's is none of ours");
+    fill_file(&mut bed, worker, 100);
+    // Of who has one, a child puts its own off, and reads the other's.
+    let child = fork_store(&bed, || {
+        let right = (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        let waits = store.is_file_put_off();
+        let room = (100..200).all(|slot| store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok());
+        let all = (0..200).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        !(right && waits && room && all && !store.is_file_put_off()) as i32
+    });
+    assert_eq!(wait(child), 0);
+    assert!(
+        !store.is_file_put_off() && (0..100).all(|slot| read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2)))
+    );
+    assert_eq!(store.descriptors().count(), 4);
+}
+
+#[test]
+fn a_file_that_was_put_off_and_cannot_be_made_is_told_of() {
+    let mut bed = Bed::later(1 << 12);
+    let worker = bed.worker();
+    bed.faults.no_file.store(true, SeqCst);
+    assert_eq!(bed.store.file_error(), None, "nobody knows yet");
+    assert_eq!(bed.store.put(SlotId(1), &page(2), worker), Err(StoreError::Full));
+    assert_eq!((bed.store.file_error(), bed.store.is_file_put_off()), (Some(Errno::EACCES), false));
+    // As one that is made at once.
+    let left = Bed::later(1 << 12);
+    left.store.leave_directory();
+    assert_eq!(left.store.descriptors().count(), 0, "nothing leads to the directory");
+    left.store.make_file();
+    assert_eq!(left.store.file_error(), Some(Errno::ENOENT));
+}

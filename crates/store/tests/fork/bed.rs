@@ -3,8 +3,9 @@ use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store, StoreError};
 use outswap_core::units::{PAGE_BYTES, SlotId};
 use outswap_store::ProcessStore;
-use outswap_store::{Algorithm, Compressed, Config, File, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
+use outswap_store::{Algorithm, Compressed, Config, File, Later, SEGMENT_BYTES, TierConfig, TierKind, Tiers, Worker};
 use outswap_sys::{nr, os, syscall0, syscall1, syscall4};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub const LZ4: TierKind = TierKind::Compressed(Compressed(Algorithm::Lz4));
 
@@ -22,6 +23,9 @@ pub fn page(seed: u32) -> Page {
     page
 }
 
+/// Whose file is made when it is needed, in all scenarios.
+pub static LATER: AtomicU32 = AtomicU32::new(0);
+
 pub struct Bed {
     pub store: &'static Tiers,
     pub worker: &'static mut Worker,
@@ -30,8 +34,15 @@ pub struct Bed {
 impl Bed {
     pub fn new(tiers: &[TierConfig]) -> Bed {
         let directory = std::env::temp_dir().into_os_string().into_encoded_bytes();
-        let config =
-            Config { tiers, slots: 1 << 16, directory: &directory, requests_fd: None, min_fd: 200, devices: None };
+        let config = Config {
+            tiers,
+            slots: 1 << 16,
+            directory: &directory,
+            requests_fd: None,
+            min_fd: 200,
+            later: [Later::Never, Later::Children, Later::All][LATER.load(Relaxed) as usize],
+            devices: None,
+        };
         let store = Tiers::init(&config).expect("memory for a store");
         let at = os::mmap_anonymous(Worker::BYTES).expect("memory for a worker");
         // SAFETY: fresh zeroed memory that is never unmapped.

@@ -2,7 +2,7 @@
 use crate::bed::{Bed, Gate, file, wait};
 use outswap_core::store::{Store, StoreError};
 use outswap_store::ProcessStore;
-use outswap_store::{Config, DESCRIPTORS, SEGMENT_BYTES, Tiers};
+use outswap_store::{Config, DESCRIPTORS, Later, SEGMENT_BYTES, Tiers};
 use outswap_sys::{Errno, nr, os, syscall2};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,6 +27,7 @@ fn open_descriptors() -> Vec<i32> {
 pub fn ancestors_files_are_only_read() {
     #[track_caller]
     fn check_rights(bed: &mut Bed, others: &[i32], ancestors: usize) {
+        bed.store.make_file();
         let own = bed.store.file_descriptor().expect("a file of its own");
         let all: Vec<i32> = bed.store.descriptors().collect();
         assert!(all.iter().all(|&fd| fd >= 200), "{all:?}");
@@ -180,6 +181,7 @@ pub fn numbers_are_in_the_guarded_range() {
         directory: &directory,
         requests_fd: None,
         min_fd: 200,
+        later: Later::Never,
         devices: None,
     };
     let store = Tiers::init(&config).expect("memory for a store");

@@ -7,7 +7,7 @@ mod chains;
 mod random;
 mod rlimits;
 
-use bed::{LZ4, file, fork, wait};
+use bed::{LATER, LZ4, file, fork, wait};
 use chains::{chains_of_forks_that_keep_nothing_have_no_end, long_chains_of_forks_keep_all_data};
 use descriptors::{
     a_file_needs_no_descriptor_or_path_at_the_fork, ancestors_files_are_only_read,
@@ -22,6 +22,7 @@ use sharing::{
     each_process_keeps_its_own, entries_are_used_again, freed_here_is_kept_for_the_other, the_dead_are_cleared,
     the_limit_is_the_trees, what_a_dead_parent_left_counts, with_many_sharers_own_segments_are_freed,
 };
+use std::sync::atomic::Ordering::Relaxed;
 
 fn main() {
     let lz4 = |max_bytes| TierConfig::new(LZ4, max_bytes);
@@ -56,15 +57,18 @@ fn main() {
         ("little address space is enough", &little_address_space_is_enough),
     ];
     let mut failed = 0;
-    for (name, scenario) in scenarios {
-        let pid = fork();
-        if pid == 0 {
-            scenario();
-            os::exit_group(0);
+    for (later, when) in ["at once", "children's later", "later"].into_iter().enumerate() {
+        LATER.store(later as u32, Relaxed);
+        for (name, scenario) in scenarios {
+            let pid = fork();
+            if pid == 0 {
+                scenario();
+                os::exit_group(0);
+            }
+            let ok = wait(pid) == 0;
+            println!("fork: {name}, files made {when} ... {}", if ok { "ok" } else { "FAILED" });
+            failed += !ok as i32;
         }
-        let ok = wait(pid) == 0;
-        println!("fork: {name} ... {}", if ok { "ok" } else { "FAILED" });
-        failed += !ok as i32;
     }
     assert_eq!(failed, 0, "{failed} scenarios failed");
 }
