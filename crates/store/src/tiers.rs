@@ -48,8 +48,8 @@ pub struct Config<'a> {
     pub tiers: &'a [TierConfig],
     /// Slots, from 0 on; at most [`MAX_SLOTS`](crate::MAX_SLOTS).
     pub slots: u32,
-    /// Directory of the file, with or without a NUL byte at its end. The file is opened by [`Tiers::init`], those of forked
-    /// children as they are forked.
+    /// Directory of the file, with or without a NUL byte at its end. The file is made by [`Tiers::init`], and those of forked children as
+    /// they are forked, but for those that are made later.
     pub directory: &'a [u8],
     /// Where a file is asked for that this process cannot make; `None`: nowhere.
     pub requests_fd: Option<i32>,
