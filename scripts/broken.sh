@@ -46,7 +46,7 @@ run() { # log, variant, program, test
 }
 breakage() { # number, variant, crate, program, test
   local number=$1 variant=$2 binary ran log
-  binary=$(program "$3" "$4")
+  binary=$(program "$3" "$4" || true)
   log=target/broken/$number-$variant.log
   # What runs no test, or fails anyway, shows nothing.
   ran=$("$binary" "$5" --list 2>/dev/null | grep -c ': test$' || true)
@@ -69,7 +69,7 @@ start() {
   "$@" &
   running=$((running + 1))
   if ((running >= at_once)); then
-    wait -n
+    wait -n || true
     running=$((running - 1))
   fi
 }
