@@ -132,8 +132,8 @@ pub enum Once {
     Full,
     /// A process has no swap file.
     NoFile,
-    /// A process that was forked by one that has a swap file has none.
-    NoFileAfterFork,
+    /// A process that is not the first has none, where the first has one.
+    NoFileLater,
     /// A system call names more memory than may be resident at once.
     TooLong,
     /// A shared object is the kernel's now.
@@ -152,8 +152,8 @@ impl Once {
         match self {
             Once::Full => b"warning: too many managed processes: some obey the limit, but do not count in it",
             Once::NoFile => b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk",
-            Once::NoFileAfterFork => {
-                b"warning: after a fork, a process cannot make a swap file of its own (see --swap-dir): it writes nothing to disk"
+            Once::NoFileLater => {
+                b"warning: a process of the run cannot make a swap file of its own (see --swap-dir): it writes nothing to disk"
             }
             Once::TooLong => {
                 b"warning: a system call names more memory at once than half of what may be resident: it fails with ENOMEM (give more --ram)"

@@ -13,7 +13,7 @@ pub fn open_all(live: &Live) {
     if live.pager.store.is_file_put_off() {
         process::with_all_descriptors(|| live.pager.store.make_file());
         if live.pager.store.file_error().is_some() {
-            live.control.post_once(Once::NoFile);
+            live.control.post_once(Once::NoFileLater);
         }
     }
 }

@@ -90,7 +90,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             live.pager.store.fork_parent(ticket, pid.max(0) as i32);
         }
         if had_file && live.pager.store.file_error().is_some() {
-            live.control.post_once(Once::NoFileAfterFork);
+            live.control.post_once(Once::NoFileLater);
         }
         pid
     });
