@@ -1,7 +1,7 @@
 //! The runtime's descriptors, which the program neither closes nor replaces.
+use crate::kept;
 use crate::live::Live;
 use crate::store::ProcessStore;
-use crate::{kept, process};
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Once;
 use outswap_sys::nr;
@@ -11,7 +11,7 @@ use outswap_sys::nr;
 pub fn open_all(live: &Live) {
     kept::open_held();
     if live.pager.store.is_file_put_off() {
-        process::with_all_descriptors(|| live.pager.store.make_file());
+        live.pager.store.make_file();
         if live.pager.store.file_error().is_some() {
             live.control.post_once(Once::NoFileLater);
         }

@@ -7,7 +7,7 @@ use crate::live::{Live, try_live};
 use crate::stacks::{self, Thread};
 use core::ops::Range;
 use outswap_sys::signal::bit;
-use outswap_sys::{Errno, Result, nr, ret, syscall4};
+use outswap_sys::{Result, nr, ret, syscall4};
 
 /// `mov eax, 14` and `syscall`: the call of the kernel's.
 const CALLS: &[u8] = &[0xb8, 0x0e, 0, 0, 0, 0x0f, 0x05];
@@ -39,19 +39,16 @@ pub unsafe fn is_in(function: usize, library: Range<usize>) -> bool {
 pub unsafe fn serve(how: i32, new: *const u64, old: *mut u64) -> Result<()> {
     // SAFETY: null, or a whole set, of which the kernel looks at the first word.
     let set = unsafe { new.as_ref() }.map(|set| *set & !INTERNAL);
-    let before = match try_live() {
-        // The kernel must not meet a missing page: of a stack that lies in managed memory.
-        Some(live) => match thread(live).filter(|_| !in_managed(&raw const set as usize)) {
-            Some(thread) => change(thread, how, set)?,
-            None => ask(gate::TRAPPED, how, set)?,
-        },
-        None => ask(0, how, set)?,
-    };
-    // SAFETY: as above.
-    if let Some(old) = unsafe { old.as_mut() } {
-        *old = before;
+    let live = try_live();
+    // The kernel must not meet a missing page: of a stack that lies in managed memory.
+    let thread = live.and_then(thread).filter(|_| !in_managed(&raw const set as usize));
+    // SAFETY: as the caller says.
+    unsafe {
+        match thread.map(|thread| (thread, change(thread, how, set))) {
+            Some((thread, Some(change))) => change.make(thread, how, set, old),
+            _ => ask(if live.is_some() { gate::TRAPPED } else { 0 }, how, set, old),
+        }
     }
-    Ok(())
 }
 
 /// What is kept for the calling thread.
@@ -59,42 +56,54 @@ fn thread(live: &Live) -> Option<&'static Thread> {
     if live.is_own_process() { stacks::own_stacks() } else { live.sharer_thread() }
 }
 
-/// Changes the mask that the program believes in; returns what it was. Our signals are never in the kernel's.
-fn change(thread: &Thread, how: i32, set: Option<u64>) -> Result<u64> {
-    let was = thread.pretended();
-    let Some(set) = set else { return Ok(kernel(0, None)? | was) };
-    let pretended = match how {
-        0 => was | set,
-        1 => was & !set,
-        2 => set,
-        _ => return Err(Errno::EINVAL),
-    };
-    // What was held comes while the call lasts, as a signal does that the kernel held: a handler that leaves for good finds the new mask.
-    thread.set_pretended(pretended);
-    Ok(kernel(how, Some(set & !OURS))? | was)
+/// What of our signals the thread is to believe blocked, before and after.
+struct Change {
+    was: u64,
+    pretended: u64,
 }
 
-/// The kernel's mask, changed; what it was.
-fn kernel(how: i32, set: Option<u64>) -> Result<u64> {
-    let mut old = 0u64;
-    let at = set.as_ref().map_or(0, |set| set as *const u64 as usize);
-    // SAFETY: null or a set, and a place for one.
-    ret(unsafe { syscall4(nr::RT_SIGPROCMASK, how as usize, at, &raw mut old as usize, 8) })?;
-    Ok(old & !OURS)
+/// How a call changes that. `None` where a trap is to do it: that gives the error, or lets signals come that are held here, of which the
+/// handlers are to find the new mask as a whole.
+fn change(thread: &Thread, how: i32, set: Option<u64>) -> Option<Change> {
+    let was = thread.pretended();
+    let pretended = match (how, set) {
+        (_, None) => was,
+        (0, Some(set)) => was | set,
+        (1, Some(set)) => was & !set,
+        (2, Some(set)) => set,
+        _ => return None,
+    };
+    (thread.held() & !pretended == 0).then_some(Change { was, pretended })
+}
+
+impl Change {
+    /// Makes it. Our signals are never in the kernel's mask. Signals that it unblocks come within the kernel's call, and their handlers find
+    /// the old mask where it was asked for.
+    unsafe fn make(self, thread: &Thread, how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
+        if !old.is_null() {
+            let mut before = 0u64;
+            // SAFETY: a place for a set.
+            ret(unsafe { syscall4(nr::RT_SIGPROCMASK, 0, 0, &raw mut before as usize, 8) })?;
+            // SAFETY: a place for a set, as the caller says.
+            unsafe { *old = before & !OURS | self.was };
+        }
+        let Some(set) = set.map(|set| set & !OURS) else { return Ok(()) };
+        thread.set_pretended(self.pretended);
+        // SAFETY: a set that lives through the call.
+        ret(unsafe { syscall4(nr::RT_SIGPROCMASK, how as usize, &raw const set as usize, 0, 8) }).map(drop)
+    }
 }
 
 /// Makes the call, with what is added to its number so that it is trapped: calls of this library's code pass.
-fn ask(trapped: usize, how: i32, set: Option<u64>) -> Result<u64> {
-    let (value, mut old): (isize, u64);
-    old = 0;
+unsafe fn ask(trapped: usize, how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
+    let value: isize;
     let at = set.as_ref().map_or(0, |set| set as *const u64 as usize);
-    // SAFETY: null or a set, and a place for one.
+    // SAFETY: as the caller says.
     unsafe {
         core::arch::asm!("syscall", inlateout("rax") trapped | nr::RT_SIGPROCMASK => value, in("rdi") how as usize,
-                         in("rsi") at, in("rdx") &raw mut old, in("r10") 8, out("rcx") _, out("r11") _);
+                         in("rsi") at, in("rdx") old, in("r10") 8, out("rcx") _, out("r11") _);
     }
-    ret(value)?;
-    Ok(old)
+    ret(value).map(drop)
 }
 
 #[cfg(test)]
@@ -130,7 +139,7 @@ mod tests {
             assert_eq!(old, user | alarm);
             assert_eq!(serve(7, core::ptr::null(), &mut old), Ok(()));
             assert_eq!(old, alarm);
-            assert_eq!(serve(7, &user, &mut old), Err(Errno::EINVAL));
+            assert_eq!(serve(7, &user, &mut old), Err(outswap_sys::Errno::EINVAL));
             assert_eq!(serve(2, &0, core::ptr::null_mut()), Ok(()));
         }
     }

@@ -69,7 +69,7 @@ stats! {
         file_moved_units,
         /// Forked children for which a file's table had no entry: what they share is never freed.
         pinned_forks,
-        /// Forked children that have no file to write to: no descriptor, no permission, or too many ancestors' files in use.
+        /// Forked children that could not make a file to write to as they were forked: no permission, or too many ancestors' files in use.
         forks_without_file,
     }
     gauges {

@@ -160,7 +160,7 @@ impl Files {
     pub(super) fn put_off(&self) {
         for held in [&self.write_fd, &self.spare_fd] {
             held.close();
-            if let Some(fd) = self.directory_fd.get().or(self.requests_fd.get())
+            if let Some(fd) = self.directory_fd.get()
                 && let Ok(copy) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
                 && let Ok(copy) = io::raise(copy as i32, self.min_fd)
             {
@@ -170,14 +170,28 @@ impl Files {
         self.put_off.store(1, Release);
     }
 
-    /// Makes it with `open` where that was put off. Others wait meanwhile.
+    /// Gives up the numbers that are held, unless the program has put something else there.
+    fn release_held(&self) {
+        for held in [&self.write_fd, &self.spare_fd] {
+            match held.get().map(os::fstat) {
+                Some(Ok(status)) if !status.is_regular() => held.close(),
+                _ => held.forget(),
+            }
+        }
+    }
+
+    /// Makes it with `open` where that was put off. Others wait meanwhile. Not for a process that shares the memory and has descriptors of its
+    /// own.
     pub(super) fn take_up(&self, open: impl FnOnce()) {
+        if !self.is_put_off() || !self.is_self() {
+            return;
+        }
         let mut spins = 0;
         loop {
             match self.put_off.compare_exchange(1, 2, AcqRel, Acquire) {
                 Ok(_) => {
-                    self.write_fd.close();
-                    open();
+                    self.release_held();
+                    io::with_all_descriptors(open);
                     return self.put_off.store(0, Release);
                 }
                 Err(0) => return,
@@ -196,8 +210,7 @@ impl Files {
     pub fn leave_directory(&self) {
         self.directory_fd.close();
         if self.is_put_off() {
-            self.write_fd.close();
-            self.spare_fd.close();
+            self.release_held();
         }
     }
 

@@ -112,9 +112,7 @@ impl FileTier {
         }
         if self.segments.files.open_directory(&path[..=text.len()]) || requests_fd.is_some() {
             self.segments.files.may_put_off.store(later != Later::Never, Relaxed);
-            if later == Later::All {
-                self.segments.files.put_off();
-            } else {
+            if later != Later::All || !self.segments.put_off() {
                 self.segments.open_own(io);
             }
         }

@@ -3,7 +3,7 @@ use crate::bed::{Bed, Gate, file, wait};
 use outswap_core::store::{Store, StoreError};
 use outswap_store::ProcessStore;
 use outswap_store::{Config, DESCRIPTORS, Later, SEGMENT_BYTES, Tiers};
-use outswap_sys::{Errno, nr, os, syscall2};
+use outswap_sys::{Errno, nr, os, syscall2, syscall4};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How a descriptor was opened: `O_RDONLY`, `O_RDWR`.
@@ -163,6 +163,7 @@ pub fn numbers_are_in_the_guarded_range() {
         let range = 200..200 + DESCRIPTORS;
         assert!(bed.store.descriptors().all(|fd| range.contains(&fd)));
         (depth * 100..depth * 100 + 80).for_each(|slot| bed.try_put(slot, slot).unwrap_or_default());
+        assert!(bed.store.descriptors().all(|fd| range.contains(&fd)));
         if depth < 20 {
             let child = bed.fork(|bed| descend(bed, depth + 1));
             assert_eq!(wait(child), 0);
@@ -216,4 +217,22 @@ pub fn a_file_needs_no_descriptor_or_path_at_the_fork() {
     });
     assert_eq!(wait(child), 0);
     let _ = inside || std::fs::remove_dir(&empty).is_ok();
+}
+
+/// A limit that the program lowered moves no number of the store's, whenever its file is made.
+pub fn a_lowered_limit_moves_no_number() {
+    const RLIMIT_NOFILE: usize = 7;
+    let mut bed = Bed::new(&[file(0)]);
+    let limits = [64u64, 1 << 10];
+    // SAFETY: a `struct rlimit64` that lives through the call.
+    let set = unsafe { syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, limits.as_ptr() as usize, 0) };
+    assert_eq!(set, 0);
+    let in_range = |bed: &Bed| bed.store.descriptors().all(|fd| (200..200 + DESCRIPTORS).contains(&fd));
+    (0..300).for_each(|slot| bed.put(slot, slot));
+    assert!(in_range(&bed));
+    (0..300).for_each(|slot| bed.check(slot, slot));
+    let mut found = [0u64; 2];
+    // SAFETY: a place for a `struct rlimit64`.
+    let get = unsafe { syscall4(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, found.as_mut_ptr() as usize) };
+    assert_eq!((get, found), (0, limits), "the program's limit is as it was");
 }

@@ -10,7 +10,7 @@ mod rlimits;
 use bed::{LATER, LZ4, file, fork, wait};
 use chains::{chains_of_forks_that_keep_nothing_have_no_end, long_chains_of_forks_keep_all_data};
 use descriptors::{
-    a_file_needs_no_descriptor_or_path_at_the_fork, ancestors_files_are_only_read,
+    a_file_needs_no_descriptor_or_path_at_the_fork, a_lowered_limit_moves_no_number, ancestors_files_are_only_read,
     another_file_under_our_number_is_left_alone, numbers_are_in_the_guarded_range, what_children_read_is_given_up,
 };
 use outswap_store::{MAX_UNIT_ORDER, TierConfig};
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 fn main() {
     let lz4 = |max_bytes| TierConfig::new(LZ4, max_bytes);
     type Scenario<'a> = (&'a str, &'a dyn Fn());
-    let scenarios: [Scenario; 24] = [
+    let scenarios: [Scenario; 25] = [
         ("file only", &|| each_process_keeps_its_own(&[file(0)])),
         ("compressed over file", &|| each_process_keeps_its_own(&[lz4(1 << 20), file(0)])),
         ("compressed only", &|| each_process_keeps_its_own(&[lz4(0)])),
@@ -39,6 +39,7 @@ fn main() {
         ("what children read is given up", &what_children_read_is_given_up),
         ("another file under our number is left alone", &another_file_under_our_number_is_left_alone),
         ("numbers are in the guarded range", &numbers_are_in_the_guarded_range),
+        ("a lowered limit moves no number", &a_lowered_limit_moves_no_number),
         ("who executes shares nothing", &who_executes_shares_nothing),
         ("a namespace does not forget who is outside", &a_namespace_does_not_forget_who_is_outside),
         ("with many sharers own segments are freed", &with_many_sharers_own_segments_are_freed),
