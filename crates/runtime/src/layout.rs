@@ -15,6 +15,7 @@ use crate::limits::{PINS, STUB_BYTES};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_control::BSS_AFTER_BYTES;
 pub use outswap_control::{ARENA, ARENA_MAX_BYTES, BSS_MAX_BYTES};
+pub use outswap_sys::OWN_CALL;
 use outswap_sys::PAGE_BYTES;
 
 /// Where the memory that a process usually has ends.
@@ -34,9 +35,6 @@ pub const RLIMIT_DATA: usize = 2;
 pub const RLIMIT_NOFILE: usize = 7;
 /// See [`RLIMITS`].
 pub const RLIMIT_AS: usize = 9;
-/// What `prlimit64` has as its fifth argument, which the kernel ignores, where the runtime calls it. It does so before the gate is
-/// there, when its code may lie where the C library of a program lay whose filter is still in force.
-pub const OWN_CALL: usize = 0x6f77_6e21;
 
 /// The part of the address space that gates are in, below the managed range and far from what the kernel gives out by itself.
 const GATES: usize = 0x1000_0000_0000;
