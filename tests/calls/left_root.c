@@ -1,34 +1,10 @@
 /* A process that changes its root directory, and whose child gives its rights up there: no descriptor of a directory may lead out of it. */
-#include "common.h"
-#include <dirent.h>
+#include "roots.h"
 #include <sys/prctl.h>
 
 enum { PAGES = 256 };
 /* Where a program under Outswap has no userfaultfd, a child would have to open its memory by name, which is not there. */
 static int forks = 1;
-
-static void look_at_descriptors(void) {
-    forks = getenv("OUTSWAP_E2E_MANAGED") == NULL;
-    for (int fd = 0; fd < 1024; fd++) {
-        char name[64], to[64] = "";
-        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-        if (readlink(name, to, sizeof to - 1) > 0 && !strcmp(to, "anon_inode:[userfaultfd]")) forks = 1;
-    }
-}
-
-static void nothing_leads_out(int proc) {
-    int fds = openat(proc, "self/fd", O_RDONLY | O_DIRECTORY);
-    CHECK(fds >= 0);
-    DIR *dir = fdopendir(fds);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        struct stat status;
-        int fd = atoi(entry->d_name);
-        if (*entry->d_name == '.' || fd == proc || fd == fds) continue;
-        OK(fstatat(fds, entry->d_name, &status, 0));
-        if (S_ISDIR(status.st_mode)) die("descriptor %d is a directory's", fd);
-    }
-    OK(closedir(dir));
-}
 
 static void *thread(void *p) {
     check(p, PAGES * PAGE, 1);
@@ -61,7 +37,7 @@ static void goes_elsewhere(char *p) {
 }
 
 int main(void) {
-    look_at_descriptors();
+    forks = !opens_memory_by_name();
     /* Who may not go anywhere has nothing to show. */
     pid_t may = fork();
     if (may == 0) _exit((geteuid() != 0 && unshare(CLONE_NEWUSER)) || chroot("/"));

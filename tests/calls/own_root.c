@@ -1,8 +1,7 @@
 /* A program that sandboxes itself as browsers do: a child that shares its memory and its root directory moves that to an empty one that
  * is gone with it; then nothing may lead out, no descriptor of a directory, and there may be one thread alone. Its children, each the
  * first of a pid namespace, have more memory than there is room for. */
-#include "common.h"
-#include <dirent.h>
+#include "roots.h"
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -13,15 +12,6 @@ enum { PAGES = 1024, CHILDREN = 4, CHILD_PAGES = 3072, STACK_BYTES = 1 << 16 };
 static int proc = -1;
 /* Where a program under Outswap has no userfaultfd, a child would have to open its memory by name. */
 static int forks = 1;
-
-static void look_at_descriptors(void) {
-    forks = getenv("OUTSWAP_E2E_MANAGED") == NULL;
-    for (int fd = 0; fd < 1024; fd++) {
-        char name[64], to[64] = "";
-        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-        if (readlink(name, to, sizeof to - 1) > 0 && !strcmp(to, "anon_inode:[userfaultfd]")) forks = 1;
-    }
-}
 
 static int nothing(void *unused) {
     (void)unused;
@@ -51,20 +41,6 @@ static void refuse_sockets(void) {
     struct sock_fprog program = {at - code, code};
     OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     OK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
-}
-
-static void nothing_leads_out(void) {
-    int fds = openat(proc, "self/fd", O_RDONLY | O_DIRECTORY);
-    CHECK(fds >= 0);
-    DIR *dir = fdopendir(fds);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        struct stat status;
-        int fd = atoi(entry->d_name);
-        if (*entry->d_name == '.' || fd == proc || fd == fds) continue;
-        OK(fstatat(fds, entry->d_name, &status, 0));
-        if (S_ISDIR(status.st_mode)) die("descriptor %d is a directory's", fd);
-    }
-    OK(closedir(dir));
 }
 
 /* A directory has two names, and one more for each in it. */
@@ -104,11 +80,11 @@ static void sandboxed(void) {
     int status = -1;
     EQ(waitpid(mover, &status, 0), mover), EQ(status, 0);
     CHECK(open("/etc/passwd", O_RDONLY) < 0);
-    nothing_leads_out(), EQ(threads(), 1);
+    nothing_leads_out(proc), EQ(threads(), 1);
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct rights[2] = {{1 << CAP_SYS_ADMIN, 1 << CAP_SYS_ADMIN, 0}, {0, 0, 0}};
     OK(syscall(SYS_capset, &header, rights));
-    nothing_leads_out(), EQ(threads(), 1);
+    nothing_leads_out(proc), EQ(threads(), 1);
     check(p, PAGES * PAGE, 1), evict_some(p, PAGES * PAGE);
     int go[2];
     OK(pipe(go));
@@ -129,7 +105,7 @@ static void sandboxed(void) {
         if (came == 0 && !forks) return;
         EQ(came, 1);
     }
-    nothing_leads_out(), EQ(threads(), 1);
+    nothing_leads_out(proc), EQ(threads(), 1);
     close(go[1]);
     for (int i = 0; i < CHILDREN; i++) CHECK(waitpid(-1, &status, 0) > 0), EQ(status, 0);
     refuse_sockets();
@@ -138,7 +114,7 @@ static void sandboxed(void) {
 }
 
 static void test(void) {
-    look_at_descriptors();
+    forks = !opens_memory_by_name();
     proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CHECK(proc >= 0);
     expect_exit(CHILD(sandboxed()), 0);

@@ -1,6 +1,6 @@
 /* Programs that lock themselves in with a filter of their own, which knows nothing of who else works in them: what it does not list fails, is
  * handed to the program, or ends it. Their memory comes and goes as before, all of it, also in a child and in a thread. */
-#include "common.h"
+#include "roots.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,15 +11,6 @@ enum { PAGES = 2048 };
 static volatile sig_atomic_t handed;
 /* Where a program under Outswap has no userfaultfd, a child would have to open its memory by name. */
 static int may_refuse_fork;
-
-static void look_at_descriptors(void) {
-    may_refuse_fork = getenv("OUTSWAP_E2E_MANAGED") != NULL;
-    for (int fd = 0; fd < 1024; fd++) {
-        char name[64], to[64] = "";
-        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-        if (readlink(name, to, sizeof to - 1) > 0 && !strcmp(to, "anon_inode:[userfaultfd]")) may_refuse_fork = 0;
-    }
-}
 
 static void refused(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)context;
@@ -121,7 +112,7 @@ static void locked_in(char *p, unsigned rest, int by_prctl) {
 }
 
 static void test(void) {
-    look_at_descriptors();
+    may_refuse_fork = opens_memory_by_name();
     struct rlimit few;
     OK(getrlimit(RLIMIT_NOFILE, &few));
     few.rlim_cur = few.rlim_cur > 600 ? 600 : few.rlim_cur;

@@ -291,6 +291,25 @@ pub unsafe fn trapped(nr: usize, args: [usize; 6]) -> isize {
     value
 }
 
+/// Makes a call of the program's from here, by a number that is always trapped where the process is `managed`: calls of this library's code
+/// pass the filters.
+///
+/// # Errors
+/// Those of the call.
+///
+/// # Safety
+/// As the system call itself.
+pub unsafe fn ask(managed: bool, nr: usize, [a, b, c, d]: [usize; 4]) -> Result<()> {
+    let nr = if managed { TRAPPED | nr } else { nr };
+    let value: isize;
+    // SAFETY: the caller vouches for the call.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") nr as isize => value, in("rdi") a, in("rsi") b, in("rdx") c,
+                         in("r10") d, out("rcx") _, out("r11") _);
+    }
+    ret(value).map(drop)
+}
+
 /// Whether a trapped call is one of [`trapped`].
 pub fn is_hook(address: usize) -> bool {
     address == hook() + BACK_BYTES

@@ -1,5 +1,5 @@
 //! What the kernel lets this process do: its capabilities and limits.
-use crate::layout::{OWN_CALL, RLIMIT_NOFILE};
+pub use outswap_sys::numbers::{fd_limit, with_all_descriptors};
 use outswap_sys::{nr, os};
 
 /// Locking without limit.
@@ -14,38 +14,6 @@ pub fn has_capability(number: u32) -> bool {
     // SAFETY: version 3 of capget: a header and two records of three words.
     let ok = unsafe { outswap_sys::syscall2(nr::CAPGET, &raw const header as usize, data.as_mut_ptr() as usize) } == 0;
     ok && data[0] & 1 << number != 0
-}
-
-/// Descriptor numbers that this process may have (`RLIMIT_NOFILE`).
-pub fn fd_limit() -> usize {
-    let [soft, _] = fd_limits();
-    soft.min(i32::MAX as u64) as usize
-}
-
-/// The soft limit, and the hard one.
-fn fd_limits() -> [u64; 2] {
-    let mut limit = [0u64; 2];
-    // SAFETY: `limit` has the layout of `struct rlimit64`.
-    unsafe { outswap_sys::syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr() as usize, OWN_CALL) };
-    limit
-}
-
-fn set_fd_limits(limit: [u64; 2]) -> bool {
-    // SAFETY: `limit` has the layout of `struct rlimit64`, and lives through the call.
-    unsafe { outswap_sys::syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, limit.as_ptr() as usize, 0, OWN_CALL) == 0 }
-}
-
-/// Runs `f`, which opens descriptors of the runtime's, with as many numbers as the kernel's hard limit allows. The caller is the
-/// only thread of its process.
-pub fn with_all_descriptors<R>(f: impl FnOnce() -> R) -> R {
-    let found = fd_limits();
-    let [soft, hard] = found;
-    let is_raised = soft != hard && set_fd_limits([hard, hard]);
-    let result = f();
-    if is_raised {
-        set_fd_limits(found);
-    }
-    result
 }
 
 /// `RLIMIT_MEMLOCK`, in bytes.

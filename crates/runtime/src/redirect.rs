@@ -10,8 +10,9 @@ use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;
 
 /// `jmp` to an address in 32 bits from behind it.
-const JUMP: u8 = 0xe9;
-const JUMP_BYTES: usize = 5;
+pub(crate) const JUMP: u8 = 0xe9;
+/// Bytes of that.
+pub(crate) const JUMP_BYTES: usize = 5;
 /// `endbr64`, at which an indirect jump may arrive: it stays.
 const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 

@@ -6,11 +6,12 @@
 use crate::dispositions::SIGNALS;
 use crate::layout::in_managed;
 use crate::live::try_live;
+use crate::redirect::{JUMP, JUMP_BYTES};
 use crate::{deliver, gate};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use outswap_sys::signal::{KernelSigaction, SA_RESTORER, SIG_IGN};
-use outswap_sys::{Result, nr, ret};
+use outswap_sys::{Result, nr};
 
 /// `struct sigaction` of the C library.
 #[repr(C)]
@@ -28,9 +29,6 @@ static RESTORER: AtomicUsize = AtomicUsize::new(0);
 const RETURNS: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 /// `mov eax, 13` and `syscall`: the call of the kernel's.
 const CALLS: &[u8] = &[0xb8, 0x0d, 0, 0, 0, 0x0f, 0x05];
-/// `jmp` to an address in 32 bits from behind it.
-const JUMP: u8 = 0xe9;
-const JUMP_BYTES: usize = 5;
 
 /// The function behind `sigaction` in the C library's `code`, of which the first byte is at address `base`; and what handlers return to.
 fn find_in(code: &[u8], base: usize, sigaction: usize) -> Option<(usize, usize)> {
@@ -90,7 +88,7 @@ pub unsafe fn serve(signal: i32, new: *const Action, old: *mut Action) -> Result
             let mut was = KernelSigaction::default();
             let at = wanted.as_ref().map_or(0, |new| new as *const _ as usize);
             // SAFETY: the program's own call.
-            unsafe { ask(if live.is_some() { gate::TRAPPED } else { 0 }, signal, at, &mut was)? };
+            unsafe { gate::ask(live.is_some(), nr::RT_SIGACTION, [signal as usize, at, &raw mut was as usize, 8])? };
             was
         }
     };
@@ -99,17 +97,6 @@ pub unsafe fn serve(signal: i32, new: *const Action, old: *mut Action) -> Result
         (old.handler, old.mask[0], old.flags, old.restorer) = (was.handler, was.mask, was.flags as i32, was.restorer);
     }
     Ok(())
-}
-
-/// Makes the call, with what is added to its number so that it is trapped: calls of this library's code pass.
-unsafe fn ask(trapped: usize, signal: i32, new: usize, old: &mut KernelSigaction) -> Result<()> {
-    let value: isize;
-    // SAFETY: as the caller says.
-    unsafe {
-        core::arch::asm!("syscall", inlateout("rax") trapped | nr::RT_SIGACTION => value, in("rdi") signal as usize, in("rsi") new,
-                         in("rdx") old, in("r10") 8, out("rcx") _, out("r11") _);
-    }
-    ret(value).map(drop)
 }
 
 #[cfg(test)]

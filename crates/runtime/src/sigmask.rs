@@ -46,7 +46,10 @@ pub unsafe fn serve(how: i32, new: *const u64, old: *mut u64) -> Result<()> {
     unsafe {
         match thread.map(|thread| (thread, change(thread, how, set))) {
             Some((thread, Some(change))) => change.make(thread, how, set, old),
-            _ => ask(if live.is_some() { gate::TRAPPED } else { 0 }, how, set, old),
+            _ => {
+                let at = set.as_ref().map_or(0, |set| set as *const u64 as usize);
+                gate::ask(live.is_some(), nr::RT_SIGPROCMASK, [how as usize, at, old as usize, 8])
+            }
         }
     }
 }
@@ -92,18 +95,6 @@ impl Change {
         // SAFETY: a set that lives through the call.
         ret(unsafe { syscall4(nr::RT_SIGPROCMASK, how as usize, &raw const set as usize, 0, 8) }).map(drop)
     }
-}
-
-/// Makes the call, with what is added to its number so that it is trapped: calls of this library's code pass.
-unsafe fn ask(trapped: usize, how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
-    let value: isize;
-    let at = set.as_ref().map_or(0, |set| set as *const u64 as usize);
-    // SAFETY: as the caller says.
-    unsafe {
-        core::arch::asm!("syscall", inlateout("rax") trapped | nr::RT_SIGPROCMASK => value, in("rdi") how as usize,
-                         in("rsi") at, in("rdx") old, in("r10") 8, out("rcx") _, out("r11") _);
-    }
-    ret(value).map(drop)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the file tier asks of the system.
 use crate::limits::{DESCRIPTORS, MAX_FILE_BYTES};
 use crate::request;
-use outswap_sys::{Errno, OWN_CALL, Result, nr, os, syscall3, syscall4, syscall5};
+use outswap_sys::{Errno, Result, nr, os, syscall3, syscall4};
 
 const AT_FDCWD: i32 = -100;
 const O_CREAT: usize = 0o100;
@@ -128,24 +128,6 @@ fn openat(directory_fd: i32, path: &[u8], flags: usize) -> Result<i32> {
 /// with a NUL byte.
 pub(crate) fn open_directory(path: &[u8]) -> Result<i32> {
     openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | os::O_CLOEXEC)
-}
-
-/// Runs `f`, which opens descriptors, with as many numbers as the hard limit allows: the program may have lowered the other one. While the
-/// program has one thread.
-pub(crate) fn with_all_descriptors(f: impl FnOnce()) {
-    const RLIMIT_NOFILE: usize = 7;
-    let mut found = [0u64; 2];
-    // SAFETY: a place for a `struct rlimit64`.
-    let known = unsafe { syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, found.as_mut_ptr() as usize, OWN_CALL) } == 0;
-    let [soft, hard] = found;
-    // SAFETY: a `struct rlimit64` that lives through the call.
-    let set =
-        |limit: [u64; 2]| unsafe { syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, limit.as_ptr() as usize, 0, OWN_CALL) } == 0;
-    let is_raised = known && soft != hard && set([hard, hard]);
-    f();
-    if is_raised {
-        set(found);
-    }
 }
 
 /// Moves a descriptor out of the program's way: to one of the [`DESCRIPTORS`] numbers from `min_fd` on. Where the program has

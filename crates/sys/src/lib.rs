@@ -9,6 +9,7 @@
 
 mod call;
 pub mod nr;
+pub mod numbers;
 pub mod os;
 pub mod procfs;
 pub mod signal;

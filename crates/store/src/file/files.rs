@@ -11,6 +11,7 @@ use super::volume::{CLOSING, Descriptor, FREE, HELD, Volume};
 use crate::io::{self, FileIo, FileRead, NewFile};
 use crate::limits::{MAX_USERS, MAX_VOLUMES};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
+use outswap_sys::numbers::with_all_descriptors;
 use outswap_sys::{Errno, Result, os};
 
 /// The files of one process, and its place in the family.
@@ -191,7 +192,7 @@ impl Files {
             match self.put_off.compare_exchange(1, 2, AcqRel, Acquire) {
                 Ok(_) => {
                     self.release_held();
-                    io::with_all_descriptors(open);
+                    with_all_descriptors(open);
                     return self.put_off.store(0, Release);
                 }
                 Err(0) => return,

@@ -151,20 +151,20 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub fn new(tiers: &[(TierKind, u64)], slots: u32) -> Bed {
-        Bed::of(tiers, slots, |config| config)
+        Bed::of(tiers, slots, Later::Never, |config| config)
     }
 
     /// With folios cut into units of an order.
     pub fn with_units(tiers: &[(TierKind, u64)], unit_order: Option<Order>, slots: u32) -> Bed {
-        Bed::of(tiers, slots, |config| TierConfig { unit_order, ..config })
+        Bed::of(tiers, slots, Later::Never, |config| TierConfig { unit_order, ..config })
     }
 
     /// With all tiers slowed to a device.
     pub fn with_device(tiers: &[(TierKind, u64)], device: Device, slots: u32) -> Bed {
-        Bed::of(tiers, slots, |config| TierConfig { device, ..config })
+        Bed::of(tiers, slots, Later::Never, |config| TierConfig { device, ..config })
     }
 
-    fn of(tiers: &[(TierKind, u64)], slots: u32, change: impl Fn(TierConfig) -> TierConfig) -> Bed {
+    fn of(tiers: &[(TierKind, u64)], slots: u32, later: Later, change: impl Fn(TierConfig) -> TierConfig) -> Bed {
         let tiers: Vec<_> = tiers.iter().map(|&(kind, max_bytes)| change(TierConfig::new(kind, max_bytes))).collect();
         let io = FaultIo::default();
         let faults = io.0.clone();
@@ -175,7 +175,7 @@ impl Bed {
             directory: &directory,
             requests_fd: None,
             min_fd: 100,
-            later: Later::Never,
+            later,
             devices: None,
         };
         let store = Tiers::init_with(&config, io).expect("memory for a small store");
@@ -184,21 +184,7 @@ impl Bed {
 
     /// A store with a file alone, which is made when it is needed.
     pub fn later(slots: u32) -> Bed {
-        let tiers = [TierConfig::new(FILE, 0)];
-        let io = FaultIo::default();
-        let faults = io.0.clone();
-        let directory = directory();
-        let config = Config {
-            tiers: &tiers,
-            slots,
-            directory: &directory,
-            requests_fd: None,
-            min_fd: 100,
-            later: Later::All,
-            devices: None,
-        };
-        let store = Tiers::init_with(&config, io).expect("memory for a small store");
-        Bed { store, faults, workers: Vec::new() }
+        Bed::of(&[(FILE, 0)], slots, Later::All, |tier| tier)
     }
 
     pub fn worker(&mut self) -> &'static mut Worker {
