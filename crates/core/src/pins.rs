@@ -18,8 +18,10 @@ use crate::units::{BLOCK_PAGES, BlockNo, PageNo};
 /// Ranges that one pin, and one record linked to it, can publish.
 pub const RANGES: usize = if cfg!(loom) { 2 } else { 14 };
 
-/// Direct pins: as many calls as can be in progress that were made without entering the runtime.
-pub const DIRECT: usize = if cfg!(loom) { 1 } else { 64 };
+/// Direct pins: as many calls as can be in progress that were made without entering the runtime, each of which may wait for long.
+pub const DIRECT: usize = if cfg!(loom) { 1 } else { 512 };
+/// So many may be taken at first, and more of them from [`Pins::allow_direct`] on.
+pub const DIRECT_FIRST: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// The ranges of one call in progress.
 #[repr(C, align(128))]
@@ -61,7 +63,9 @@ pub struct Pins {
     /// How often a record was taken (upper half); no record at or above the lower half is in use.
     more_high: AtomicU64,
     /// The direct pins that were ever used, as bits.
-    direct_used: AtomicU64,
+    direct_used: [AtomicU64; DIRECT.div_ceil(64)],
+    /// How many of them may be taken.
+    direct_allowed: AtomicUsize,
 }
 
 fn pack(first: u64, end: u64) -> u64 {
@@ -143,7 +147,8 @@ impl Pins {
             more: Table::new(from, len)?,
             high_water: AtomicUsize::new(0),
             more_high: AtomicU64::new(0),
-            direct_used: AtomicU64::new(0),
+            direct_used: core::array::from_fn(|_| AtomicU64::new(0)),
+            direct_allowed: AtomicUsize::new(DIRECT_FIRST),
         })
     }
 
@@ -159,14 +164,16 @@ impl Pins {
         const NEAR: usize = 4;
         // Fibonacci hashing: numbers that tell threads apart often differ by multiples of a page or a stack.
         let hash = (who.wrapping_mul(0x9e37_79b9) >> 16) as usize;
-        for at in (0..NEAR.min(DIRECT)).map(|i| (hash + i) % DIRECT) {
+        let allowed = self.direct_allowed.load(Acquire);
+        for at in (0..NEAR.min(allowed)).map(|i| (hash + i) % allowed) {
             let number = self.direct_first() + at;
             let pin = &self.pins[number];
             match pin.owner.load(Relaxed) {
                 0 if pin.owner.compare_exchange(0, who, SeqCst, Relaxed).is_ok() => {
                     pin.ranges.clear();
-                    if self.direct_used.load(Relaxed) & 1 << at == 0 {
-                        self.direct_used.fetch_or(1 << at, SeqCst);
+                    let (used, bit) = (&self.direct_used[at / 64], 1 << (at % 64));
+                    if used.load(Relaxed) & bit == 0 {
+                        used.fetch_or(bit, SeqCst);
                     }
                     return Some(number);
                 }
@@ -175,6 +182,16 @@ impl Pins {
             }
         }
         None
+    }
+
+    /// How many direct pins may be taken.
+    pub fn direct_allowed(&self) -> usize {
+        self.direct_allowed.load(Acquire)
+    }
+
+    /// Lets so many direct pins be taken, if it is more than before. A thread that has left one behind may take another from then on.
+    pub fn allow_direct(&self, count: usize) {
+        self.direct_allowed.fetch_max(count.min(DIRECT), AcqRel);
     }
 
     /// Publishes one more range of a direct pin. False where it has room for no more.
@@ -302,13 +319,15 @@ impl Pins {
                 mask |= pin.ranges.mask(start, end);
             }
         }
-        let mut direct = self.direct_used.load(SeqCst);
-        while direct != 0 {
-            let pin = &self.pins[self.direct_first() + direct.trailing_zeros() as usize];
-            if pin.owner.load(SeqCst) != 0 {
-                mask |= pin.ranges.mask(start, end);
+        for (i, used) in self.direct_used.iter().enumerate() {
+            let mut direct = used.load(SeqCst);
+            while direct != 0 {
+                let pin = &self.pins[self.direct_first() + i * 64 + direct.trailing_zeros() as usize];
+                if pin.owner.load(SeqCst) != 0 {
+                    mask |= pin.ranges.mask(start, end);
+                }
+                direct &= direct - 1;
             }
-            direct &= direct - 1;
         }
         let seen = self.more_high.load(SeqCst);
         let high = seen & 0xffff_ffff;

@@ -5,7 +5,7 @@ use outswap_core::chain::Chain;
 use outswap_core::machine::Prot;
 use outswap_core::mask::Mask;
 use outswap_core::page::{REFERENCED_MAX, State, Word};
-use outswap_core::pins::{Pins, RANGES};
+use outswap_core::pins::{DIRECT, DIRECT_FIRST, Pins, RANGES};
 use outswap_core::ring::Ring;
 use outswap_core::slots::{CLUSTER_SLOTS, Slots, USERS_MAX};
 use outswap_core::table::Reserve;
@@ -437,6 +437,41 @@ fn pin_ops() -> impl Strategy<Value = Vec<PinOp>> {
         2 => (0..PINS, 1..70u32, 2..9u32).prop_map(|(s, n, d)| PinOp::PublishMany(s, n, d)),
     ];
     prop::collection::vec(op, 1..60)
+}
+
+/// As many calls as are allowed may be in progress, which is more than at first, and no page of theirs is overlooked.
+#[test]
+fn direct_pins_are_seen_however_many_there_are() {
+    let arena = Arena::default();
+    let pins = Pins::new(&arena, PINS).expect("tables fit");
+    let take = |threads: std::ops::Range<u32>| -> Vec<(u32, usize)> {
+        threads.filter_map(|who| Some((who, pins.acquire_direct(who)?))).collect()
+    };
+    let mut taken = take(1..2000);
+    let first = taken.len();
+    assert!((DIRECT_FIRST / 2..=DIRECT_FIRST).contains(&first), "{first}");
+    pins.allow_direct(DIRECT_FIRST / 2);
+    assert_eq!(pins.direct_allowed(), DIRECT_FIRST);
+    pins.allow_direct(usize::MAX);
+    assert_eq!(pins.direct_allowed(), DIRECT);
+    taken.extend(take(2000..9000));
+    assert!((DIRECT / 2..=DIRECT).contains(&taken.len()), "{}", taken.len());
+    let pages = BLOCKS * BLOCK_PAGES as u32;
+    for &(who, pin) in &taken {
+        assert!(pins.publish_direct(pin, PageNo(who % pages), 1));
+    }
+    let masks = |of: &[(u32, usize)]| {
+        for block in 0..BLOCKS {
+            let there = of.iter().map(|&(who, _)| PageNo(who % pages)).filter(|page| page.block() == BlockNo(block));
+            let wanted: Mask = there.map(PageNo::index_in_block).collect();
+            assert_eq!(pins.mask(BlockNo(block)), wanted, "block {block}");
+        }
+    };
+    masks(&taken);
+    // Those of every other thread end.
+    pins.release_direct(|who| who % 2 == 0);
+    taken.retain(|(who, _)| who % 2 == 1);
+    masks(&taken);
 }
 
 proptest! {

@@ -6,10 +6,15 @@ const READS: u64 = 10_000;
 
 /// Runs it; gives the calls that were made directly, and those that were trapped.
 fn calls(setup: Setup, preload: Option<(&str, &std::path::Path)>) -> [u64; 2] {
+    calls_of("tests/programs/reads.c", setup, preload)
+}
+
+/// The same of another program.
+fn calls_of(program: &str, setup: Setup, preload: Option<(&str, &std::path::Path)>) -> [u64; 2] {
     let dir = Tmp::new();
     let file = dir.join("stats.json");
     let setup = setup.option("--stats", &file.to_string_lossy());
-    let mut run = setup.managed(32 * MIB, build::program("tests/programs/reads.c"));
+    let mut run = setup.managed(32 * MIB, build::program(program));
     if let Some((library, seen)) = preload {
         run = run.env("LD_PRELOAD", library).env("SEEN", seen);
     }
@@ -51,6 +56,23 @@ fn libraries_of_the_users_see_the_calls_that_they_stand_in_front_of() {
     let reads = std::fs::read_to_string(&seen).expect("it was loaded");
     assert!(reads.lines().any(|line| line == READS.to_string()), "{reads}");
     assert!(direct.abs_diff(2 * READS) < 100 && trapped >= READS, "{direct} direct, {trapped} trapped");
+}
+
+/// Locks on the heap, of more threads than may have direct calls in progress at first.
+#[test]
+fn calls_of_locks_are_not_trapped_once_there_are_threads() {
+    if plain_mode() {
+        return;
+    }
+    // Each turn is one call at least; each thread needs some traps to begin and to end.
+    const TURNS: u64 = 10_000;
+    let program = "tests/programs/turns.c";
+    for source in ["move", "mprotect"] {
+        let [direct, trapped] = calls_of(program, Setup::new().option("--fault-source", source), None);
+        assert!(direct >= TURNS && trapped < TURNS / 4, "{source}: {direct} direct, {trapped} trapped");
+    }
+    let [direct, trapped] = calls_of(program, Setup::new().option("--mechanism", "calls=trapped"), None);
+    assert!(direct == 0 && trapped >= TURNS, "{direct} direct, {trapped} trapped");
 }
 
 /// `posix_spawn` asks for each signal and resets it.

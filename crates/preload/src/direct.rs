@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
 use outswap_runtime::redirect::Code;
-use outswap_runtime::{sigaction, sigmask};
+use outswap_runtime::{sigaction, sigmask, sites};
 use outswap_sys::{Errno, nr};
 
 unsafe extern "C" {
@@ -63,6 +63,15 @@ extern "C" fn look(library: &Library, _: usize, find: &mut Find) -> c_int {
     0
 }
 
+/// The segment that an address lies in: empty where that is not known.
+fn segment_of(address: usize) -> Range<usize> {
+    let mut find = Find { address, found: [0; 2] };
+    // SAFETY: a function of that form, and what it is to have. It calls nothing.
+    unsafe { dl_iterate_phdr(look, &mut find) };
+    let [start, end] = find.found;
+    start..end
+}
+
 /// Where the C library's code lies: empty where that is not known.
 fn c_library_code() -> Range<usize> {
     static RANGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -70,10 +79,7 @@ fn c_library_code() -> Range<usize> {
     if end > 0 {
         return start..end;
     }
-    let mut find = Find { address: __errno_location as *const () as usize, found: [0; 2] };
-    // SAFETY: a function of that form, and what it is to have. It calls nothing.
-    unsafe { dl_iterate_phdr(look, &mut find) };
-    let [start, end] = find.found;
+    let Range { start, end } = segment_of(__errno_location as *const () as usize);
     RANGE[0].store(start, Relaxed);
     RANGE[1].store(end, Release);
     start..end
@@ -226,6 +232,15 @@ fn never<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
     Some(Made(nr, args, Cancel::Never))
 }
 
+/// Until the C library 2.34, functions for threads were a library of their own.
+fn say_where_sites_are() {
+    let library = c_library_code();
+    let of_threads = next_function(c"pthread_mutex_lock");
+    let of_threads = if library.contains(&of_threads) { 0..0 } else { segment_of(of_threads) };
+    // SAFETY: the linker's lists say that it is code; nobody unloads these libraries.
+    unsafe { sites::know(library, of_threads) };
+}
+
 /// The same of what `sigaction` and `sigprocmask` call.
 fn take_signals_over(code: &Code) {
     let library = c_library_code();
@@ -263,6 +278,7 @@ macro_rules! functions {
         /// Finds what stands behind ours, while that may still take locks: later, a handler may make the first such call.
         pub fn find_all() {
             $(behind::$name.find();)+
+            find_syscall();
         }
 
         /// Lets callers inside of the C library come here, too. To be called once the process is set up.
@@ -272,6 +288,7 @@ macro_rules! functions {
                 behind::$name.redirect(&code, ours::$name as *const () as usize);
             })+
             take_signals_over(&code);
+            say_where_sites_are();
         }
 
         #[allow(non_upper_case_globals)]
@@ -356,4 +373,80 @@ functions! {
     unlinkat |[at, path, flags, ..]| never(nr::UNLINKAT, [at, path, flags]);
     rename |[from, to, ..]| never(nr::RENAME, [from, to]);
     mkdir |[path, mode, ..]| never(nr::MKDIR, [path, mode]);
+}
+
+/// The C library's `syscall`, or 0.
+static NEXT_SYSCALL: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn find_syscall() -> usize {
+    let address = next_function(c"syscall");
+    NEXT_SYSCALL.store(address, Relaxed);
+    address
+}
+
+/// `syscall(SYS_futex, ...)`: many languages' locks are made of it. The seventh argument is read where it would be; the kernel looks at it where
+/// it is one.
+unsafe extern "C" fn syscall_futex(_: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    // SAFETY: the program's own call.
+    finish(unsafe { sites::futex([a, b, c, d, e, f]) })
+}
+
+/// `syscall(2)`. Of all calls but that one, the C library's function finds registers and stack as its caller left them: some make a child that
+/// goes on with them.
+///
+/// # Safety
+/// As `syscall(2)`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(_: usize, _: usize, _: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, {futex}",
+        "je {syscall_futex}",
+        "mov r11, [rip + {next}]",
+        "test r11, r11",
+        "jz 2f",
+        "jmp r11",
+        "2:",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "push r8",
+        ".cfi_adjust_cfa_offset 8",
+        "push r9",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {find}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r9",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test rax, rax",
+        "jz 3f",
+        "jmp rax",
+        "3:",
+        "mov rax, -1",
+        "ret",
+        ".cfi_endproc",
+        futex = const nr::FUTEX,
+        next = sym NEXT_SYSCALL,
+        find = sym find_syscall,
+        syscall_futex = sym syscall_futex,
+    );
 }

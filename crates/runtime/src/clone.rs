@@ -3,7 +3,7 @@ use crate::gate::{self, Start};
 use crate::limits::CALL_PINS;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
-use crate::{background, descriptors, dispatch, pins, reclaim, sharers, threads, whole};
+use crate::{background, descriptors, dispatch, pins, reclaim, sharers, sites, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -54,6 +54,10 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     if flags & CLONE_THREAD != 0 && flags & CLONE_SETTLS == 0 {
         // Two threads that cannot be told apart by what is theirs.
         live.direct.store(false, SeqCst);
+    }
+    if flags & CLONE_THREAD != 0 {
+        sites::take_over(live);
+        pins::build_direct(live, stacks::used());
     }
     if flags & CLONE_VFORK == 0 {
         live.threaded.store(true, SeqCst);

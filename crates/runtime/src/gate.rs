@@ -16,9 +16,10 @@
 //! ```
 //! Where a stub returns to, and what else it needs, stands in the pin's [`CallState`], which lies wherever the kernel put it.
 use crate::layout::*;
-use crate::limits::{CALL_PINS, MESSAGE_PARTS, OWNED_PINS, PINS, STUB_BYTES};
+use crate::limits::{CALL_PINS, CLONE_PINS, MESSAGE_PARTS, OWNED_PINS, PINS, STUB_BYTES};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
+use outswap_core::pins::{DIRECT, DIRECT_FIRST};
 use outswap_sys::signal::Stack;
 use outswap_sys::{PAGE_BYTES, Result, nr, os, ret, tables};
 
@@ -144,10 +145,24 @@ fn write_stub(stub: &mut [u8], pin: usize, at: usize, state_at: usize, owner_at:
 
 /// Pins whose stubs are in one page.
 const PAGE_PINS: usize = PAGE_BYTES / STUB_BYTES;
-const _: () = assert!(CALL_PINS.is_multiple_of(PAGE_PINS), "what is built later is whole pages");
+const _: () = {
+    assert!(
+        CALL_PINS.is_multiple_of(PAGE_PINS) && DIRECT.is_multiple_of(PAGE_PINS),
+        "what is built later is whole pages"
+    );
+    assert!(DIRECT_FIRST == PAGE_PINS && CLONE_PINS == PAGE_PINS, "what is built first is a page of each kind");
+};
 
 /// How many pins of those that enter the runtime have a stub.
 static BUILT: AtomicUsize = AtomicUsize::new(0);
+
+/// The same of direct pins.
+static DIRECT_BUILT: AtomicUsize = AtomicUsize::new(0);
+
+/// How many direct pins have a stub.
+pub fn direct_built() -> usize {
+    DIRECT_BUILT.load(Acquire)
+}
 
 /// How many pins may be taken by calls that enter the runtime: those that have a stub, which are a page of them at first and grow by [`more`],
 /// because few programs have many calls in progress, and all stubs are as many pages as a small program.
@@ -172,10 +187,10 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
     STATES.store(tables::map(PINS * core::mem::size_of::<CallState>())?, Release);
     // SAFETY: pages of stubs, and the page after them, ours alone and not used by anyone yet; nothing writes them after `make_code`.
     unsafe {
-        let code = core::slice::from_raw_parts_mut(stubs() as *mut u8, PAGE_BYTES);
-        write_stubs(code, 0, &owner_word);
-        let code = core::slice::from_raw_parts_mut(stub_at(CALL_PINS) as *mut u8, back() - stub_at(CALL_PINS));
-        write_stubs(code, CALL_PINS, &owner_word);
+        for first in [0, CALL_PINS, OWNED_PINS] {
+            let code = core::slice::from_raw_parts_mut(stub_at(first) as *mut u8, PAGE_BYTES);
+            write_stubs(code, first, &owner_word);
+        }
         let number = (TRAPPED as u32).to_le_bytes();
         let code = core::slice::from_raw_parts_mut(back() as *mut u8, PAGE_BYTES);
         code[0] = 0xb8; // mov eax, TRAPPED
@@ -189,25 +204,43 @@ pub fn build(owner_word: impl Fn(usize) -> usize) -> Result<()> {
         let (at, len) = (stubs(), back() + PAGE_BYTES - stubs());
         if os::mprotect(at, len, CODE).is_ok() {
             BUILT.store(PAGE_PINS, Release);
+            DIRECT_BUILT.store(DIRECT_FIRST, Release);
             return Ok(());
         }
-        let code = core::slice::from_raw_parts_mut(at as *mut u8, CALL_PINS * STUB_BYTES);
+        let code = core::slice::from_raw_parts_mut(at as *mut u8, OWNED_PINS * STUB_BYTES);
         write_stubs(code, 0, &owner_word);
         make_code(at, len)?;
     }
     BUILT.store(CALL_PINS, Release);
+    DIRECT_BUILT.store(DIRECT, Release);
     Ok(())
 }
 
 /// Builds the stubs of some more pins. False where all have one, or the system refuses.
 pub fn more(owner_word: impl Fn(usize) -> usize) -> bool {
     let first = built();
-    if first >= CALL_PINS {
-        return false;
+    let is_done = first < CALL_PINS && write_page(first, owner_word);
+    if is_done {
+        BUILT.fetch_max(first + PAGE_PINS, AcqRel);
     }
+    is_done
+}
+
+/// The same of direct pins.
+pub fn more_direct(owner_word: impl Fn(usize) -> usize) -> bool {
+    let first = direct_built();
+    let is_done = first < DIRECT && write_page(CALL_PINS + first, owner_word);
+    if is_done {
+        DIRECT_BUILT.fetch_max(first + PAGE_PINS, AcqRel);
+    }
+    is_done
+}
+
+/// Writes the stubs of a page, from that of pin `first` on. False where the system refuses.
+fn write_page(first: usize, owner_word: impl Fn(usize) -> usize) -> bool {
     // Elsewhere, and then moved there as a whole: another thread may do the same, and a third run one of its stubs by then.
     // SAFETY: fresh memory, and a page of the gate in whose place comes one that has the same in it, if any has.
-    let is_done = unsafe {
+    unsafe {
         let (access, flags) = (os::PROT_READ | os::PROT_WRITE, os::MAP_PRIVATE | os::MAP_ANONYMOUS);
         let Ok(at) = os::mmap(0, PAGE_BYTES, access, flags, -1, 0) else { return false };
         write_stubs(core::slice::from_raw_parts_mut(at as *mut u8, PAGE_BYTES), first, owner_word);
@@ -216,11 +249,7 @@ pub fn more(owner_word: impl Fn(usize) -> usize) -> bool {
             let _ = os::munmap(at, PAGE_BYTES);
         }
         is_done
-    };
-    if is_done {
-        BUILT.fetch_max(first + PAGE_PINS, AcqRel);
     }
-    is_done
 }
 
 const CODE: usize = os::PROT_READ | os::PROT_EXEC;

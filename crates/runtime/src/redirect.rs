@@ -31,7 +31,24 @@ impl Code {
     pub fn open() -> Option<Code> {
         let is_wanted = try_live().is_some_and(|live| live.direct.load(Relaxed)) && is_alone();
         // Who may not open his own memory is not made to be allowed to: that would open it to others for an instant.
-        is_wanted.then(|| os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0))?.ok().map(Code)
+        is_wanted.then(Code::of_this_process)?
+    }
+
+    /// The same for who knows that nobody else runs it. `None` where code cannot be written.
+    pub(crate) fn of_this_process() -> Option<Code> {
+        os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0).ok().map(Code)
+    }
+
+    /// Replaces an instruction of five bytes by a jump. Whether it did.
+    ///
+    /// # Safety
+    /// There is such a one, which nobody is in the midst of, and there goes on from where it is jumped to whatever is to be done.
+    pub(crate) unsafe fn jump(&self, at: usize, to: usize) -> bool {
+        // Half a jump would be the worst that can be.
+        if at % PAGE_BYTES > PAGE_BYTES - JUMP_BYTES {
+            return false;
+        }
+        jump(at, to).is_some_and(|bytes| os::pwrite(self.0, &bytes, at as u64) == Ok(bytes.len()))
     }
 
     /// Lets a function begin with a jump to another one, which takes and gives the same. Whether it does.
@@ -43,12 +60,8 @@ impl Code {
         // SAFETY: the caller vouches for 16 bytes.
         let begins = unsafe { core::ptr::read_unaligned(function as *const [u8; 4]) };
         let at = if begins == LANDING { function + LANDING.len() } else { function };
-        // Half a jump would be the worst that can be.
-        if at % PAGE_BYTES > PAGE_BYTES - JUMP_BYTES {
-            return false;
-        }
-        let Some(bytes) = jump(at, to) else { return false };
-        os::pwrite(self.0, &bytes, at as u64) == Ok(bytes.len())
+        // SAFETY: the beginning of the function, as the caller says.
+        unsafe { self.jump(at, to) }
     }
 }
 

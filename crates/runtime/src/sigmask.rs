@@ -39,6 +39,28 @@ pub unsafe fn is_in(function: usize, library: Range<usize>) -> bool {
 pub unsafe fn serve(how: i32, new: *const u64, old: *mut u64) -> Result<()> {
     // SAFETY: null, or a whole set, of which the kernel looks at the first word.
     let set = unsafe { new.as_ref() }.map(|set| *set & !INTERNAL);
+    // SAFETY: as the caller says.
+    unsafe { change_mask(how, set, old) }
+}
+
+/// Makes the kernel's call, with the C library's own arguments, and gives what that does.
+///
+/// # Safety
+/// As the call itself; sets are there.
+pub unsafe fn call(args: [usize; 4]) -> isize {
+    let [how, new, old, bytes] = args;
+    let done = if bytes == size_of::<u64>() {
+        // SAFETY: null, or whole sets.
+        unsafe { change_mask(how as i32, (new as *const u64).as_ref().copied(), old as *mut u64) }
+    } else {
+        // SAFETY: the caller vouches.
+        unsafe { gate::ask(try_live().is_some(), nr::RT_SIGPROCMASK, args) }
+    };
+    done.map_or_else(|e| -(e.0 as isize), |()| 0)
+}
+
+/// Changes the mask to what a set and `how` make of it, and gives the old one.
+unsafe fn change_mask(how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
     let live = try_live();
     // The kernel must not meet a missing page: of a stack that lies in managed memory.
     let thread = live.and_then(thread).filter(|_| !in_managed(&raw const set as usize));

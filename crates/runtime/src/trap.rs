@@ -11,7 +11,7 @@ use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedw
 use crate::usermem::{peek, word};
 use crate::{
     background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
-    privileges, rlimits, stub_call, threads, traced, transfer, unseen, whole, wishes,
+    privileges, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -109,7 +109,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             EINVAL
         }
         nr::RT_SIGACTION => sigaction(live, args),
-        nr::RT_SIGPROCMASK => sigprocmask(live, args, uc),
+        nr::RT_SIGPROCMASK => {
+            sites::note_mask(live);
+            sigprocmask(live, args, uc)
+        }
         nr::RT_SIGPENDING | nr::RT_SIGTIMEDWAIT => {
             let call = if nr == nr::RT_SIGPENDING { sigpending } else { sigtimedwait };
             match call(live, args, uc) {

@@ -2,7 +2,7 @@
 use crate::gate::{self, InStub};
 use crate::live::Live;
 use crate::usermem::peek;
-use crate::{direct, parts, stub_call};
+use crate::{direct, parts, sites, stub_call};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
@@ -17,9 +17,11 @@ pub fn mask_of_call(uc: &Ucontext) -> Option<u64> {
     }
 }
 
-/// Brings code that was interrupted in a call's stub back to where the program made the call. What the call held is free then.
+/// Brings code that was interrupted in a call's stub, or on the way to it, back to where the program made the call. What the call held is free
+/// then.
 pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
     let g = &mut uc.gregs;
+    sites::leave_landing(g);
     let Some(place) = gate::in_stub(g.rip as usize, g.rdi as usize) else { return };
     match place {
         InStub::Freed => g.rip = g.rcx,

@@ -159,6 +159,17 @@ pub fn build_more(live: &Live) -> bool {
     gate::more(|pin| live.pager.pins.owner_word(pin).as_ptr() as usize)
 }
 
+/// Lets twice as many direct calls be in progress at a time as there are threads, as far as that can be.
+pub fn build_direct(live: &Live, threads: usize) {
+    let pins = &live.pager.pins;
+    if pins.direct_allowed() < 2 * threads
+        && (pins.direct_allowed() < gate::direct_built()
+            || gate::more_direct(|pin| pins.owner_word(pin).as_ptr() as usize))
+    {
+        pins.allow_direct(gate::direct_built());
+    }
+}
+
 /// Frees the pins of threads that are gone: a thread can die inside a call.
 pub fn free_dead(live: &Live) {
     for (pin, owner) in live.pager.pins.in_use() {
