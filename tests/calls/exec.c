@@ -37,6 +37,13 @@ static void again(void) {
     for (int i = 0; i < 1002; i += 50) evict(arguments[i], 32);
     evict(arguments, 1003 * sizeof *arguments);
 }
+/* A child that shares the memory tries to execute what is not there. */
+static __attribute__((noinline)) pid_t tries(const char *name, char *const arguments[], char *const environment[]) {
+    pid_t pid = vfork();
+    if (pid) return pid;
+    execve(name, arguments, environment);
+    _exit(errno);
+}
 static void test(char *self) {
     char *path = str(self), *bogus = str("no-such-program");
     pid_t pid;
@@ -92,6 +99,24 @@ static void test(char *self) {
     evict(page, PAGE);
     expect_errno(CALL(execve, bogus, arguments, environment), ENOENT);
     expect_errno(CALL(execve, str("/"), arguments, environment), EACCES);
+    /* Who searches for a program tries it where it is not, also with paths that end where their page does, or go on in the next. */
+    const struct { const char *path; int error; } nowhere[] = {
+        {"", ENOENT}, {"absent", ENOENT}, {"absent/program", ENOENT}, {"/proc/self/exe/program", ENOTDIR}, {"dangling", ENOENT},
+        {"loop", ELOOP}, {"not-executable", EACCES}};
+    if (!raw_mode) {
+        OK(symlink("absent", "dangling")), OK(symlink("loop", "loop"));
+        CHECK(close(open("not-executable", O_CREAT | O_WRONLY, 0644)) == 0);
+    }
+    char *two = fresh(2);
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++)
+        for (size_t over = 0; over < 3; over++) {
+            char *name = strcpy(two + PAGE - strlen(nowhere[i].path) - 1 + over, nowhere[i].path);
+            expect_errno(CALL(execve, name, arguments, environment), nowhere[i].error);
+            evict(two, 2 * PAGE), expect_errno(CALL(execve, name, arguments, environment), nowhere[i].error);
+            expect_exit(tries(name, arguments, environment), nowhere[i].error);
+        }
+    memset(two, 'a', PATH_MAX), expect_errno(CALL(execve, two, arguments, environment), ENAMETOOLONG);
+    OK(munmap(two, 2 * PAGE));
     EFAULT_IN(p, CALL(execve, p, arguments, environment));
     EFAULT_IN(p, CALL(execve, path, p, environment));
     EFAULT_IN(p, CALL(execve, path, arguments, p));

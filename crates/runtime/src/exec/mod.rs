@@ -14,17 +14,23 @@ use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::store::ProcessStore;
-use crate::{charge, code, rlimits, stub_call, traced, usermem};
+use crate::{avoided, charge, code, rlimits, stub_call, traced, usermem};
 use buffer::{Buffer, Pages};
 use environment::Wanted;
 use outswap_control::until_nul;
 use outswap_sys::signal::Ucontext;
-use outswap_sys::{Errno, nr, os};
+use outswap_sys::{Errno, PAGE_BYTES, nr, os};
 use program::{AT_FDCWD, Target, is_executable, look_ahead};
 
 /// Serves execve and execveat: the call is made to run in a stub, so that a signal that comes before it finds the program's own
 /// code, and the new program inherits the program's own signal mask.
 pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    if nr == nr::EXECVE
+        && let Some(e) = missing(args[0])
+    {
+        uc.gregs.rax = -(e.0 as i64) as u64;
+        return;
+    }
     let buffer = match buffer::take(|tid| live.is_alive(tid)) {
         Ok(buffer) => buffer,
         Err(e) => {
@@ -85,6 +91,18 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     // SAFETY: the pin is this call's.
     let state = unsafe { &mut *gate::state(pin) };
     (state.buffer, state.domain) = (buffer, domain);
+}
+
+/// What the kernel says where there is no such file: who searches for a program executes it in each of several directories, until one has it.
+/// `None` where there is one, or the path is not seen at once.
+fn missing(path_at: usize) -> Option<Errno> {
+    const SHORT_BYTES: usize = 512;
+    let mut path = [0u8; SHORT_BYTES];
+    let in_page = SHORT_BYTES.min(PAGE_BYTES - path_at % PAGE_BYTES);
+    let (first, rest) = path.split_at_mut(in_page);
+    let is_here = usermem::peek_anywhere(path_at, first)
+        && (first.contains(&0) || !rest.is_empty() && usermem::peek_anywhere(path_at + in_page, rest));
+    (is_here && avoided::may_name_files()).then(|| program::missing(&path)).flatten()
 }
 
 /// After an exec that failed, or is not to be: undoes what was done for it.

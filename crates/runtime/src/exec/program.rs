@@ -317,15 +317,25 @@ fn has_right(dir: usize, path: usize, flags: usize) -> bool {
 const X_OK: usize = 1;
 const R_OK: usize = 4;
 
-/// The same of any right; where the kernel does not say, it is taken to be there.
-fn may(dir: usize, path: usize, flags: usize, right: usize) -> bool {
+/// Asks the kernel for a right.
+fn ask(dir: usize, path: usize, flags: usize, right: usize) -> Result<usize, Errno> {
     const AT_EACCESS: usize = 0x200;
     const AT_SYMLINK_NOFOLLOW: usize = 0x100;
     const AT_EMPTY_PATH: usize = 0x1000;
     let flags = flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
     // SAFETY: the path is NUL-terminated, as the caller says.
-    let found = ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, right, flags | AT_EACCESS) });
-    matches!(found, Ok(_) | Err(Errno::ENOSYS | Errno::EPERM))
+    ret(unsafe { syscall4(nr::FACCESSAT2, dir, path, right, flags | AT_EACCESS) })
+}
+
+/// The same; where the kernel does not say, it is taken to be there.
+fn may(dir: usize, path: usize, flags: usize, right: usize) -> bool {
+    matches!(ask(dir, path, flags, right), Ok(_) | Err(Errno::ENOSYS | Errno::EPERM))
+}
+
+/// What the kernel says of an exec of a file (NUL-terminated path) that is not there, or in no directory.
+pub fn missing(path: &[u8]) -> Option<Errno> {
+    let error = ask(AT_FDCWD, path.as_ptr() as usize, 0, X_OK).err();
+    error.filter(|e| [Errno::ENOENT, Errno::ENOTDIR].contains(e) && path.contains(&0))
 }
 
 /// Whether an exec of a file (NUL-terminated path, relative to `dir`) will probably succeed: it is there, may be executed, and is
