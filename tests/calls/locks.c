@@ -275,11 +275,11 @@ static void other_side(void) {
         OK(swapcontext(other, &main_context));
     }
 }
-static void contexts(void) {
-    static char stack[64 << 10];
+static void contexts(char *stack, size_t bytes) {
+    expect_errno(setcontext(NULL), EFAULT), expect_errno(setcontext((void *)-4096L), EFAULT);
     other = (ucontext_t *)(area + 12 * PAGE - 400);
     OK(getcontext(other));
-    other->uc_stack.ss_sp = stack, other->uc_stack.ss_size = sizeof stack, other->uc_link = NULL;
+    other->uc_stack.ss_sp = stack, other->uc_stack.ss_size = bytes, other->uc_link = NULL;
     OK(sigemptyset(&other->uc_sigmask)), OK(sigaddset(&other->uc_sigmask, SIGUSR2)), OK(sigaddset(&other->uc_sigmask, SIGSEGV));
     makecontext(other, other_side, 0);
     sigset_t mine;
@@ -301,9 +301,12 @@ int main(void) {
     memset(area, 0, PAGES * PAGE);
     l = (struct locks *)(area + 3 * PAGE - 296);
     pthread_t t;
-    contexts();
+    static char stack[64 << 10];
+    contexts(stack, sizeof stack);
     OK(pthread_create(&t, NULL, turns_over, NULL));
-    turns = 0, contexts();
+    turns = 0, contexts(stack, sizeof stack);
+    /* A stack that goes at any instant, too. */
+    turns = 0, contexts(area + 4 * PAGE, 4 * PAGE);
     make(), handed_on(), what_calls_say();
     interrupted(uses_another, SA_RESTART, 300, 100), interrupted(uses_another, 0, 300, 100), interrupted(forks, SA_RESTART, 20, 3000);
     left_for_good();

@@ -68,6 +68,16 @@ pub struct Pins {
     direct_allowed: AtomicUsize,
 }
 
+/// Where, of so many direct pins, a thread looks for one at its n-th try. Numbers that tell threads apart often differ by multiples of a page or a
+/// stack, and those who wait for long have taken their places when there were fewer: so each try is anywhere. (The mixing function is the last
+/// part of MurmurHash3, by Austin Appleby.)
+fn place(who: u32, n: u32, of: usize) -> usize {
+    let mut mixed = who.wrapping_add(n.wrapping_mul(0x9e37_79b9));
+    mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85eb_ca6b);
+    mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
+    (u64::from(mixed ^ mixed >> 16) * of as u64 >> 32) as usize
+}
+
 fn pack(first: u64, end: u64) -> u64 {
     first << 32 | (end - first)
 }
@@ -161,11 +171,9 @@ impl Pins {
     /// interrupted in or has left for good, or where there is none.
     pub fn acquire_direct(&self, who: u32) -> Option<usize> {
         /// Looked at before giving up: others are somebody else's to look at first.
-        const NEAR: usize = 4;
-        // Fibonacci hashing: numbers that tell threads apart often differ by multiples of a page or a stack.
-        let hash = (who.wrapping_mul(0x9e37_79b9) >> 16) as usize;
+        const TRIES: u32 = 16;
         let allowed = self.direct_allowed.load(Acquire);
-        for at in (0..NEAR.min(allowed)).map(|i| (hash + i) % allowed) {
+        for at in (0..TRIES).map(|i| place(who, i, allowed)) {
             let number = self.direct_first() + at;
             let pin = &self.pins[number];
             match pin.owner.load(Relaxed) {

@@ -375,11 +375,13 @@ functions! {
     mkdir |[path, mode, ..]| never(nr::MKDIR, [path, mode]);
 }
 
-/// The C library's `syscall`, or 0.
+/// The function behind ours, or 0 as long as it was not looked for; and whether it is somebody else's than the C library's, who must see all calls.
 static NEXT_SYSCALL: AtomicUsize = AtomicUsize::new(0);
+static SYSCALL_IS_FOREIGN: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn find_syscall() -> usize {
     let address = next_function(c"syscall");
+    SYSCALL_IS_FOREIGN.store(usize::from(!c_library_code().contains(&address)), Relaxed);
     NEXT_SYSCALL.store(address, Relaxed);
     address
 }
@@ -401,11 +403,15 @@ unsafe extern "C" fn syscall_futex(_: usize, a: usize, b: usize, c: usize, d: us
 pub unsafe extern "C" fn syscall(_: usize, _: usize, _: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
     core::arch::naked_asm!(
         ".cfi_startproc",
-        "cmp rdi, {futex}",
-        "je {syscall_futex}",
+        "4:",
         "mov r11, [rip + {next}]",
         "test r11, r11",
         "jz 2f",
+        "cmp rdi, {futex}",
+        "jne 5f",
+        "cmp qword ptr [rip + {is_foreign}], 0",
+        "je {syscall_futex}",
+        "5:",
         "jmp r11",
         "2:",
         "push rdi",
@@ -438,14 +444,13 @@ pub unsafe extern "C" fn syscall(_: usize, _: usize, _: usize, _: usize, _: usiz
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
         "test rax, rax",
-        "jz 3f",
-        "jmp rax",
-        "3:",
+        "jnz 4b",
         "mov rax, -1",
         "ret",
         ".cfi_endproc",
         futex = const nr::FUTEX,
         next = sym NEXT_SYSCALL,
+        is_foreign = sym SYSCALL_IS_FOREIGN,
         find = sym find_syscall,
         syscall_futex = sym syscall_futex,
     );

@@ -6,6 +6,7 @@ const NAMES: u32 = 1;
 const MEMORY: u32 = 2;
 const OPEN: u32 = 4;
 const DISPATCH: u32 = 8;
+const CODE: u32 = 16;
 
 /// Whether files can be named.
 pub fn may_name_files() -> bool {
@@ -35,6 +36,16 @@ pub fn may_name_memory() -> bool {
 /// Such calls are made no more.
 pub fn avoid_memory() {
     AVOIDED.fetch_or(MEMORY, Relaxed);
+}
+
+/// Whether code may be made and changed.
+pub fn may_change_code() -> bool {
+    AVOIDED.load(Relaxed) & CODE == 0
+}
+
+/// It is left as it is from here on.
+pub fn leave_code() {
+    AVOIDED.fetch_or(CODE, Relaxed);
 }
 
 /// Whether the kernel may be asked to tell of calls by where they come from ([`crate::dispatch`]).

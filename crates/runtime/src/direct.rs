@@ -150,7 +150,7 @@ impl Ranges {
 }
 
 /// Reads plain data of the program's, which may not be there. `None` where it is not.
-fn read<T: Copy>(at: usize, values: &mut [T]) -> Option<()> {
+pub(crate) fn read<T: Copy>(at: usize, values: &mut [T]) -> Option<()> {
     let len = size_of_val(values);
     let here = &raw const len as usize;
     // SAFETY: plain data, of which any bytes are a value.

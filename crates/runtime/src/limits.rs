@@ -13,7 +13,7 @@ use outswap_sys::signal::Ucontext;
 // Calls.
 
 /// Pins: calls on managed memory that may be in progress at the same time.
-pub const PINS: usize = 4096;
+pub const PINS: usize = 4032 + DIRECT;
 /// The last pins are never freed: each belongs to one place that clones (see [`crate::gate::clone_stub`]).
 pub const CLONE_PINS: usize = 64;
 /// Pins that calls may use which enter the runtime.

@@ -3,10 +3,10 @@
 //! rights are left.
 use crate::calls;
 use crate::live::Live;
-use crate::pins::{CallPins, build_more};
+use crate::pins::{CallPins, build_more, build_more_direct};
 use crate::sandbox::Filter;
 use crate::store::ProcessStore;
-use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, sharers};
+use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, sharers, sites};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
@@ -25,8 +25,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         live.contexts.alone(|_| live.pager.store.give_up_writing());
     }
     if calls::installs_filter(nr, args[0], args[1]) {
-        // Code may not be made any more after this.
-        while build_more(live) {}
+        finish_code(live);
     }
     let filter = Filter::of(live, nr, args);
     let [a, b, mut c, d, e, f] = args;
@@ -56,6 +55,13 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     uc.gregs.rax = value as u64;
     reclaim::let_go(live);
     live.pager.pins.release(pin);
+}
+
+/// Makes and changes all code that may be needed, because after this it may not be done any more.
+pub fn finish_code(live: &Live) {
+    while build_more(live) || build_more_direct(live) {}
+    sites::take_over(live);
+    avoided::leave_code();
 }
 
 /// Serves `chroot` and `pivot_root` of a process that only shares the memory. Returns the result.

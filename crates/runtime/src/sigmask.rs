@@ -1,13 +1,12 @@
 //! `pthread_sigmask` of the C library, answered where it is called: `sigprocmask` and `sigsetjmp` call it inside of the C library, and each such
 //! call would be trapped.
 use crate::dispositions::OURS;
-use crate::gate;
-use crate::layout::in_managed;
 use crate::live::{Live, try_live};
 use crate::stacks::{self, Thread};
+use crate::{direct, gate};
 use core::ops::Range;
 use outswap_sys::signal::bit;
-use outswap_sys::{Result, nr, ret, syscall4};
+use outswap_sys::{Errno, Result, nr, ret, syscall4};
 
 /// `mov eax, 14` and `syscall`: the call of the kernel's.
 const CALLS: &[u8] = &[0xb8, 0x0e, 0, 0, 0, 0x0f, 0x05];
@@ -46,15 +45,19 @@ pub unsafe fn serve(how: i32, new: *const u64, old: *mut u64) -> Result<()> {
 /// Makes the kernel's call, with the C library's own arguments, and gives what that does.
 ///
 /// # Safety
-/// As the call itself; sets are there.
+/// As the call itself; there is room for the old set, if it is asked for.
 pub unsafe fn call(args: [usize; 4]) -> isize {
     let [how, new, old, bytes] = args;
-    let done = if bytes == size_of::<u64>() {
-        // SAFETY: null, or whole sets.
-        unsafe { change_mask(how as i32, (new as *const u64).as_ref().copied(), old as *mut u64) }
-    } else {
-        // SAFETY: the caller vouches.
-        unsafe { gate::ask(try_live().is_some(), nr::RT_SIGPROCMASK, args) }
+    let mut set = [0u64];
+    // A program may give the C library an address that leads nowhere.
+    let is_seen = bytes == size_of::<u64>() && (new == 0 || direct::read(new, &mut set).is_some());
+    // SAFETY: the caller vouches.
+    let done = unsafe {
+        if is_seen {
+            change_mask(how as i32, (new != 0).then_some(set[0]), old as *mut u64)
+        } else {
+            gate::ask(try_live().is_some(), nr::RT_SIGPROCMASK, args)
+        }
     };
     done.map_or_else(|e| -(e.0 as isize), |()| 0)
 }
@@ -62,17 +65,18 @@ pub unsafe fn call(args: [usize; 4]) -> isize {
 /// Changes the mask to what a set and `how` make of it, and gives the old one.
 unsafe fn change_mask(how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
     let live = try_live();
-    // The kernel must not meet a missing page: of a stack that lies in managed memory.
-    let thread = live.and_then(thread).filter(|_| !in_managed(&raw const set as usize));
+    let thread = live.and_then(thread);
     // SAFETY: as the caller says.
     unsafe {
-        match thread.map(|thread| (thread, change(thread, how, set))) {
-            Some((thread, Some(change))) => change.make(thread, how, set, old),
-            _ => {
-                let at = set.as_ref().map_or(0, |set| set as *const u64 as usize);
-                gate::ask(live.is_some(), nr::RT_SIGPROCMASK, [how as usize, at, old as usize, 8])
+        if let Some((thread, change)) = thread.and_then(|thread| Some((thread, change(thread, how, set)?))) {
+            let done = change.make(thread, how, set, old);
+            // A stack in managed memory, of which a page has just left.
+            if done != Err(Errno::EFAULT) {
+                return done;
             }
         }
+        let at = set.as_ref().map_or(0, |set| set as *const u64 as usize);
+        gate::ask(live.is_some(), nr::RT_SIGPROCMASK, [how as usize, at, old as usize, 8])
     }
 }
 
@@ -103,7 +107,7 @@ fn change(thread: &Thread, how: i32, set: Option<u64>) -> Option<Change> {
 
 impl Change {
     /// Makes it. Our signals are never in the kernel's mask. Signals that it unblocks come within the kernel's call, and their handlers find
-    /// the old mask where it was asked for.
+    /// the old mask where it was asked for. Where it fails, nothing is changed.
     unsafe fn make(self, thread: &Thread, how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
         if !old.is_null() {
             let mut before = 0u64;
@@ -115,7 +119,11 @@ impl Change {
         let Some(set) = set.map(|set| set & !OURS) else { return Ok(()) };
         thread.set_pretended(self.pretended);
         // SAFETY: a set that lives through the call.
-        ret(unsafe { syscall4(nr::RT_SIGPROCMASK, how as usize, &raw const set as usize, 0, 8) }).map(drop)
+        let done = ret(unsafe { syscall4(nr::RT_SIGPROCMASK, how as usize, &raw const set as usize, 0, 8) }).map(drop);
+        if done.is_err() {
+            thread.set_pretended(self.was);
+        }
+        done
     }
 }
 

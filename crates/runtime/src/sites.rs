@@ -11,8 +11,9 @@
 //! that go from context to context.
 use crate::direct;
 use crate::live::Live;
+use crate::pointers::pointers_of;
 use crate::redirect::Code;
-use crate::{avoided, sigmask, threads};
+use crate::{avoided, process, sigmask, threads};
 use core::arch::global_asm;
 use core::ops::Range;
 use core::slice;
@@ -118,11 +119,12 @@ pub unsafe fn know(library: Range<usize>, of_threads: Range<usize>) {
 
 /// Has the places lead here, if the process has one thread of the program's, which is in the runtime: about to make another, for example.
 pub fn take_over(live: &Live) {
-    let is_wanted = live.direct.load(Relaxed) && live.is_own_process() && avoided::may_name_files();
-    if DONE.swap(true, Relaxed) || !is_wanted || !threads::is_program_alone() {
+    let is_wanted = live.direct.load(Relaxed) && live.is_own_process() && avoided::may_change_code();
+    if DONE.load(Relaxed) || !is_wanted || !threads::is_program_alone() {
         return;
     }
-    let Some(code) = Code::of_this_process() else { return };
+    let Some(code) = process::with_all_descriptors(Code::of_this_process) else { return };
+    DONE.store(true, Relaxed);
     let mut number = 0;
     for [start, end] in CODE.each_ref().map(|place| place.each_ref().map(|bound| bound.load(Relaxed))) {
         // SAFETY: `know` vouches.
@@ -147,7 +149,7 @@ pub fn note_mask(live: &Live) {
     /// To look through the code takes as long as some hundred traps.
     const OFTEN: u32 = 256;
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    if !DONE.load(Relaxed) && COUNT.fetch_add(1, Relaxed) == OFTEN {
+    if !DONE.load(Relaxed) && COUNT.fetch_add(1, Relaxed) % OFTEN == OFTEN - 1 {
         take_over(live);
     }
 }
@@ -194,15 +196,15 @@ fn pass_through(mut code: &[u8], arguments: &mut Arguments) {
 /// # Safety
 /// As the call itself.
 pub unsafe fn futex(mut args: [usize; 6]) -> isize {
-    // Without the private and the clock flag.
-    const COMMAND: usize = !0x180;
     // What is left there by chance is not looked at by the kernel.
-    match args[1] as u32 as usize & COMMAND {
-        // WAIT, WAIT_BITSET
-        0 | 9 => args[4] = 0,
-        // WAKE, WAKE_BITSET
-        1 | 10 => (args[3], args[4]) = (0, 0),
-        _ => {}
+    const POINTERS: [usize; 2] = [3, 4];
+    // Of these operations, the fourth argument is a number: REQUEUE, CMP_REQUEUE, WAKE_OP, CMP_REQUEUE_PI.
+    const COUNTS: [usize; 4] = [3, 4, 5, 12];
+    // Without the private and the clock flag.
+    let operation = args[1] as u32 as usize & !0x180;
+    let used = pointers_of(nr::FUTEX, &args);
+    for i in POINTERS.into_iter().filter(|i| used & 1 << i == 0 && !(*i == 3 && COUNTS.contains(&operation))) {
+        args[i] = 0;
     }
     // SAFETY: the caller vouches.
     unsafe {

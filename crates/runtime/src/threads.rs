@@ -87,7 +87,8 @@ pub fn is_alone() -> bool {
 
 /// Whether the program has one thread, and nobody shares its memory. It may have more at once, where the caller is not that one.
 pub fn is_program_alone() -> bool {
-    !sharers::is_any_here() && count() == 1 + (THREAD.load(SeqCst) != 0) as u64
+    let background = THREAD.load(SeqCst);
+    !sharers::is_any_here() && count() == 1 + (background != 0) as u64 && THREAD.load(SeqCst) == background
 }
 
 /// The threads of this process; more than there can be where that cannot be known.
