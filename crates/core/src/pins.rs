@@ -73,9 +73,9 @@ pub struct Pins {
 /// part of MurmurHash3, by Austin Appleby.)
 fn place(who: u32, n: u32, of: usize) -> usize {
     let mut mixed = who.wrapping_add(n.wrapping_mul(0x9e37_79b9));
-    mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85eb_ca6b);
-    mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
-    (u64::from(mixed ^ mixed >> 16) * of as u64 >> 32) as usize
+    mixed = (mixed ^ (mixed >> 16)).wrapping_mul(0x85eb_ca6b);
+    mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+    ((u64::from(mixed ^ (mixed >> 16)) * of as u64) >> 32) as usize
 }
 
 fn pack(first: u64, end: u64) -> u64 {
