@@ -9,6 +9,7 @@ pub const fn error(e: Errno) -> isize {
 pub const EACCES: isize = error(Errno::EACCES);
 pub const EAGAIN: isize = error(Errno::EAGAIN);
 pub const EBADF: isize = error(Errno::EBADF);
+pub const EBUSY: isize = error(Errno::EBUSY);
 pub const EEXIST: isize = error(Errno::EEXIST);
 pub const EFAULT: isize = error(Errno::EFAULT);
 pub const EFBIG: isize = error(Errno::EFBIG);

@@ -84,8 +84,8 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 os::exit_group(125);
             }
             stacks::only_this(thread);
-            live.wipe();
             memory::unlock_all(live);
+            live.wipe();
         } else {
             live.pager.store.fork_parent(ticket, pid.max(0) as i32);
         }

@@ -218,7 +218,9 @@ impl Live {
     pub fn wipe(&self) {
         for Wipe { first, count, gone } in self.wipes.all() {
             if gone {
-                self.pager.unmap(PageNo(first), count);
+                if !self.pager.unmap(PageNo(first), count) {
+                    self.pager.discard(PageNo(first), count);
+                }
                 self.wipes.forget(PageNo(first), count);
                 self.grows.forget(PageNo(first), count);
             } else {

@@ -6,6 +6,30 @@ use outswap_core::units::BLOCK_PAGES;
 use outswap_sys::procfs::{number, read_file};
 use outswap_sys::{PAGE_BYTES, os};
 
+/// The path of a file whose name is a descriptor's number, in a directory (with a `/` at the end), NUL-terminated.
+pub fn of_descriptor(directory: &[u8], fd: u32) -> [u8; 40] {
+    const DIGITS_MAX: usize = 10;
+    assert!(directory.len() + DIGITS_MAX < 40, "a short path");
+    let (mut digits, mut len, mut n) = ([0u8; DIGITS_MAX], 0, fd);
+    while n > 0 || len == 0 {
+        digits[len] = b'0' + (n % 10) as u8;
+        (n, len) = (n / 10, len + 1);
+    }
+    let mut path = [0u8; 40];
+    let bytes = directory.iter().chain(digits[..len].iter().rev());
+    path.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+    path
+}
+
+/// The process that a descriptor of one names, by its number here. `None` where nobody says.
+pub fn of_pidfd(fd: u32) -> Option<i32> {
+    let mut buf = [0u8; 256];
+    let len = read_file(&of_descriptor(b"/proc/self/fdinfo/", fd), &mut buf);
+    let key = b"\nPid:\t";
+    let at = buf[..len].windows(key.len()).position(|w| w == key)? + key.len();
+    Some(number(&buf[at..len]) as i32)
+}
+
 /// Anonymous memory of this process in bytes, as the kernel counts it; its share of it where it may be `shared`. The kernel adds the share
 /// up mapping by mapping and counts pages twice that move from one to another meanwhile, as they do on their way out. It is never
 /// more than all, which is one counter.

@@ -220,6 +220,15 @@ pub fn allow(live: &Live, pages: u64, data: u64) -> bool {
     fits(AS, pages, KEPT[AS].program.get().soft) && fits(DATA, data, if soft == 0 { hard } else { soft })
 }
 
+/// Something was unmapped: what is not mapped any more is not reserved.
+pub fn note_unmapped(live: &Live) {
+    if is_limited() {
+        let (mapped, writable) = live.pager.mapped_pages();
+        KEPT[AS].reserve_pages.fetch_min(mapped, Relaxed);
+        KEPT[DATA].reserve_pages.fetch_min(writable, Relaxed);
+    }
+}
+
 /// Serves getrlimit, setrlimit and prlimit64 for these limits of this process; `None` where the call is about something else.
 pub fn call(live: &Live, cx: &mut Cx, nr: usize, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
     let (pid, resource, new, old) = match nr {

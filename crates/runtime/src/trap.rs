@@ -10,8 +10,8 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
 use crate::usermem::{peek, word};
 use crate::{
-    background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
-    privileges, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole, wishes,
+    avoided, background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
+    privileges, procfs, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -233,18 +233,28 @@ fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
     os::exit_thread(status as i32)
 }
 
+/// Whether a descriptor of a process names this one; where nobody says, it is taken to.
+fn is_own(pidfd: i32) -> bool {
+    // PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP.
+    if [-10_000, -10_001].contains(&pidfd) || !avoided::may_name_files() {
+        return true;
+    }
+    procfs::of_pidfd(pidfd as u32).is_none_or(|pid| pid == os::getpid())
+}
+
 /// Advice for managed memory of this very process must not go past the runtime. `None` where the kernel is to do it.
 fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
     let [pidfd, vec, count, advice, flags, _] = args;
     let mut total = 0isize;
-    if flags != 0 {
+    if flags != 0 || count > IOV_MAX {
         return Some(EINVAL);
     }
     const F_GETFD: usize = 1;
-    if os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
-        return Some(EBADF);
+    let own = is_own(pidfd as i32);
+    if !own || pidfd as i32 >= 0 && os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
+        return if own { Some(EBADF) } else { None };
     }
-    for i in 0..count.min(IOV_MAX) {
+    for i in 0..count {
         let Some(iov) = read::<16>(live, vec + i * 16) else { return Some(EFAULT) };
         let (base, len) = (word(&iov, 0), word(&iov, 8));
         if !overlaps_managed(base, len) {

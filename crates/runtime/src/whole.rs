@@ -158,7 +158,7 @@ pub fn before_call(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<i
             0 => Ok(()),
             _ => cut(live, args[4], c),
         }),
-        nr::MADVISE if c == MADV_DONTFORK || c == MADV_REMOVE && is_read_only(live, a) => range(live, a, b),
+        nr::MADVISE if c == MADV_DONTFORK || c == MADV_REMOVE && has_read_only(live, a, b) => range(live, a, b),
         nr::REMAP_FILE_PAGES => range(live, a, b),
         // How long the segment is, the kernel knows.
         nr::SHMAT if c & SHM_REMAP != 0 && overlaps_managed(b, 1) => everything(live),
@@ -172,9 +172,20 @@ pub fn before_call(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<i
     outcome.err().map(|_| ENOMEM)
 }
 
-fn is_read_only(live: &'static Live, addr: usize) -> bool {
-    let writable = |vma: Vma| vma.prot.0 & Prot::WRITE.0 != 0;
-    managed(live, addr, 1).is_some_and(|(page, _)| live.with(move |_| !live.pager.find(page).is_some_and(writable)))
+/// Whether any mapping of a range may not be written to.
+fn has_read_only(live: &'static Live, addr: usize, len: usize) -> bool {
+    let is_read_only = |vma: &Vma| vma.prot.0 & Prot::WRITE.0 == 0;
+    managed(live, addr, len).is_some_and(|(first, count)| {
+        live.with(move |_| {
+            let (mut page, end) = (first.0, first.0 + count);
+            core::iter::from_fn(|| {
+                let vma = live.pager.next_in(page, end)?;
+                page = vma.end();
+                Some(vma)
+            })
+            .any(|vma| is_read_only(&vma))
+        })
+    })
 }
 
 /// Waits until no other thread has a call in the kernel that uses pages of a range. New ones cannot begin.

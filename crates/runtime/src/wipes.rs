@@ -59,13 +59,43 @@ impl Wipes {
     /// advice it is also while it has the other.
     pub fn next(&self, first: u32, end: u32, gone: bool) -> Option<(PageNo, u32)> {
         let wipes = self.0.lock(os::wait_a_little);
-        let in_range = |w: &&Wipe| w.count > 0 && w.gone == gone && w.first < end && w.first + w.count > first;
+        let in_range =
+            |w: &&Wipe| first < end && w.count > 0 && w.gone == gone && w.first < end && w.first + w.count > first;
         let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
         let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
         Some((PageNo(from), to - from))
     }
 
-    /// Forgets a range, which is unmapped. What overlaps it is cut.
+    /// How many pages of a range children find empty.
+    pub fn pages_in(&self, first: u32, end: u32) -> u32 {
+        let (mut pages, mut page) = (0, first);
+        while let Some((at, count)) = self.next(page, end, false) {
+            pages += count;
+            page = at.0 + count;
+        }
+        pages
+    }
+
+    /// Whether there is room for so many more ranges.
+    pub fn has_room(&self, ranges: usize) -> bool {
+        self.0.lock(os::wait_a_little).iter().filter(|w| w.count == 0).count() >= ranges
+    }
+
+    /// How many ranges, of both kinds, a range has parts of.
+    pub fn ranges_in(&self, first: u32, end: u32) -> usize {
+        let wipes = self.0.lock(os::wait_a_little);
+        wipes.iter().filter(|w| w.count > 0 && w.first < end && w.first + w.count > first).count()
+    }
+
+    /// Whether there is room for what is left when a range is cut out: a hole makes two of one.
+    pub fn may_cut(&self, first: PageNo, count: u32) -> bool {
+        let (start, end) = (first.0, first.0 + count);
+        let wipes = self.0.lock(os::wait_a_little);
+        let holes = wipes.iter().filter(|w| w.count > 0 && w.first < start && w.first + w.count > end).count();
+        holes <= wipes.iter().filter(|w| w.count == 0).count()
+    }
+
+    /// Forgets a range, which is unmapped. What overlaps it is cut. Where a hole has no room ([`Wipes::may_cut`]), children get the rest.
     pub fn forget(&self, first: PageNo, count: u32) {
         self.cut(first, count, |_| true);
     }
@@ -141,6 +171,7 @@ mod tests {
         assert!(wipes.grow(PageNo(100), 7) && !wipes.grow(PageNo(100), 1) && !wipes.grow(PageNo(10), 11));
         assert!(wipes.grow(PageNo(10), 10));
         assert_eq!(list(&wipes), [(0, 15, true), (93, 12, false)]);
+        assert_eq!((wipes.pages_in(0, 95), wipes.ranges_in(14, 94), wipes.ranges_in(15, 93)), (2, 2, 0));
     }
 
     #[test]
@@ -152,6 +183,7 @@ mod tests {
         assert_eq!(wipes.next(15, 20, false), Some((PageNo(15), 5)));
         assert_eq!(wipes.next(49, 55, true), Some((PageNo(50), 5)));
         assert_eq!((wipes.next(30, 50, false), wipes.next(60, 100, true)), (None, None));
+        assert_eq!(wipes.next(15, 15, false), None, "an empty range has none");
     }
 
     #[test]
@@ -172,6 +204,8 @@ mod tests {
         (0..WIPES as u32).for_each(|i| assert!(wipes.add(PageNo(i * 10), 9, false)));
         assert!(!wipes.add(PageNo(100_000), 1, false));
         // The rest of a range that is cut in two has no place either.
+        assert!(!wipes.may_cut(PageNo(4), 1) && wipes.may_cut(PageNo(0), 4) && wipes.may_cut(PageNo(5), 30));
+        assert!(wipes.has_room(0) && !wipes.has_room(1));
         wipes.forget(PageNo(4), 1);
         assert_eq!(list(&wipes)[0], (0, 4, false));
         assert_eq!(wipes.pages(), WIPES as u64 * 9 - 5);

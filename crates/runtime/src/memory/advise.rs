@@ -4,7 +4,7 @@ use super::lock::{may_hold, mlock_range};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
-use crate::errno::{EACCES, EAGAIN, EINVAL, ENOMEM};
+use crate::errno::{EACCES, EAGAIN, EFAULT, EINVAL, ENOMEM};
 use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins::CallPins;
@@ -114,11 +114,16 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         advice::REMOVE | advice::COLLAPSE => return EINVAL,
         advice::WIPEONFORK => return wipe_on_fork(live, cx, vma.first, vma.count),
         advice::DONTFORK => {
+            // One place for it, and one for what is left of what it was a part of.
+            if !live.wipes.has_room(1) || !live.wipes.may_cut(vma.first, vma.count) {
+                return EAGAIN;
+            }
             live.wipes.forget_kind(vma.first, vma.count, true);
             if !live.wipes.add(vma.first, vma.count, true) {
                 return EAGAIN;
             }
         }
+        advice::KEEPONFORK | advice::DOFORK if !live.wipes.may_cut(vma.first, vma.count) => return EAGAIN,
         advice::KEEPONFORK => end_wipe(live, vma.first, vma.count),
         advice::DOFORK => live.wipes.forget_kind(vma.first, vma.count, true),
         advice::POPULATE_READ | advice::POPULATE_WRITE => {
@@ -128,7 +133,11 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
             }
             let access = if what == advice::POPULATE_READ { Access::Read } else { Access::Write };
             for i in 0..vma.count as usize {
-                pager.fault(vma.first.plus(i), access, cx);
+                match pager.fault(vma.first.plus(i), access, cx) {
+                    Fault::NoMemory | Fault::Full => return ENOMEM,
+                    Fault::Corrupt | Fault::Unreadable => return EFAULT,
+                    Fault::Done | Fault::NotMapped => {}
+                }
             }
         }
         advice::NORMAL..=advice::SEQUENTIAL
@@ -170,7 +179,8 @@ fn advise_shared(live: &Live, vma: &Vma, what: usize) -> Option<isize> {
 /// Has forked children find a range empty. A copy of what it holds must not be in what they inherit of the store either, so it
 /// is not evicted from here on.
 fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
-    if !may_hold(live, live.wipes.pages() + count as u64) {
+    let held = live.wipes.pages_in(first.0, first.0 + count);
+    if !may_hold(live, live.wipes.pages() + u64::from(count - held)) || !live.wipes.may_cut(first, count) {
         return EAGAIN;
     }
     live.wipes.forget_kind(first, count, false);
@@ -191,6 +201,20 @@ fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
 fn end_wipe(live: &Live, first: PageNo, count: u32) {
     live.wipes.forget_kind(first, count, false);
     live.pager.end_private(first, count);
+}
+
+/// Whether a range can move and grow by so many pages with what forked children are not to have of it; `stays`: it is to hold that in its
+/// old place, too.
+pub fn may_move_wipes(live: &Live, first: PageNo, count: u32, more: u32, stays: bool) -> bool {
+    let (end, wipes) = (first.0 + count, &live.wipes);
+    let ranges = wipes.ranges_in(first.0, end);
+    if ranges == 0 {
+        return true;
+    }
+    let grows = if wipes.next(end - 1, end, false).is_some() { more } else { 0 };
+    let again = if stays { wipes.pages_in(first.0, end) } else { 0 };
+    // Each may be cut, and go on behind what moves.
+    wipes.has_room(2 * ranges + 2) && may_hold(live, wipes.pages() + u64::from(grows + again))
 }
 
 /// What forked children are not to have of a range that moves, they do not get in its new place, nor in the old one where that `stays`.

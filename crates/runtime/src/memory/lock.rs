@@ -31,12 +31,10 @@ pub fn may_map_locked(live: &Live, asked: bool, count: u32) -> Result<(), isize>
     Ok(())
 }
 
-/// Locks a range as the one is locked that it takes the place of, as far as there is room: the move is not undone for that.
+/// Locks a range as the one is locked that it takes the place of; where not all of it can be brought in, what is there and what comes.
 pub fn mlock_like(live: &Live, cx: &mut Cx, vma: &Vma, first: PageNo, count: u32) {
-    if vma.on_fault {
+    if vma.locked && (vma.on_fault || !mlock_range(live, cx, first, count)) {
         mlock_on_fault(live, first, count);
-    } else if vma.locked {
-        mlock_range(live, cx, first, count);
     }
 }
 

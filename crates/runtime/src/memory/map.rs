@@ -8,7 +8,7 @@ use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
 use crate::layout::overlaps_managed;
 use crate::live::Live;
-use crate::{avoided, process, rlimits};
+use crate::{avoided, process, procfs, rlimits};
 use outswap_control::Stat;
 use outswap_core::machine::Prot;
 use outswap_core::protection::Access;
@@ -45,14 +45,7 @@ fn is_memfd(fd: usize) -> bool {
         return false;
     }
     const HEAD: &[u8] = b"/memfd:";
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    let (mut digits, mut len, mut n) = ([0u8; 10], 0, fd as u32);
-    while n > 0 || len == 0 {
-        digits[len] = b'0' + (n % 10) as u8;
-        (n, len) = (n / 10, len + 1);
-    }
-    let at = b"/proc/self/fd/".len();
-    path[at..at + len].iter_mut().zip(digits[..len].iter().rev()).for_each(|(to, digit)| *to = *digit);
+    let path = procfs::of_descriptor(b"/proc/self/fd/", fd as u32);
     let mut target = [0u8; HEAD.len()];
     let (from, to) = (path.as_ptr() as usize, target.as_mut_ptr() as usize);
     pass(nr::READLINK, [from, to, target.len(), 0, 0, 0]) == HEAD.len() as isize && target == HEAD
@@ -88,7 +81,8 @@ fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
     if !rlimits::is_limited() {
         return true;
     }
-    if flags & MAP_NORESERVE != 0 && len == ALLOCATOR_RESERVE_BYTES {
+    let is_mimalloc = live.control.config.keep_malloc == 0;
+    if is_mimalloc && flags & MAP_NORESERVE != 0 && len == ALLOCATOR_RESERVE_BYTES {
         return false;
     }
     let Some(count) = pages(len) else { return false };
@@ -113,6 +107,9 @@ fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
 pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usize; 6]) -> isize {
     let args = [addr, len, prot, flags, fd, offset];
     let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if !offset.is_multiple_of(PAGE_BYTES) {
+        return EINVAL;
+    }
     if !may_map(live, args) {
         return ENOMEM;
     }
@@ -197,7 +194,9 @@ pub fn finish_mmap(
     }
     let locked = match (lock, on_fault) {
         (true, true) => mlock_on_fault(live, first, count),
-        (true, false) => prot == 0 || mlock_range(live, cx, first, count),
+        // It may be given access later.
+        (true, false) if prot == 0 => mlock_on_fault(live, first, count),
+        (true, false) => mlock_range(live, cx, first, count),
         (false, _) => true,
     };
     if !locked {
@@ -295,6 +294,9 @@ pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: im
 
 /// Unmaps a managed range; what the kernel manages there is given back first.
 pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
+    if !live.wipes.may_cut(first, count) || !live.grows.may_cut(first, count) {
+        return false;
+    }
     let (mut page, end) = (first.0, first.0 + count);
     let mut any_foreign = false;
     while let Some(vma) = live.pager.next_in(page, end) {
@@ -310,6 +312,7 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
     live.grows.forget(first, count);
     let unmapped = live.pager.unmap(first, count);
     if unmapped {
+        rlimits::note_unmapped(live);
         if DUMPS.hides() {
             // What comes here next is not hidden.
             pass(nr::MADVISE, [address(first), count as usize * PAGE_BYTES, MADV_DODUMP, 0, 0, 0]);

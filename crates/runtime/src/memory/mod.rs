@@ -48,7 +48,7 @@ pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isi
         nr::MUNMAP => munmap(live, a, b),
         nr::MPROTECT => mprotect(live, a, b, c),
         // Protection keys need a key that the runtime would have to carry along; -1 means none.
-        nr::PKEY_MPROTECT if args[3] as isize == -1 => mprotect(live, a, b, c),
+        nr::PKEY_MPROTECT if args[3] as i32 == -1 => mprotect(live, a, b, c),
         nr::PKEY_MPROTECT => EINVAL,
         nr::MADVISE => madvise(live, cx, a, b, c),
         nr::MREMAP => mremap(live, cx, args),

@@ -1,7 +1,7 @@
 //! mremap.
-use super::advise::{extend_wipes, hand_over_wipes, move_wipes};
+use super::advise::{extend_wipes, hand_over_wipes, may_move_wipes, move_wipes};
 use super::common::*;
-use super::lock::{mlock_like, mlock_on_fault, mlock_range, munlock_vma};
+use super::lock::{may_hold, may_map_locked, mlock_like, mlock_on_fault, mlock_range, munlock_vma};
 use super::map::{alignment, unmap};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
@@ -118,6 +118,17 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
     if !may_grow(live, &vma, growth) {
         return ENOMEM;
     }
+    let more = asked.new.saturating_sub(asked.old);
+    if vma.locked && more > 0 {
+        if may_map_locked(live, true, more).is_err()
+            || !vma.on_fault && !may_hold(live, live.wipes.pages() + u64::from(more))
+        {
+            return EAGAIN;
+        }
+    }
+    if !may_move_wipes(live, asked.first, asked.old.min(asked.new), more, asked.keeps_old()) {
+        return ENOMEM;
+    }
     if !asked.is_fixed() && !asked.keeps_old() {
         if let Some(result) = in_place(live, cx, &asked, &vma) {
             return result;
@@ -177,6 +188,12 @@ fn shrink(live: &Live, first: PageNo, old: u32, new: u32) -> isize {
 /// Where in managed memory a mapping moves to: the place asked for, once nothing is there, or one that is free.
 fn target(live: &Live, asked: &Request) -> Option<PageNo> {
     if !asked.is_fixed() {
+        // A hint, as for `mmap`.
+        let at = asked.new_addr;
+        let hinted = asked.keeps_old() && at != 0 && at.is_multiple_of(PAGE_BYTES);
+        if hinted && live.is_managed(at, asked.new_bytes()) && live.pager.is_free(page_of(at), asked.new) {
+            return Some(page_of(at));
+        }
         return live.pager.gap(asked.new, alignment(asked.new));
     }
     let is_ours = live.is_managed(asked.new_addr, asked.new_bytes());

@@ -2,7 +2,7 @@
 use super::common::*;
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
-use crate::errno::{EFAULT, EINVAL, ENOMEM};
+use crate::errno::{EBUSY, EFAULT, EINVAL, ENOMEM};
 use crate::live::Live;
 use crate::pins::copy_out;
 use outswap_core::page::State;
@@ -85,7 +85,8 @@ pub fn msync(live: &Live, addr: usize, len: usize, flags: usize) -> isize {
         } else {
             match each(live, page_of(addr), (len / PAGE_BYTES) as u32, |vma| {
                 if !vma.foreign {
-                    return 0;
+                    const MS_INVALIDATE: usize = 2;
+                    return if vma.locked && flags & MS_INVALIDATE != 0 { EBUSY } else { 0 };
                 }
                 pass(nr::MSYNC, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0])
             }) {

@@ -229,6 +229,10 @@ impl CallPins<'_> {
         const MSG_WAITALL: usize = 0x100;
         let waits_for_all = call.nr == nr::RECVFROM && args[3] & MSG_WAITALL != 0;
         let len = &mut args[k];
+        if matches!(call.nr, nr::GETDENTS | nr::GETDENTS64) {
+            // An unsigned int.
+            *len = *len as u32 as usize;
+        }
         if matches!(call.nr, nr::SENDTO | nr::RECVFROM) {
             // Sockets take any length for the largest.
             *len = (*len).min(MAX_RW_COUNT);
