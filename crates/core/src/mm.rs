@@ -110,16 +110,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Unmaps managed pages: their content is dropped and the range is free. Foreign parts must have been given back by
     /// the caller before.
     pub fn unmap(&self, first: PageNo, count: u32) -> bool {
-        let closed = self.machine.protect(first, count as usize, Prot::NONE);
-        if !closed || self.map.lock(self.pause()).remove(first, count).is_err() {
-            // What was closed of it is opened again.
-            let (mut page, end) = (first.0, first.0 + count);
-            while let Some(vma) = self.next_in(page, end) {
-                let _ = self.machine.protect(vma.first, vma.count as usize, vma.prot);
-                page = vma.end();
-            }
+        if self.map.lock(self.pause()).remove(first, count).is_err() {
             return false;
         }
+        self.machine.protect(first, count as usize, Prot::NONE);
         self.discard(first, count);
         true
     }
