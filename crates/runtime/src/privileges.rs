@@ -61,7 +61,10 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
 pub fn finish_code(live: &Live) {
     while build_more(live) || build_more_direct(live) {}
     sites::take_over(live);
-    avoided::leave_code();
+    // Of a process that only shares the memory it is that one alone which may not.
+    if live.is_own_process() {
+        avoided::leave_code();
+    }
 }
 
 /// Serves `chroot` and `pivot_root` of a process that only shares the memory. Returns the result.

@@ -235,8 +235,7 @@ fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
 
 /// Whether a descriptor of a process names this one; where nobody says, it is taken to.
 fn is_own(pidfd: i32) -> bool {
-    // PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP.
-    if [-10_000, -10_001].contains(&pidfd) || !avoided::may_name_files() {
+    if pidfd < 0 || !avoided::may_name_files() {
         return true;
     }
     procfs::of_pidfd(pidfd as u32).is_none_or(|pid| pid == os::getpid())
@@ -251,7 +250,9 @@ fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
     }
     const F_GETFD: usize = 1;
     let own = is_own(pidfd as i32);
-    if !own || pidfd as i32 >= 0 && os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
+    // In place of a descriptor: PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP.
+    let names_itself = [-10_000, -10_001].contains(&(pidfd as i32));
+    if !own || !names_itself && os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
         return if own { Some(EBADF) } else { None };
     }
     for i in 0..count {
