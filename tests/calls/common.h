@@ -185,6 +185,15 @@ PIECE void evict(const void *p, size_t n) {
     if (look && before > 0 && after >= before) die("%zu pages at %p: none of %zu was evicted", (end - start) / PAGE, p, before);
     errno = saved;
 }
+PIECE void handle_signal(int signal, void (*handler)(int), int flags) {
+    struct sigaction a = {.sa_handler = handler, .sa_flags = flags};
+    OK(sigaction(signal, &a, NULL));
+}
+/* Has an alarm come again and again; 0: no more. */
+PIECE void ring(long us) {
+    struct itimerval t = {{0, us}, {0, us}};
+    OK(setitimer(ITIMER_REAL, &t, NULL));
+}
 /* Makes other memory hot, so that a pager has to choose. */
 PIECE void pressure(size_t mib) {
     size_t pages = mib * 256;

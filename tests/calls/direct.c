@@ -173,19 +173,11 @@ static void forks(int signal) {
         0);
     errno = saved;
 }
-static void on(int signal, void (*handler)(int), int flags) {
-    struct sigaction a = {.sa_handler = handler, .sa_flags = flags};
-    OK(sigaction(signal, &a, NULL));
-}
-static void ring(long us) {
-    struct itimerval t = {{0, us}, {0, us}};
-    OK(setitimer(ITIMER_REAL, &t, NULL));
-}
 /* A handler that makes calls, or forks, as often as can be, in the midst of calls. */
 static void calls_within_calls(void (*handler)(int), int times, long us) {
     char *from = area + 2 * PAGE, *to = area + 5 * PAGE;
     fill(area, PAGE, 5);
-    on(SIGALRM, handler, SA_RESTART);
+    handle_signal(SIGALRM, handler, SA_RESTART);
     handled = 0, ring(us);
     for (unsigned n = 0; handled < times; n++) {
         fill(from, 300, n);
@@ -197,7 +189,7 @@ static void calls_within_calls(void (*handler)(int), int times, long us) {
 /* More handlers that leave calls for good than calls can be in progress. */
 static void calls_left_for_good(void) {
     volatile unsigned n = 0;
-    on(SIGALRM, leaves, 0);
+    handle_signal(SIGALRM, leaves, 0);
     char *from = area + 2 * PAGE, *to = area + 5 * PAGE;
     handled = 0;
     sigsetjmp(back, 1);
@@ -231,14 +223,14 @@ static void interrupted(void) {
     pthread_t me = pthread_self(), t;
     char *to = area + 5 * PAGE;
     for (int restarts = 0; restarts < 2; restarts++) {
-        on(SIGUSR1, makes_calls, restarts ? SA_RESTART : 0);
+        handle_signal(SIGUSR1, makes_calls, restarts ? SA_RESTART : 0);
         handled = 0, *to = 0;
         OK(pthread_create(&t, NULL, rings, &me));
         if (!restarts) expect_errno(read(ends[1], to, 10), EINTR);
         EQ(read(ends[1], to, 10), 1), EQ(*to, 'x'), EQ(handled, 1);
         OK(pthread_join(t, NULL));
     }
-    on(SIGUSR1, forks, SA_RESTART);
+    handle_signal(SIGUSR1, forks, SA_RESTART);
     fill(area, PAGE, 5);
     for (int i = 0; i < 20; i++) {
         handled = 0, *to = 0;
@@ -285,7 +277,7 @@ static void *rings_and_drains(void *arg) {
 static void started_again(void) {
     pthread_t me = pthread_self(), t;
     char *to = area + 5 * PAGE - 200;
-    on(SIGUSR1, evicts, SA_RESTART);
+    handle_signal(SIGUSR1, evicts, SA_RESTART);
     for (int way = 0; way < 4; way++) {
         struct iovec v[2] = {{to, LONG / 3}, {to + LONG / 3, LONG - LONG / 3}};
         struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};

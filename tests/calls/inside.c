@@ -27,10 +27,6 @@ static void counts(int signal) {
     CHECK(syscall(SYS_pread64, ends[0], mine, 1, 0) == -1);
     handled++, errno = saved;
 }
-static void ring(long us) {
-    struct itimerval t = {{0, us}, {0, us}};
-    OK(setitimer(ITIMER_REAL, &t, NULL));
-}
 
 /* What is written by stdio is read back by it: buffers of a page and some, and of more than a window. */
 static void stdio(const char *name, size_t buffer, size_t rounds) {

@@ -113,14 +113,6 @@ static void what_calls_say(void) {
 
 static volatile int handled, enough;
 static sigjmp_buf out;
-static void on(int signal, void (*handler)(int), int flags) {
-    struct sigaction a = {.sa_handler = handler, .sa_flags = flags};
-    OK(sigaction(signal, &a, NULL));
-}
-static void ring(long us) {
-    struct itimerval t = {{0, us}, {0, us}};
-    OK(setitimer(ITIMER_REAL, &t, NULL));
-}
 static void uses_another(int signal) {
     (void)signal;
     int saved = errno;
@@ -156,7 +148,7 @@ static void interrupted(void (*handler)(int), int flags, int times, long us) {
     pthread_t t;
     volatile int last = 0;
     OK(pthread_create(&t, NULL, hands_back, (void *)&last));
-    on(SIGALRM, handler, flags), handled = 0, enough = times, ring(us);
+    handle_signal(SIGALRM, handler, flags), handled = 0, enough = times, ring(us);
     while (handled < times) {
         OK(sem_post(&l->there));
         while (sem_wait(&l->back)) EQ(errno, EINTR);
@@ -169,7 +161,7 @@ static void interrupted(void (*handler)(int), int flags, int times, long us) {
 /* More calls are left for good than can be in progress. */
 static void left_for_good(void) {
     handled = 0;
-    on(SIGALRM, leaves, 0);
+    handle_signal(SIGALRM, leaves, 0);
     sigsetjmp(out, 1);
     ring(0);
     if (handled >= 300) return;
@@ -250,7 +242,7 @@ static void unwound(void) {
     void *first[1];
     backtrace(first, 1);
     pthread_t me = pthread_self(), t;
-    on(SIGUSR1, looks, 0);
+    handle_signal(SIGUSR1, looks, 0);
     for (int n = 0; n < 4; n++) {
         seen = 0;
         OK(pthread_create(&t, NULL, pokes, &me));

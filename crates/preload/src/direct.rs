@@ -235,7 +235,7 @@ fn never<const N: usize>(nr: usize, args: [usize; N]) -> Option<Made<N>> {
 /// Until the C library 2.34, functions for threads were a library of their own.
 fn say_where_sites_are() {
     let library = c_library_code();
-    let of_threads = next_function(c"pthread_mutex_lock");
+    let of_threads = pthread_setcanceltype as *const () as usize;
     let of_threads = if library.contains(&of_threads) { 0..0 } else { segment_of(of_threads) };
     // SAFETY: the linker's lists say that it is code; nobody unloads these libraries.
     unsafe { sites::know(library, of_threads) };

@@ -96,7 +96,7 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         there += pages.filter(|state| *state != State::Untouched).count() as u64;
     });
     // What is the kernel's stays in memory.
-    let fits = may_hold(live, live.wipes.pages() + there);
+    let fits = may_hold(live, there);
     if !fits || !live.pager.has_room(2) || !whole::wait_for_calls(live, vma.first, vma.count) {
         return false;
     }

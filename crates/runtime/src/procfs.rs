@@ -1,28 +1,23 @@
 //! What the kernel tells of a process in `/proc`.
 use crate::{avoided, kept};
-use outswap_control::{Control, MARKS};
+use outswap_control::{Control, MARKS, Text};
 use outswap_core::mask::Mask;
 use outswap_core::units::BLOCK_PAGES;
 use outswap_sys::procfs::{number, read_file};
 use outswap_sys::{PAGE_BYTES, os};
 
 /// The path of a file whose name is a descriptor's number, in a directory (with a `/` at the end), NUL-terminated.
-pub fn of_descriptor(directory: &[u8], fd: u32) -> [u8; 40] {
-    const DIGITS_MAX: usize = 10;
-    assert!(directory.len() + DIGITS_MAX < 40, "a short path");
-    let (mut digits, mut len, mut n) = ([0u8; DIGITS_MAX], 0, fd);
-    while n > 0 || len == 0 {
-        digits[len] = b'0' + (n % 10) as u8;
-        (n, len) = (n / 10, len + 1);
-    }
+pub fn of_descriptor(directory: &[u8], fd: i32) -> [u8; 40] {
     let mut path = [0u8; 40];
-    let bytes = directory.iter().chain(digits[..len].iter().rev());
-    path.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+    let mut text = Text { buf: &mut path, len: 0 };
+    text.put(directory);
+    text.number(fd);
+    assert!(text.len < 40, "a short path");
     path
 }
 
 /// The process that a descriptor of one names, by its number here. `None` where nobody says.
-pub fn of_pidfd(fd: u32) -> Option<i32> {
+pub fn of_pidfd(fd: i32) -> Option<i32> {
     let mut buf = [0u8; 256];
     let len = read_file(&of_descriptor(b"/proc/self/fdinfo/", fd), &mut buf);
     let key = b"\nPid:\t";

@@ -238,7 +238,7 @@ fn is_own(pidfd: i32) -> bool {
     if pidfd < 0 || !avoided::may_name_files() {
         return true;
     }
-    procfs::of_pidfd(pidfd as u32).is_none_or(|pid| pid == os::getpid())
+    procfs::of_pidfd(pidfd).is_none_or(|pid| pid == os::getpid())
 }
 
 /// Advice for managed memory of this very process must not go past the runtime. `None` where the kernel is to do it.

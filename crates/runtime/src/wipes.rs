@@ -87,12 +87,12 @@ impl Wipes {
         wipes.iter().filter(|w| w.count > 0 && w.first < end && w.first + w.count > first).count()
     }
 
-    /// Whether there is room for what is left when a range is cut out: a hole makes two of one.
-    pub fn may_cut(&self, first: PageNo, count: u32) -> bool {
+    /// Whether there is room for what is left when a range is cut out, as a hole makes two of one, and for so many `more`.
+    pub fn may_cut(&self, first: PageNo, count: u32, more: usize) -> bool {
         let (start, end) = (first.0, first.0 + count);
         let wipes = self.0.lock(os::wait_a_little);
         let holes = wipes.iter().filter(|w| w.count > 0 && w.first < start && w.first + w.count > end).count();
-        holes <= wipes.iter().filter(|w| w.count == 0).count()
+        holes + more <= wipes.iter().filter(|w| w.count == 0).count()
     }
 
     /// Forgets a range, which is unmapped. What overlaps it is cut. Where a hole has no room ([`Wipes::may_cut`]), children get the rest.
@@ -204,7 +204,8 @@ mod tests {
         (0..WIPES as u32).for_each(|i| assert!(wipes.add(PageNo(i * 10), 9, false)));
         assert!(!wipes.add(PageNo(100_000), 1, false));
         // The rest of a range that is cut in two has no place either.
-        assert!(!wipes.may_cut(PageNo(4), 1) && wipes.may_cut(PageNo(0), 4) && wipes.may_cut(PageNo(5), 30));
+        assert!(!wipes.may_cut(PageNo(4), 1, 0) && wipes.may_cut(PageNo(0), 4, 0) && wipes.may_cut(PageNo(5), 30, 0));
+        assert!(!wipes.may_cut(PageNo(0), 4, 1));
         assert!(wipes.has_room(0) && !wipes.has_room(1));
         wipes.forget(PageNo(4), 1);
         assert_eq!(list(&wipes)[0], (0, 4, false));

@@ -115,7 +115,7 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         advice::WIPEONFORK => return wipe_on_fork(live, cx, vma.first, vma.count),
         advice::DONTFORK => {
             // One place for it, and one for what is left of what it was a part of.
-            if !live.wipes.has_room(1) || !live.wipes.may_cut(vma.first, vma.count) {
+            if !live.wipes.may_cut(vma.first, vma.count, 1) {
                 return EAGAIN;
             }
             live.wipes.forget_kind(vma.first, vma.count, true);
@@ -123,7 +123,7 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
                 return EAGAIN;
             }
         }
-        advice::KEEPONFORK | advice::DOFORK if !live.wipes.may_cut(vma.first, vma.count) => return EAGAIN,
+        advice::KEEPONFORK | advice::DOFORK if !live.wipes.may_cut(vma.first, vma.count, 0) => return EAGAIN,
         advice::KEEPONFORK => end_wipe(live, vma.first, vma.count),
         advice::DOFORK => live.wipes.forget_kind(vma.first, vma.count, true),
         advice::POPULATE_READ | advice::POPULATE_WRITE => {
@@ -180,7 +180,7 @@ fn advise_shared(live: &Live, vma: &Vma, what: usize) -> Option<isize> {
 /// is not evicted from here on.
 fn wipe_on_fork(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> isize {
     let held = live.wipes.pages_in(first.0, first.0 + count);
-    if !may_hold(live, live.wipes.pages() + u64::from(count - held)) || !live.wipes.may_cut(first, count) {
+    if !may_hold(live, u64::from(count - held)) || !live.wipes.may_cut(first, count, 1) {
         return EAGAIN;
     }
     live.wipes.forget_kind(first, count, false);
@@ -214,7 +214,7 @@ pub fn may_move_wipes(live: &Live, first: PageNo, count: u32, more: u32, stays: 
     let grows = if wipes.next(end - 1, end, false).is_some() { more } else { 0 };
     let again = if stays { wipes.pages_in(first.0, end) } else { 0 };
     // Each may be cut, and go on behind what moves.
-    wipes.has_room(2 * ranges + 2) && may_hold(live, wipes.pages() + u64::from(grows + again))
+    wipes.has_room(2 * ranges + 2) && may_hold(live, u64::from(grows + again))
 }
 
 /// What forked children are not to have of a range that moves, they do not get in its new place, nor in the old one where that `stays`.

@@ -14,9 +14,9 @@ use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_sys::nr;
 
-/// Whether the budget has room for so many pages that stay, beside those that are mlocked.
+/// Whether the budget has room for so many more pages that stay, beside those that are mlocked, and those that children find empty.
 pub fn may_hold(live: &Live, pages: u64) -> bool {
-    budget::may_hold(live.pager.limit_pages(), live.mlocks.present_pages() + pages)
+    budget::may_hold(live.pager.limit_pages(), live.mlocks.present_pages() + live.wipes.pages() + pages)
 }
 
 /// Whether the kernel's rules let the program have a new mapping of so many pages, which is locked if it asks for that or has all
@@ -40,7 +40,7 @@ pub fn mlock_like(live: &Live, cx: &mut Cx, vma: &Vma, first: PageNo, count: u32
 
 /// Brings a managed range in and locks it; false where the budget has no room for that.
 pub fn mlock_range(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool {
-    if !may_hold(live, live.wipes.pages() + count as u64) {
+    if !may_hold(live, count as u64) {
         return false;
     }
     let Some(pin) = pins::acquire(live, outswap_sys::os::gettid() as u32) else { return false };
@@ -199,7 +199,7 @@ pub fn mlockall(live: &Live, cx: &mut Cx, nr: usize, flags: usize) -> isize {
             }
             0
         });
-        if !live.mlocks.may_mlock(locks) || flags & ONFAULT == 0 && !may_hold(live, live.wipes.pages() + stays) {
+        if !live.mlocks.may_mlock(locks) || flags & ONFAULT == 0 && !may_hold(live, stays) {
             return ENOMEM;
         }
         let outcome = each(live, PageNo(0), all, |vma| {

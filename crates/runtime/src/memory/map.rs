@@ -45,7 +45,7 @@ fn is_memfd(fd: usize) -> bool {
         return false;
     }
     const HEAD: &[u8] = b"/memfd:";
-    let path = procfs::of_descriptor(b"/proc/self/fd/", fd as u32);
+    let path = procfs::of_descriptor(b"/proc/self/fd/", fd as i32);
     let mut target = [0u8; HEAD.len()];
     let (from, to) = (path.as_ptr() as usize, target.as_mut_ptr() as usize);
     pass(nr::READLINK, [from, to, target.len(), 0, 0, 0]) == HEAD.len() as isize && target == HEAD
@@ -294,7 +294,7 @@ pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: im
 
 /// Unmaps a managed range; what the kernel manages there is given back first.
 pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
-    if !live.wipes.may_cut(first, count) || !live.grows.may_cut(first, count) {
+    if !live.wipes.may_cut(first, count, 0) || !live.grows.may_cut(first, count, 0) {
         return false;
     }
     let (mut page, end) = (first.0, first.0 + count);

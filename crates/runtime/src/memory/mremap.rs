@@ -119,12 +119,9 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         return ENOMEM;
     }
     let more = asked.new.saturating_sub(asked.old);
-    if vma.locked && more > 0 {
-        if may_map_locked(live, true, more).is_err()
-            || !vma.on_fault && !may_hold(live, live.wipes.pages() + u64::from(more))
-        {
-            return EAGAIN;
-        }
+    let may_lock = || may_map_locked(live, true, more).is_ok() && (vma.on_fault || may_hold(live, u64::from(more)));
+    if vma.locked && more > 0 && !may_lock() {
+        return EAGAIN;
     }
     if !may_move_wipes(live, asked.first, asked.old.min(asked.new), more, asked.keeps_old()) {
         return ENOMEM;
