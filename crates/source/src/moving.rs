@@ -15,10 +15,12 @@ use outswap_sys::{Errno, Result, os};
 /// Pages that are copied instead when one of them cannot be moved. After a fork that is all of them, and a failed move
 /// costs a system call each.
 const COPY_RUN_PAGES: usize = 16;
-/// Runs of neighbours up to which pages are moved. The kernel flushes the other processors' TLBs once a run when it moves,
-/// once or twice in all when pages are write-protected, copied and dropped; with pages scattered over a block, copying made
-/// random reads a tenth faster (`outswap-bench touch`).
-const MOVE_RUNS: usize = 3;
+/// Runs of neighbours up to which pages are moved. The kernel flushes TLBs once a run when it moves, once or twice in all when pages are
+/// write-protected, copied and dropped; but a page that is copied is written to memory, and its frame has to be allocated and freed.
+const MOVE_RUNS: usize = 8;
+/// Clean pages that move with others, for each of those: they need frames for a while, and are not read there. More are dropped where
+/// they are.
+const MOVE_CLEAN: usize = 4;
 
 /// What taking asks of the kernel. Pages count from the first of the range.
 trait Kernel {
@@ -158,8 +160,7 @@ impl FaultSource for Moving {
 
     fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
         let all = wanted.all();
-        // A few clean pages among others move with them. More are not worth reading to find that out.
-        let few_clean = wanted.clean.count() * 4 <= wanted.framed.count();
+        let few_clean = wanted.clean.count() <= wanted.framed.count() * MOVE_CLEAN;
         // To drop pages of a huge page frees nothing before all of it is gone; to move one splits it.
         let is_huge = host.split_huge(first);
         if !is_huge && (!few_clean || all.runs().nth(MOVE_RUNS).is_some()) {
