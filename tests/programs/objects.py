@@ -1,9 +1,9 @@
-"""Dicts and lists of objects: built, changed, dropped, looked up in another order. Prints sums. Argument: scale."""
+"""Dicts and lists of objects: built, changed, dropped, looked up in another order. Prints sums. Argument: how many."""
 import gc
 import hashlib
 import sys
 
-scale = int(sys.argv[1])
+count = int(sys.argv[1])
 
 
 class Point:
@@ -13,7 +13,6 @@ class Point:
         self.more = {"square": n * n, "text": "abc" * (n % 5)}
 
 
-count = 120_000 * scale
 points = {i: Point(i) for i in range(count)}
 words = ["word-%d" % (i * 7919 % count) for i in range(count)]
 print(sum(p.xs[2] + p.more["square"] for p in points.values()))

@@ -79,9 +79,18 @@ fn compare<S: AsRef<OsStr>>(setup: &Setup, dir: &Path, program: &str, args: &[S]
 
 /// A Python program of `tests/programs`.
 pub fn python_program(setup: &Setup, name: &str) {
+    python_with(setup, name, scale());
+}
+
+/// So many Python objects.
+pub fn python_objects(setup: &Setup, count: u64) {
+    python_with(setup, "objects.py", count);
+}
+
+fn python_with(setup: &Setup, name: &str, argument: u64) {
     let dir = Tmp::new();
     let script = source(name, &dir);
-    compare(setup, dir.path(), python(), &[script.as_os_str(), OsStr::new(&scale().to_string())], &[]);
+    compare(setup, dir.path(), python(), &[script.as_os_str(), OsStr::new(&argument.to_string())], &[]);
 }
 
 /// A Node program.

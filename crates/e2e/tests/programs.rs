@@ -13,7 +13,7 @@ fn memcached() {
 
 #[test]
 fn python_objects() {
-    workloads::python_program(&Setup::new(), "objects.py");
+    workloads::python_objects(&Setup::new(), 120_000 * workloads::scale());
 }
 
 #[test]

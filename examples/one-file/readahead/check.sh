@@ -1,5 +1,5 @@
 # Run by scripts/one-file.sh: a program must do the same under the new readahead as plainly, with fewer faults than under none.
-program=(python3 tests/programs/objects.py 1)
+program=(python3 tests/programs/objects.py 120000)
 
 "$outswap" run --help | grep -q 'readahead=rest: the rest of the 64 KiB around a page' || fail "the help does not name the policy"
 "${program[@]}" >"$work/plain.txt"

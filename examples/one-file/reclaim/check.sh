@@ -1,5 +1,5 @@
 # Run by scripts/one-file.sh: a program must do the same under the new policy as plainly, and other pages must go.
-program=(python3 tests/programs/objects.py 1)
+program=(python3 tests/programs/objects.py 120000)
 
 "$outswap" run --help | grep -q 'reclaim=newest: the block that came in last goes first' || fail "the help does not name the policy"
 "${program[@]}" >"$work/plain.txt"

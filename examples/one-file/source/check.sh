@@ -1,5 +1,5 @@
 # Run by scripts/one-file.sh: a program must do the same under the new source as plainly, with pages taken by that source alone.
-program=(python3 tests/programs/objects.py 1)
+program=(python3 tests/programs/objects.py 120000)
 
 "$outswap" run --help | grep -q 'sip (as copy, a few pages at a time)' || fail "the help does not name the source"
 "$outswap" doctor --json >"$work/doctor.json"

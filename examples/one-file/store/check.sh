@@ -1,6 +1,6 @@
 # Run by scripts/one-file.sh: a program must do the same with its pages in the new kind of tier as plainly, and what the tier
 # counts must be what went in and out.
-program=(python3 tests/programs/objects.py 1)
+program=(python3 tests/programs/objects.py 120000)
 
 "$outswap" run --help | grep -q '^  counted\[:lz4|zstd\[:LEVEL\]\]\[:MAX\]' || fail "the help does not name the kind"
 "${program[@]}" >"$work/plain.txt"
