@@ -13,6 +13,9 @@ pub const RAM_BYTES: u64 = 32 * MIB;
 /// the limit for itself alone (docs/security.md).
 const SCRIBBLERS: [&str; 2] = ["dropped_parent.c", "untrusted.c"];
 
+/// Programs that take more than ten seconds.
+pub const LONG: [&str; 4] = ["clone_vm_threads.c", "own_sandbox.c", "protect_threads.c", "swap_fds.c"];
+
 /// One line of the manifest.
 #[derive(Clone, Debug)]
 pub struct Row {

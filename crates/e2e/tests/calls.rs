@@ -41,10 +41,12 @@ fn main() -> ExitCode {
             result.get_or_init(run).clone().map_err(Failed::from)
         }));
     }
-    // Every other one in CI; all with `OUTSWAP_E2E_FULL=1`.
-    let step = if env_or("OUTSWAP_E2E_FULL", 0) != 0 { 1 } else { 2 };
+    // Every other one in CI, but for those that take long; all with `OUTSWAP_E2E_FULL=1`.
+    let full = env_or("OUTSWAP_E2E_FULL", 0) != 0;
+    let step = if full { 1 } else { 2 };
+    let is_short = |program: &String| full || !calls::LONG.contains(&program.as_str());
     // Once more with their memory where their `.bss` is.
-    for program in calls::in_bss().into_iter().skip(step - 1).step_by(step) {
+    for program in calls::in_bss().into_iter().skip(step - 1).step_by(step).filter(is_short) {
         trials.push(Trial::test(format!("bss::{}", calls::stem(&program)), move || {
             catch_unwind(AssertUnwindSafe(|| calls::compare_in_bss(&Setup::new(), &program)))
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
         }));
     }
     // And once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
-    for program in results.into_keys().step_by(step) {
+    for program in results.into_keys().step_by(step).filter(is_short) {
         trials.push(Trial::test(format!("mimalloc::{}", calls::stem(&program)), move || {
             let setup = Setup::new().option("--malloc", "mimalloc");
             catch_unwind(AssertUnwindSafe(|| calls::compare(&setup, &program)))

@@ -39,9 +39,6 @@ const REPRESENTATIVE: &[&str] = &[
 const NOT_IN_OLD: &[&str] =
     &["altstack_rules.c", "long_vectors.c", "mincore.c", "process_vm.c", "process_vm_other.c", "sigcalls.c"];
 
-/// Programs that take longest, for the ways that end in the same fault source as others.
-const LONG: &[&str] = &["protect_threads.c"];
-
 /// Python objects, some 60 MiB of them. `programs.rs` has more.
 const OBJECTS: u64 = 60_000;
 
@@ -116,7 +113,7 @@ fn main() -> ExitCode {
             if way == "old" && NOT_IN_OLD.contains(&program.as_str()) {
                 continue;
             }
-            let is_again = matches!(way, "eperm" | "enosys" | "old") && LONG.contains(&program.as_str());
+            let is_again = matches!(way, "eperm" | "enosys" | "old") && calls::LONG.contains(&program.as_str());
             // As root all of them run, in `calls.rs`.
             if full || !is_again && (way == "nobody" && number % 2 == 0 || REPRESENTATIVE.contains(&program.as_str())) {
                 let name = format!("{way}::{}", calls::stem(&program));
