@@ -63,7 +63,7 @@ one-file:
 	scripts/one-file.sh
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_pins --test loom_occupancy --release --target-dir target/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_pins --test loom_occupancy --test loom_slots --release --target-dir target/loom
 
 # Each deliberate breakage must be noticed by the test that is named for it.
 broken:

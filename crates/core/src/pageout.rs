@@ -47,7 +47,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         loop {
             let write = match writeback.stage {
                 Stage::Give => {
-                    self.gather(writeback, &cx.sorted);
+                    self.gather(writeback, &cx.sorted, cx.lane);
                     if writeback.given_len == 0 {
                         (writeback.stage, writeback.waits) = (Stage::End, 0);
                         continue;
@@ -77,8 +77,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Chooses the next folios and gets slots for them.
-    fn gather(&self, writeback: &mut Writeback, sorted: &Sorted) {
+    /// Chooses the next folios and gets slots for them, for a context of this lane.
+    fn gather(&self, writeback: &mut Writeback, sorted: &Sorted, lane: usize) {
         writeback.given_len = 0;
         if self.is_passed_by(writeback, sorted) {
             writeback.at = BLOCK_PAGES;
@@ -98,7 +98,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             let all_leave = || sorted.leaving[at..at + order.pages()].iter().all(Option::is_some);
             assert!(order.fits_at(at) && all_leave(), "a folio goes whole");
-            if let Some(slot) = self.slots.alloc(order, self.pause()) {
+            if let Some(slot) = self.slots.alloc(order, lane, self.pause()) {
                 writeback.given[writeback.given_len] = Given { at: at as u16, order, slot };
                 writeback.given_len += 1;
                 writeback.at += order.pages();

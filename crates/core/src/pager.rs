@@ -102,6 +102,8 @@ pub struct Context<W> {
     pub(crate) sorted: Sorted,
     /// The store's scratch.
     pub worker: W,
+    /// Contexts of different lanes, numbers modulo a few, take slots without waiting for each other ([`crate::slots`]).
+    pub lane: usize,
 }
 
 impl<W> Context<W> {
@@ -112,6 +114,7 @@ impl<W> Context<W> {
             saved: [Word::UNTOUCHED; BLOCK_PAGES],
             sorted: Sorted::NOTHING,
             worker,
+            lane: 0,
         }
     }
 }
@@ -294,7 +297,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
     /// Slots in use.
     pub fn used_slots(&self) -> u64 {
-        self.slots.used(self.pause())
+        self.slots.used()
     }
     /// The page's state, for tests and `mincore`.
     pub fn state(&self, page: PageNo) -> State {

@@ -4,10 +4,15 @@
 //! swap: allow storage of all mTHP orders", 2024). Per slot the map has the number of its users, and a 128-bit hash of its
 //! content (see [`crate::clean`]).
 //!
+//! Who asks for slots comes from a *lane*: it holds a cluster of each order that it asked for, from which nobody else is given slots, so
+//! that threads of different lanes have nothing to wait for. The kernel does so for each processor (Tim Chen, "mm/swap: add cache for swap
+//! slots allocation", 2017, and Kairui Song, "mm, swap: use percpu cluster as allocation fast path", 2025); which one a thread runs on is not
+//! known here. The lock of the lists is taken where a held cluster has no more room, and where a cluster gets room that neither is held nor on a list.
+//!
 //! Who frees a slot: nobody. A user puts it ([`Slots::put`]); with the last one it is unused, the store is told so by the
 //! [`Unused`] that only `put` makes, and then it can be handed out again.
 use crate::lock::SpinLock;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
 use crate::table::{Reserve, Table, Zeroed};
 use crate::units::{MAX_FOLIO_PAGES, MAX_ORDER, Order, SlotId};
 
@@ -18,6 +23,10 @@ const _: () = assert!(CLUSTER_SLOTS.is_multiple_of(MAX_FOLIO_PAGES));
 const NONE: u32 = 0;
 /// Orders that slots are handed out in.
 const ORDERS: usize = MAX_ORDER + 1;
+/// Lanes. A thread's number modulo this is its own.
+const LANES: usize = 8;
+/// Attempts to have what the lanes hold while others take it again.
+const GATHER_TRIES: usize = 3;
 
 #[repr(C)]
 struct Cluster {
@@ -25,7 +34,7 @@ struct Cluster {
     used: [AtomicU64; CLUSTER_SLOTS / 64],
     /// Next cluster of the list this one is on, plus 1.
     next: AtomicU32,
-    /// 0: free, else what [`kind_of`] the order is, with LISTED when on a list.
+    /// 0: free, else what [`kind_of`] the order is, with LISTED when on a list, and HELD when a lane has it. Changed under the lock of the lists.
     kind: AtomicU32,
     /// Users of each slot.
     users: [AtomicU8; CLUSTER_SLOTS],
@@ -35,6 +44,7 @@ struct Cluster {
 /// Users that a slot can have.
 pub const USERS_MAX: u8 = u8::MAX;
 const LISTED: u32 = 0x100;
+const HELD: u32 = 0x200;
 
 const fn kind_of(order: Order) -> u32 {
     order.get() as u32 + 1
@@ -44,10 +54,9 @@ impl Cluster {
     fn is_empty(&self) -> bool {
         self.used.iter().all(|w| w.load(Relaxed) == 0)
     }
-    /// The order that it serves, whether listed or not; `None` while it is free.
+    /// The order that it serves, whether listed or held or not; `None` while it is free.
     fn order(&self) -> Option<Order> {
-        let kind = self.kind.load(Relaxed) & !LISTED;
-        kind.checked_sub(1).map(|order| Order::new(order as usize))
+        order_of(self.kind.load(Relaxed))
     }
     /// The first of the slots of a folio that is free.
     fn find(&self, order: Order) -> Option<usize> {
@@ -59,12 +68,20 @@ impl Cluster {
         let is_free = |at: usize| words_of(at, order.pages()).all(|(i, bits)| word(i) & bits == 0);
         (0..CLUSTER_SLOTS).step_by(order.pages()).find(|&at| is_free(at))
     }
-    /// Marks slots as used.
+    /// Marks slots as used. Acquire: who had them before has done with them.
     fn take(&self, at: usize, pages: usize) {
         for (i, bits) in words_of(at, pages) {
-            self.used[i].fetch_or(bits, Relaxed);
+            let before = self.used[i].fetch_or(bits, Acquire);
+            assert!(before & bits == 0, "a slot in use is not handed out");
+        }
+        for users in &self.users[at..at + pages] {
+            users.store(1, Relaxed);
         }
     }
+}
+
+fn order_of(kind: u32) -> Option<Order> {
+    (kind & !(LISTED | HELD)).checked_sub(1).map(|order| Order::new(order as usize))
 }
 
 /// The words that have the bits of slots, which do not lie across words unless they fill them, and their bits.
@@ -88,10 +105,15 @@ struct Lists {
     free: u32,
     /// First cluster never used.
     fresh: u32,
-    /// Clusters on a list of those with room of which no slot is in use.
-    idle: u32,
-    used_slots: u64,
 }
+
+/// What a lane has: by order, the cluster that it holds, plus 1. In a line of the processor's cache of its own.
+#[repr(align(64))]
+struct Lane(SpinLock<[u32; ORDERS]>);
+
+/// Counts what is in use, in clusters of which each `LANES`th has this one.
+#[repr(align(64))]
+struct Used(AtomicU64);
 
 /// A slot without users, which still holds what they left.
 #[derive(Debug)]
@@ -113,6 +135,10 @@ pub struct Slots {
     clusters: Table<Cluster>,
     hashes: Table<Hash>,
     lists: SpinLock<Lists>,
+    lanes: [Lane; LANES],
+    used_slots: [Used; LANES],
+    /// A cluster that is on a list, or held, has become empty since the clusters were sorted last.
+    emptied: AtomicBool,
 }
 
 impl Slots {
@@ -122,32 +148,105 @@ impl Slots {
         Some(Slots {
             clusters: Table::new(from, clusters)?,
             hashes: Table::new(from, clusters * CLUSTER_SLOTS)?,
-            lists: SpinLock::new(Lists { partial: [NONE; ORDERS], free: NONE, fresh: 0, idle: 0, used_slots: 0 }),
+            lists: SpinLock::new(Lists { partial: [NONE; ORDERS], free: NONE, fresh: 0 }),
+            lanes: core::array::from_fn(|_| Lane(SpinLock::new([NONE; ORDERS]))),
+            used_slots: core::array::from_fn(|_| Used(AtomicU64::new(0))),
+            emptied: AtomicBool::new(false),
         })
     }
 
-    /// Hands out the slots of a folio, the first of which this is, each with one user; `None` when there are no more.
-    pub fn alloc(&self, order: Order, pause: impl Fn(u32)) -> Option<SlotId> {
-        let mut lists = self.lists.lock(pause);
-        let o = order.get();
-        loop {
-            if lists.partial[o] == NONE {
-                self.add_cluster(&mut lists, order).or_else(|| self.regroup(&mut lists, order))?;
+    /// Hands out the slots of a folio, the first of which this is, each with one user; `None` when there are no more. Threads that come
+    /// from different lanes do not wait for each other, as a rule.
+    pub fn alloc(&self, order: Order, lane: usize, pause: impl Fn(u32)) -> Option<SlotId> {
+        for _ in 0..GATHER_TRIES {
+            let mut held = self.lanes[lane % LANES].0.lock(&pause);
+            let place = &mut held[order.get()];
+            if *place != NONE
+                && let Some(slot) = self.take(*place - 1, order)
+            {
+                return Some(slot);
             }
-            let number = lists.partial[o] - 1;
-            let cluster = &self.clusters[number as usize];
-            if let Some(at) = cluster.find(order) {
-                lists.idle -= cluster.is_empty() as u32;
-                cluster.take(at, order.pages());
-                lists.used_slots += order.pages() as u64;
-                for users in &cluster.users[at..at + order.pages()] {
-                    users.store(1, Relaxed);
-                }
-                return Some(SlotId(number * CLUSTER_SLOTS as u32 + at as u32));
+            let mut lists = self.lists.lock(&pause);
+            if *place != NONE {
+                self.let_go(&mut lists, *place - 1);
+                *place = NONE;
             }
-            lists.partial[o] = cluster.next.load(Relaxed);
-            cluster.kind.store(kind_of(order), Relaxed);
+            if let Some(number) = self.hold(&mut lists, order) {
+                *place = number + 1;
+                drop(lists);
+                let slot = self.take(number, order);
+                assert!(slot.is_some(), "what was on the list has room");
+                return slot;
+            }
+            drop(lists);
+            drop(held);
+            if !self.gather(&pause) {
+                break;
+            }
         }
+        None
+    }
+
+    /// Takes slots of a cluster that the caller's lane holds.
+    fn take(&self, number: u32, order: Order) -> Option<SlotId> {
+        let cluster = &self.clusters[number as usize];
+        let at = cluster.find(order)?;
+        cluster.take(at, order.pages());
+        self.used_in(number).fetch_add(order.pages() as u64, Relaxed);
+        Some(SlotId(number * CLUSTER_SLOTS as u32 + at as u32))
+    }
+
+    fn used_in(&self, number: u32) -> &AtomicU64 {
+        &self.used_slots[number as usize % LANES].0
+    }
+
+    /// Takes a cluster with room for `order` off its list, for a lane.
+    fn hold(&self, lists: &mut Lists, order: Order) -> Option<u32> {
+        let o = order.get();
+        if lists.partial[o] == NONE {
+            self.add_cluster(lists, order).or_else(|| self.regroup(lists, order))?;
+        }
+        let number = lists.partial[o] - 1;
+        let cluster = &self.clusters[number as usize];
+        lists.partial[o] = cluster.next.load(Relaxed);
+        cluster.kind.store(kind_of(order) | HELD, Relaxed);
+        Some(number)
+    }
+
+    /// A lane gives up a cluster: to the list on which it belongs by now.
+    fn let_go(&self, lists: &mut Lists, number: u32) {
+        let cluster = &self.clusters[number as usize];
+        let order = cluster.order().expect("a cluster that is held serves an order");
+        cluster.kind.store(kind_of(order), Relaxed);
+        // Who frees a slot of it sees that it is nobody's, or is seen by this (see `hand_back`).
+        fence(SeqCst);
+        self.sort_in(lists, number);
+    }
+
+    /// Puts a cluster that is neither held nor listed on the list on which it belongs, if on any.
+    fn sort_in(&self, lists: &mut Lists, number: u32) {
+        let cluster = &self.clusters[number as usize];
+        if cluster.is_empty() {
+            self.list_free(lists, number);
+        } else if let Some(order) = cluster.order()
+            && cluster.find(order).is_some()
+        {
+            self.list(lists, number, order);
+        }
+    }
+
+    /// Has all lanes give up what they hold. Says whether there was anything.
+    fn gather(&self, pause: &impl Fn(u32)) -> bool {
+        let mut was_any = false;
+        for lane in &self.lanes {
+            let mut held = lane.0.lock(pause);
+            for place in held.iter_mut().filter(|place| **place != NONE) {
+                self.let_go(&mut self.lists.lock(pause), *place - 1);
+                *place = NONE;
+                was_any = true;
+            }
+        }
+        was_any
     }
 
     fn add_cluster(&self, lists: &mut Lists, order: Order) -> Option<()> {
@@ -162,7 +261,6 @@ impl Slots {
             return None;
         };
         self.list(lists, number, order);
-        lists.idle += 1;
         Some(())
     }
 
@@ -181,18 +279,22 @@ impl Slots {
         lists.free = number + 1;
     }
 
-    /// Sorts the clusters anew once an order has run out of them: those that have become empty serve any order again.
+    /// Sorts the clusters that no lane holds anew once an order has run out of them: those that have become empty serve any order again.
     /// For single pages the clusters whose folios are all broken are turned over, or, as the last resort, one that
     /// still has room for a folio, of the lowest order. Otherwise slots would stay free for ever while the store is called full.
     fn regroup(&self, lists: &mut Lists, order: Order) -> Option<()> {
         let all = (self.clusters.len() * CLUSTER_SLOTS) as u64;
-        let hope = if order == Order::PAGE { lists.used_slots < all } else { lists.idle > 0 };
+        let was_emptied = self.emptied.swap(false, Relaxed);
+        let hope = was_emptied || order == Order::PAGE && self.used() < all;
         if !hope {
             return None;
         }
-        (lists.free, lists.partial, lists.idle) = (NONE, [NONE; ORDERS], 0);
+        (lists.free, lists.partial) = (NONE, [NONE; ORDERS]);
         for number in 0..lists.fresh {
             let cluster = &self.clusters[number as usize];
+            if cluster.kind.load(Relaxed) & HELD != 0 {
+                continue;
+            }
             let serves = cluster.order().unwrap_or(Order::PAGE);
             if cluster.is_empty() {
                 self.list_free(lists, number);
@@ -210,7 +312,11 @@ impl Slots {
         if lists.free != NONE {
             return self.add_cluster(lists, order);
         }
-        // Here the order is that of pages, and only clusters with room for folios are left.
+        if order > Order::PAGE {
+            // What was emptied is held, or in use again.
+            return None;
+        }
+        // Only clusters with room for folios are left.
         let from = lists.partial.iter().position(|&head| head != NONE)?;
         let number = lists.partial[from] - 1;
         lists.partial[from] = self.clusters[number as usize].next.load(Relaxed);
@@ -262,23 +368,34 @@ impl Slots {
 
     /// Makes an unused slot available.
     fn hand_back(&self, slot: SlotId, pause: impl Fn(u32)) {
-        let mut lists = self.lists.lock(pause);
         let number = slot.0 / CLUSTER_SLOTS as u32;
         let index = slot.0 as usize % CLUSTER_SLOTS;
         let cluster = &self.clusters[number as usize];
-        let old = cluster.used[index / 64].fetch_and(!(1 << (index % 64)), Relaxed);
-        assert!(old & 1 << (index % 64) != 0, "slot freed twice");
-        lists.used_slots -= 1;
+        let bit = 1 << (index % 64);
+        // Release: what was done with the slot comes before what is done with it next.
+        let old = cluster.used[index / 64].fetch_and(!bit, Release);
+        assert!(old & bit != 0, "slot freed twice");
+        self.used_in(number).fetch_sub(1, Relaxed);
+        // Either this sees that the cluster is nobody's, or who puts it there sees that it has room.
+        fence(SeqCst);
+        let is_reached = |kind: u32| kind & (LISTED | HELD) != 0;
         let kind = cluster.kind.load(Relaxed);
-        let empty = cluster.is_empty();
-        if kind & LISTED != 0 {
-            lists.idle += empty as u32;
-        } else if empty {
-            self.list_free(&mut lists, number);
-        } else if let Some(order) = cluster.order()
-            && cluster.find(order).is_some()
-        {
-            self.list(&mut lists, number, order);
+        if is_reached(kind) {
+            if old == bit && cluster.is_empty() {
+                self.emptied.store(true, Relaxed);
+            }
+            return;
+        }
+        // Of a free one, whoever freed its last slot with this one has been faster.
+        let has_room =
+            |kind: u32| order_of(kind).is_some_and(|order| cluster.is_empty() || cluster.find(order).is_some());
+        if !has_room(kind) {
+            return;
+        }
+        let mut lists = self.lists.lock(pause);
+        let kind = cluster.kind.load(Relaxed);
+        if !is_reached(kind) && has_room(kind) {
+            self.sort_in(&mut lists, number);
         }
     }
 
@@ -314,9 +431,9 @@ impl Slots {
         self.lists.lock(pause).fresh as u64 * CLUSTER_SLOTS as u64
     }
 
-    /// Slots in use now.
-    pub fn used(&self, pause: impl Fn(u32)) -> u64 {
-        self.lists.lock(pause).used_slots
+    /// Slots in use now; about, while others take and free some.
+    pub fn used(&self) -> u64 {
+        self.used_slots.iter().fold(0, |all, used| all.wrapping_add(used.0.load(Relaxed)))
     }
 
     /// Remembers the hash of what a slot holds.

@@ -80,13 +80,16 @@ fn hash_for(slot: u32) -> u128 {
 
 struct SlotModel {
     slots: Slots,
+    /// Each request comes from the next of three lanes.
+    lane: usize,
     /// Slots in use, with their users.
     used: BTreeMap<u32, u8>,
 }
 impl SlotModel {
     /// Hands out one slot or folio, and checks it; false where there is none.
     fn alloc(&mut self, order: Order) -> bool {
-        let Some(first) = self.slots.alloc(order, no_wait) else {
+        self.lane += 1;
+        let Some(first) = self.slots.alloc(order, self.lane % 3, no_wait) else {
             if order == Order::PAGE {
                 assert_eq!(self.used.len(), CLUSTERS * CLUSTER_SLOTS, "no slot is refused while one is free");
             } else {
@@ -126,7 +129,7 @@ impl SlotModel {
         *users = users.saturating_add(1);
     }
     fn check(&self) {
-        assert_eq!(self.slots.used(no_wait), self.used.len() as u64);
+        assert_eq!(self.slots.used(), self.used.len() as u64);
         for slot in 0..(CLUSTERS * CLUSTER_SLOTS) as u32 {
             let used = self.used.contains_key(&slot);
             assert_eq!(self.slots.in_use(SlotId(slot)), used, "slot {slot}");
@@ -146,7 +149,7 @@ proptest! {
         let arena = Arena::default();
         // A last cluster that is not whole does not count.
         let slots = Slots::new(&arena, CLUSTERS * CLUSTER_SLOTS + 100).expect("tables fit");
-        let mut model = SlotModel { slots, used: BTreeMap::new() };
+        let mut model = SlotModel { slots, lane: 0, used: BTreeMap::new() };
         for op in ops {
             match op {
                 SlotOp::Pages(n) => { (0..n).any(|_| !model.alloc(Order::PAGE)); }
@@ -180,7 +183,7 @@ proptest! {
 fn a_slot_freed_twice_is_noticed() {
     let arena = Arena::default();
     let slots = Slots::new(&arena, CLUSTER_SLOTS).expect("tables fit");
-    let slot = slots.alloc(Order::PAGE, no_wait).expect("all are free");
+    let slot = slots.alloc(Order::PAGE, 0, no_wait).expect("all are free");
     slots.put(slot, no_wait, |_| ());
     slots.put(slot, no_wait, |_| ());
 }

@@ -102,6 +102,7 @@ impl Contexts {
         struct Frame<F, R> {
             f: Option<F>,
             cx: *mut Cx,
+            place: usize,
             result: Option<R>,
         }
         extern "C" fn enter<F: FnOnce(&mut Cx) -> R, R>(frame: *mut Frame<F, R>) {
@@ -109,7 +110,9 @@ impl Contexts {
             let frame = unsafe { &mut *frame };
             if let Some(f) = frame.f.take() {
                 // SAFETY: the scratch memory is reserved, zero is a valid context, and the place is the caller's.
-                frame.result = Some(f(unsafe { &mut *frame.cx }));
+                let cx = unsafe { &mut *frame.cx };
+                cx.lane = frame.place;
+                frame.result = Some(f(cx));
             }
         }
         fn entry<F: FnOnce(&mut Cx) -> R, R>(_: &F) -> extern "C" fn(*mut Frame<F, R>) {
@@ -118,7 +121,7 @@ impl Contexts {
         self.guard(place);
         let top = self.base.load(Acquire) + place * STRIDE + PAGE_BYTES + CONTEXT_STACK_BYTES;
         let enter = entry(&f);
-        let mut frame = Frame { f: Some(f), cx: top as *mut Cx, result: None };
+        let mut frame = Frame { f: Some(f), cx: top as *mut Cx, place, result: None };
         // SAFETY: the stack is reserved and ours; `enter` has the C calling convention, and the old stack pointer is kept
         // in a callee-saved register.
         unsafe {

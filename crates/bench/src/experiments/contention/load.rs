@@ -108,7 +108,7 @@ fn work<I: Index, T: Timer>(
         batch.clear();
         let start = clusters[number * BATCH / CLUSTER % clusters.len()] * CLUSTER + number * BATCH % CLUSTER;
         for page in start..start + BATCH {
-            let slot = if from_map { bed.slots.alloc(Order::PAGE, pause) } else { Some(SlotId(page as u32)) };
+            let slot = if from_map { bed.slots.alloc(Order::PAGE, thread, pause) } else { Some(SlotId(page as u32)) };
             batch.push((PageNo(page as u32), slot.ok_or("there are no slots left")?));
         }
         for &(page, slot) in &batch {

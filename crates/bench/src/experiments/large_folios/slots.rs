@@ -74,7 +74,7 @@ impl Memory {
             let pages = folio * self.order.pages()..(folio + 1) * self.order.pages();
             if std::mem::take(&mut self.is_large[folio]) {
                 wanted += 1;
-                if let Some(first) = self.map.alloc(self.order, alone) {
+                if let Some(first) = self.map.alloc(self.order, 0, alone) {
                     if !self.order.fits_at(first.0 as usize) {
                         return Err(format!("a folio was put at slot {}", first.0));
                     }
@@ -86,7 +86,7 @@ impl Memory {
             }
             for page in pages {
                 if self.slots[page].is_none() {
-                    let slot = self.map.alloc(Order::PAGE, alone).ok_or("there is no slot for a page")?;
+                    let slot = self.map.alloc(Order::PAGE, 0, alone).ok_or("there is no slot for a page")?;
                     self.give(page, slot)?;
                 }
             }
