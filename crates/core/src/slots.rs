@@ -7,7 +7,8 @@
 //! Who asks for slots comes from a *lane*: it holds a cluster of each order that it asked for, from which nobody else is given slots, so
 //! that threads of different lanes have nothing to wait for. The kernel does so for each processor (Tim Chen, "mm/swap: add cache for swap
 //! slots allocation", 2017, and Kairui Song, "mm, swap: use percpu cluster as allocation fast path", 2025); which one a thread runs on is not
-//! known here. The lock of the lists is taken where a held cluster has no more room, and where a cluster gets room that neither is held nor on a list.
+//! known here. The lock of the lists is taken where a held cluster has no more room, and where a cluster gets room that neither is held nor on a
+//! list; those of all lanes where the lists have nothing.
 //!
 //! Who frees a slot: nobody. A user puts it ([`Slots::put`]); with the last one it is unused, the store is told so by the
 //! [`Unused`] that only `put` makes, and then it can be handed out again.
@@ -23,10 +24,8 @@ const _: () = assert!(CLUSTER_SLOTS.is_multiple_of(MAX_FOLIO_PAGES));
 const NONE: u32 = 0;
 /// Orders that slots are handed out in.
 const ORDERS: usize = MAX_ORDER + 1;
-/// Lanes. A thread's number modulo this is its own.
+/// Lanes. A number modulo this says whose is meant.
 const LANES: usize = 8;
-/// Attempts to have what the lanes hold while others take it again.
-const GATHER_TRIES: usize = 3;
 
 #[repr(C)]
 struct Cluster {
@@ -158,8 +157,9 @@ impl Slots {
     /// Hands out the slots of a folio, the first of which this is, each with one user; `None` when there are no more. Threads that come
     /// from different lanes do not wait for each other, as a rule.
     pub fn alloc(&self, order: Order, lane: usize, pause: impl Fn(u32)) -> Option<SlotId> {
-        for _ in 0..GATHER_TRIES {
-            let mut held = self.lanes[lane % LANES].0.lock(&pause);
+        let lane = lane % LANES;
+        {
+            let mut held = self.lanes[lane].0.lock(&pause);
             let place = &mut held[order.get()];
             if *place != NONE
                 && let Some(slot) = self.take(*place - 1, order)
@@ -167,24 +167,33 @@ impl Slots {
                 return Some(slot);
             }
             let mut lists = self.lists.lock(&pause);
-            if *place != NONE {
-                self.let_go(&mut lists, *place - 1);
-                *place = NONE;
-            }
-            if let Some(number) = self.hold(&mut lists, order) {
-                *place = number + 1;
-                drop(lists);
-                let slot = self.take(number, order);
-                assert!(slot.is_some(), "what was on the list has room");
-                return slot;
-            }
-            drop(lists);
-            drop(held);
-            if !self.gather(&pause) {
-                break;
+            self.let_go(&mut lists, place);
+            if let Some(slot) = self.hold(&mut lists, order, place) {
+                return Some(slot);
             }
         }
-        None
+        self.alloc_of_all(order, lane, &pause)
+    }
+
+    /// The same where no list has anything: of what the lanes hold, or of clusters that serve another order. With all locks, so that what is
+    /// free is found whoever has had it.
+    fn alloc_of_all(&self, order: Order, lane: usize, pause: &impl Fn(u32)) -> Option<SlotId> {
+        let mut lanes: [_; LANES] = core::array::from_fn(|i| self.lanes[i].0.lock(pause));
+        let mut lists = self.lists.lock(pause);
+        for held in &mut lanes {
+            for (at, place) in held.iter_mut().enumerate() {
+                // Others are of no use to a folio.
+                let is_empty = |number: u32| self.clusters[number as usize].is_empty();
+                if order == Order::PAGE || at == order.get() || place.checked_sub(1).is_some_and(is_empty) {
+                    self.let_go(&mut lists, place);
+                }
+            }
+        }
+        let place = &mut lanes[lane][order.get()];
+        self.hold(&mut lists, order, place).or_else(|| {
+            self.regroup(&mut lists, order)?;
+            self.hold(&mut lists, order, place)
+        })
     }
 
     /// Takes slots of a cluster that the caller's lane holds.
@@ -200,21 +209,25 @@ impl Slots {
         &self.used_slots[number as usize % LANES].0
     }
 
-    /// Takes a cluster with room for `order` off its list, for a lane.
-    fn hold(&self, lists: &mut Lists, order: Order) -> Option<u32> {
+    /// Takes slots of a cluster with room for `order`, which it takes off its list and puts in a lane's place.
+    fn hold(&self, lists: &mut Lists, order: Order, place: &mut u32) -> Option<SlotId> {
         let o = order.get();
         if lists.partial[o] == NONE {
-            self.add_cluster(lists, order).or_else(|| self.regroup(lists, order))?;
+            self.add_cluster(lists, order)?;
         }
         let number = lists.partial[o] - 1;
         let cluster = &self.clusters[number as usize];
         lists.partial[o] = cluster.next.load(Relaxed);
         cluster.kind.store(kind_of(order) | HELD, Relaxed);
-        Some(number)
+        *place = number + 1;
+        let slot = self.take(number, order);
+        assert!(slot.is_some(), "what was on the list has room");
+        slot
     }
 
-    /// A lane gives up a cluster: to the list on which it belongs by now.
-    fn let_go(&self, lists: &mut Lists, number: u32) {
+    /// A lane gives up what it holds: to the list on which it belongs by now.
+    fn let_go(&self, lists: &mut Lists, place: &mut u32) {
+        let Some(number) = core::mem::replace(place, NONE).checked_sub(1) else { return };
         let cluster = &self.clusters[number as usize];
         let order = cluster.order().expect("a cluster that is held serves an order");
         cluster.kind.store(kind_of(order), Relaxed);
@@ -233,20 +246,6 @@ impl Slots {
         {
             self.list(lists, number, order);
         }
-    }
-
-    /// Has all lanes give up what they hold. Says whether there was anything.
-    fn gather(&self, pause: &impl Fn(u32)) -> bool {
-        let mut was_any = false;
-        for lane in &self.lanes {
-            let mut held = lane.0.lock(pause);
-            for place in held.iter_mut().filter(|place| **place != NONE) {
-                self.let_go(&mut self.lists.lock(pause), *place - 1);
-                *place = NONE;
-                was_any = true;
-            }
-        }
-        was_any
     }
 
     fn add_cluster(&self, lists: &mut Lists, order: Order) -> Option<()> {
@@ -281,10 +280,11 @@ impl Slots {
 
     /// Sorts the clusters that no lane holds anew once an order has run out of them: those that have become empty serve any order again.
     /// For single pages the clusters whose folios are all broken are turned over, or, as the last resort, one that
-    /// still has room for a folio, of the lowest order. Otherwise slots would stay free for ever while the store is called full.
+    /// still has room for a folio, of the lowest order. Otherwise slots would stay free for ever while the store is called full. `None` where
+    /// there is nothing for this order.
     fn regroup(&self, lists: &mut Lists, order: Order) -> Option<()> {
         let all = (self.clusters.len() * CLUSTER_SLOTS) as u64;
-        let was_emptied = self.emptied.swap(false, Relaxed);
+        let was_emptied = self.emptied.swap(false, Acquire);
         let hope = was_emptied || order == Order::PAGE && self.used() < all;
         if !hope {
             return None;
@@ -306,14 +306,11 @@ impl Slots {
                 cluster.kind.store(kind_of(serves), Relaxed);
             }
         }
-        if lists.partial[order.get()] != NONE {
+        if lists.partial[order.get()] != NONE || lists.free != NONE {
             return Some(());
         }
-        if lists.free != NONE {
-            return self.add_cluster(lists, order);
-        }
         if order > Order::PAGE {
-            // What was emptied is held, or in use again.
+            // What was emptied is in use again.
             return None;
         }
         // Only clusters with room for folios are left.
@@ -372,19 +369,22 @@ impl Slots {
         let index = slot.0 as usize % CLUSTER_SLOTS;
         let cluster = &self.clusters[number as usize];
         let bit = 1 << (index % 64);
+        // Before it can be taken again: who counts may find too few in use, and looks in vain, but not too many.
+        self.used_in(number).fetch_sub(1, Relaxed);
         // Release: what was done with the slot comes before what is done with it next.
         let old = cluster.used[index / 64].fetch_and(!bit, Release);
         assert!(old & bit != 0, "slot freed twice");
-        self.used_in(number).fetch_sub(1, Relaxed);
         // Either this sees that the cluster is nobody's, or who puts it there sees that it has room.
         fence(SeqCst);
+        let note_if_empty = || {
+            if old == bit && cluster.is_empty() {
+                self.emptied.store(true, Release);
+            }
+        };
         let is_reached = |kind: u32| kind & (LISTED | HELD) != 0;
         let kind = cluster.kind.load(Relaxed);
         if is_reached(kind) {
-            if old == bit && cluster.is_empty() {
-                self.emptied.store(true, Relaxed);
-            }
-            return;
+            return note_if_empty();
         }
         // Of a free one, whoever freed its last slot with this one has been faster.
         let has_room =
@@ -394,7 +394,10 @@ impl Slots {
         }
         let mut lists = self.lists.lock(pause);
         let kind = cluster.kind.load(Relaxed);
-        if !is_reached(kind) && has_room(kind) {
+        if is_reached(kind) {
+            // It may have been listed while this slot was the last.
+            note_if_empty();
+        } else if has_room(kind) {
             self.sort_in(&mut lists, number);
         }
     }

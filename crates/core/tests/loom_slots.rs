@@ -1,5 +1,5 @@
-//! The slot map under the loom model checker: threads of different lanes that take slots of a store with few left, beside one that
-//! frees some.
+//! The slot map under the loom model checker: threads of different lanes that take slots of a store with few left, beside others that
+//! free some.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p outswap-core --test loom_slots --release`
 #![cfg(loom)]
@@ -110,7 +110,7 @@ fn one_takes_the_last_ones_while_another_frees_one() {
 #[test]
 fn two_lanes_take_from_the_same_last_cluster() {
     fn takes<const LANE: usize>(w: &World) {
-        w.takes(LANE);
+        assert!(w.takes(LANE), "there is one for each");
     }
     model(2, &[takes::<0>, takes::<1>]);
 }
@@ -120,9 +120,11 @@ fn two_slots_of_a_cluster_that_nobody_has_are_freed() {
     model(0, &[|w| w.frees(7), |w| w.frees(300)]);
 }
 
+const HALF: Order = Order::new(MAX_ORDER - 1);
+
+/// Frees all but two slots, and has the cluster given up by its lane, which has no whole folio of the order that it serves.
 fn all_but_two(w: &World) {
     (0..ALL).filter(|slot| ![5, 500].contains(slot)).for_each(|slot| w.frees(slot));
-    // Its lane gives the cluster up, as there is no whole folio.
     assert!(w.slots.alloc(Order::MAX, 0, pause).is_none());
 }
 
@@ -141,8 +143,17 @@ fn the_last_two_slots_of_a_folio_are_freed() {
 }
 
 #[test]
+fn the_last_slots_of_two_folios_are_freed() {
+    fn of_two_folios(w: &World) {
+        (0..2).for_each(|_| assert!(w.takes_folio(HALF)));
+        (0..ALL).filter(|slot| ![5, 500].contains(slot)).for_each(|slot| w.frees(slot));
+        assert!(!w.takes_folio(HALF));
+    }
+    model_with(ALL, of_two_folios, &[|w| w.frees(5), |w| w.frees(500)], |_| ());
+}
+
+#[test]
 fn a_folio_is_freed_while_its_lane_gives_the_cluster_up() {
-    const HALF: Order = Order::new(MAX_ORDER - 1);
     fn halves(w: &World) {
         (0..2).for_each(|_| assert!(w.takes_folio(HALF)));
         (1..ALL / 2).for_each(|slot| w.frees(slot));

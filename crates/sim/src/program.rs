@@ -29,8 +29,9 @@ pub(crate) struct Program<'a> {
 
 impl<'a> Program<'a> {
     pub(crate) fn new(world: &'a World, me: u8, seed: u64) -> Self {
-        let pager = &*world.pager;
-        Program { world, pager, me, rng: Rng(seed), cx: context(), writes: 0, chaos_over: false }
+        let (pager, mut cx) = (&*world.pager, context());
+        cx.lane = usize::from(me);
+        Program { world, pager, me, rng: Rng(seed), cx, writes: 0, chaos_over: false }
     }
 
     fn tell(&self, what: &str, first: usize, count: usize) {
