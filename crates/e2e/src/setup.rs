@@ -200,7 +200,7 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
-/// A quarter of what a plain run used; never less than the runtime itself needs.
-pub fn quarter(plain_bytes: u64) -> u64 {
-    (plain_bytes / 4).max(12 * MIB)
+/// One of so many parts of what a plain run used; never less than the runtime itself needs.
+pub fn part_of(plain_bytes: u64, parts: u64) -> u64 {
+    (plain_bytes / parts).max(12 * MIB)
 }

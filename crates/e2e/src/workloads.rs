@@ -1,7 +1,7 @@
 //! Programs that people run, at a quarter of the memory that they use plainly.
 use crate::place::workspace;
 use crate::sample::Peak;
-use crate::setup::quarter;
+use crate::setup::part_of;
 use crate::wire::{Memcached, Redis};
 use crate::{MIB, Outcome, Run, Setup, Tmp, env_or};
 use std::ffi::OsStr;
@@ -12,6 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Parts of what a program uses plainly, of which it gets one as a rule.
+pub const QUARTER: u64 = 4;
 /// Below this a quarter would say nothing.
 const SMALLEST_PEAK_BYTES: u64 = 48 * MIB;
 /// Longest time of a managed program.
@@ -46,13 +48,30 @@ fn source(name: &str, to: &Tmp) -> PathBuf {
 
 /// The budget: a quarter of what the plain run used.
 fn budget(peak: &Peak, what: &str) -> u64 {
-    let plain_bytes = peak.largest.anon_bytes;
-    assert!(plain_bytes >= SMALLEST_PEAK_BYTES, "{what} uses only {} KiB, too little to tell", plain_bytes >> 10);
-    quarter(plain_bytes)
+    budget_of(peak, QUARTER, what)
 }
 
-/// Runs both ways; `outputs` are files that must come out the same.
+/// One of so many parts of it.
+fn budget_of(peak: &Peak, parts: u64, what: &str) -> u64 {
+    let plain_bytes = peak.largest.anon_bytes;
+    assert!(plain_bytes >= SMALLEST_PEAK_BYTES, "{what} uses only {} KiB, too little to tell", plain_bytes >> 10);
+    part_of(plain_bytes, parts)
+}
+
+/// Runs both ways, in a quarter of the memory; `outputs` are files that must come out the same.
 fn compare<S: AsRef<OsStr>>(setup: &Setup, dir: &Path, program: &str, args: &[S], outputs: &[&Path]) -> Outcome {
+    compare_in(QUARTER, setup, dir, program, args, outputs)
+}
+
+/// The same in one of so many parts of it.
+fn compare_in<S: AsRef<OsStr>>(
+    parts: u64,
+    setup: &Setup,
+    dir: &Path,
+    program: &str,
+    args: &[S],
+    outputs: &[&Path],
+) -> Outcome {
     let read = || -> Vec<Vec<u8>> {
         let one = |p: &&Path| fs::read(p).unwrap_or_else(|e| panic!("{}: {e}", p.display()));
         outputs.iter().map(one).collect()
@@ -63,7 +82,7 @@ fn compare<S: AsRef<OsStr>>(setup: &Setup, dir: &Path, program: &str, args: &[S]
     for path in outputs {
         fs::remove_file(path).expect("the plain run made it");
     }
-    let ram_bytes = budget(&plain.peak, program);
+    let ram_bytes = budget_of(&plain.peak, parts, program);
     let managed = finish(setup.managed(ram_bytes, program)).same_as(&plain).within(ram_bytes);
     assert!(read() == plain_files, "other files came out: {}", managed.describe());
     eprintln!(
@@ -79,18 +98,18 @@ fn compare<S: AsRef<OsStr>>(setup: &Setup, dir: &Path, program: &str, args: &[S]
 
 /// A Python program of `tests/programs`.
 pub fn python_program(setup: &Setup, name: &str) {
-    python_with(setup, name, scale());
+    python_with(QUARTER, setup, name, scale());
 }
 
-/// So many Python objects.
-pub fn python_objects(setup: &Setup, count: u64) {
-    python_with(setup, "objects.py", count);
+/// So many Python objects, in one of so many parts of their memory.
+pub fn python_objects(setup: &Setup, count: u64, parts: u64) {
+    python_with(parts, setup, "objects.py", count);
 }
 
-fn python_with(setup: &Setup, name: &str, argument: u64) {
+fn python_with(parts: u64, setup: &Setup, name: &str, argument: u64) {
     let dir = Tmp::new();
     let script = source(name, &dir);
-    compare(setup, dir.path(), python(), &[script.as_os_str(), OsStr::new(&argument.to_string())], &[]);
+    compare_in(parts, setup, dir.path(), python(), &[script.as_os_str(), OsStr::new(&argument.to_string())], &[]);
 }
 
 /// A Node program.

@@ -13,7 +13,7 @@ fn memcached() {
 
 #[test]
 fn python_objects() {
-    workloads::python_objects(&Setup::new(), 120_000 * workloads::scale());
+    workloads::python_objects(&Setup::new(), 120_000 * workloads::scale(), workloads::QUARTER);
 }
 
 #[test]

@@ -39,8 +39,12 @@ const REPRESENTATIVE: &[&str] = &[
 const NOT_IN_OLD: &[&str] =
     &["altstack_rules.c", "long_vectors.c", "mincore.c", "process_vm.c", "process_vm_other.c", "sigcalls.c"];
 
-/// Python objects, some 75 MiB of them: a quarter has to be 16 MiB, the least that there can be. `programs.rs` has more.
-const OBJECTS: u64 = 75_000;
+/// Python objects, some 60 MiB of them, in half of that. `programs.rs` has more in a quarter.
+const OBJECTS: (u64, u64) = (60_000, 2);
+
+fn python_objects(setup: &Setup) {
+    workloads::python_objects(setup, OBJECTS.0, OBJECTS.1);
+}
 
 /// A name, and the setup it stands for.
 type Way = (&'static str, fn() -> Setup);
@@ -106,7 +110,7 @@ fn main() -> ExitCode {
         trial("old::is_really_denied".into(), || is_really_denied("OLD", 1, USERFAULTFD)),
         trial("old::is_really_old".into(), || is_really_denied("OLD", 1, PROCESS_VM_READV)),
         trial("no_code::is_really_denied".into(), no_code_is_made),
-        trial("no_code::python_objects".into(), || workloads::python_objects(&Setup::without_code(), OBJECTS)),
+        trial("no_code::python_objects".into(), || python_objects(&Setup::without_code())),
     ];
     for &(way, make) in ways {
         for (number, program) in calls::programs().into_iter().enumerate() {
@@ -121,7 +125,7 @@ fn main() -> ExitCode {
             }
         }
         if way != "move" {
-            trials.push(trial(format!("{way}::python_objects"), move || workloads::python_objects(&make(), OBJECTS)));
+            trials.push(trial(format!("{way}::python_objects"), move || python_objects(&make())));
         }
         if way == "nobody" || full {
             trials.push(trial(format!("{way}::redis_server"), move || workloads::redis(&make())));
