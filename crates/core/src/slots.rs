@@ -236,14 +236,13 @@ impl Slots {
         self.sort_in(lists, number);
     }
 
-    /// Puts a cluster that is neither held nor listed on the list on which it belongs, if on any.
+    /// Puts a cluster that is neither held nor listed on the list on which it belongs, if on any. A free one is there.
     fn sort_in(&self, lists: &mut Lists, number: u32) {
         let cluster = &self.clusters[number as usize];
+        let Some(order) = cluster.order() else { return };
         if cluster.is_empty() {
             self.list_free(lists, number);
-        } else if let Some(order) = cluster.order()
-            && cluster.find(order).is_some()
-        {
+        } else if cluster.find(order).is_some() {
             self.list(lists, number, order);
         }
     }
@@ -387,17 +386,15 @@ impl Slots {
             return note_if_empty();
         }
         // Of a free one, whoever freed its last slot with this one has been faster.
-        let has_room =
-            |kind: u32| order_of(kind).is_some_and(|order| cluster.is_empty() || cluster.find(order).is_some());
-        if !has_room(kind) {
+        let has_room = |order| cluster.is_empty() || cluster.find(order).is_some();
+        if !order_of(kind).is_some_and(has_room) {
             return;
         }
         let mut lists = self.lists.lock(pause);
-        let kind = cluster.kind.load(Relaxed);
-        if is_reached(kind) {
+        if is_reached(cluster.kind.load(Relaxed)) {
             // It may have been listed while this slot was the last.
             note_if_empty();
-        } else if has_room(kind) {
+        } else {
             self.sort_in(&mut lists, number);
         }
     }

@@ -3,7 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p outswap-core --test loom_occupancy --release`
 #![cfg(loom)]
 
-use loom::sync::Arc;
+mod loom_threads;
+
 use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::thread;
 use outswap_core::occupancy::Occupancy;
@@ -36,27 +37,15 @@ impl World {
     }
 }
 
-/// Every interleaving with at most so many preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says.
 fn model(preemptions: usize, threads: &'static [fn(&World)]) {
-    let mut builder = loom::model::Builder::new();
-    builder.max_branches = 100_000;
-    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
-    builder.check(move || {
+    let made = || {
         let inside = [const { () }; 3].map(|()| AtomicUsize::new(0));
-        let world = Arc::new(World { all: Occupancy::new(), inside });
+        let world = World { all: Occupancy::new(), inside };
         // Loom's atomics are made when first used, which must be before there are threads.
         world.forks();
-        let others: Vec<_> = threads[1..]
-            .iter()
-            .map(|f| {
-                let world = world.clone();
-                thread::spawn(move || f(&world))
-            })
-            .collect();
-        threads[0](&world);
-        others.into_iter().for_each(|t| t.join().expect("no panic"));
-        assert!(!world.all.is_occupied());
-    });
+        world
+    };
+    loom_threads::model(preemptions, made, threads, |world| assert!(!world.all.is_occupied()));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 #![cfg(loom)]
 
 mod loom_bed;
+mod loom_threads;
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::thread;
 use loom_bed::Arena;
@@ -71,29 +71,19 @@ impl World {
     }
 }
 
-/// Every interleaving with at most three preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says.
 fn model(free: usize, threads: &'static [fn(&World)]) {
     model_with(free, |_| (), threads, |_| ());
 }
 
 /// The same after something that the first thread does alone, and with something that it does at the end.
 fn model_with(free: usize, first: fn(&World), threads: &'static [fn(&World)], last: fn(&World)) {
-    let mut builder = loom::model::Builder::new();
-    builder.max_branches = 200_000;
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(move || {
-        let world = Arc::new(World::new(free));
+    let made = move || {
+        let world = World::new(free);
         first(&world);
-        let others: Vec<_> = threads[1..]
-            .iter()
-            .map(|f| {
-                let world = world.clone();
-                thread::spawn(move || f(&world))
-            })
-            .collect();
-        threads[0](&world);
-        others.into_iter().for_each(|t| t.join().expect("no panic"));
-        last(&world);
+        world
+    };
+    loom_threads::model(3, made, threads, move |world| {
+        last(world);
         world.check();
     });
 }

@@ -40,10 +40,8 @@ const NOT_IN_OLD: &[&str] =
     &["altstack_rules.c", "long_vectors.c", "mincore.c", "process_vm.c", "process_vm_other.c", "sigcalls.c"];
 
 /// Python objects, some 60 MiB of them, in half of that. `programs.rs` has more in a quarter.
-const OBJECTS: (u64, u64) = (60_000, 2);
-
 fn python_objects(setup: &Setup) {
-    workloads::python_objects(setup, OBJECTS.0, OBJECTS.1);
+    workloads::python_objects(setup, 60_000, 2);
 }
 
 /// A name, and the setup it stands for.
