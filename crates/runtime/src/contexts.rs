@@ -8,12 +8,37 @@
 //! who waits for the fork.
 use crate::limits::CONTEXT_STACK_BYTES;
 use crate::store::OurStore;
-use core::arch::asm;
+use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use outswap_core::occupancy::{Occupancy, PLACES};
 use outswap_core::pager::Context;
 use outswap_core::store::Store;
-use outswap_sys::{PAGE_BYTES, Result, os, tables};
+use outswap_sys::{PAGE_BYTES, os, tables};
+
+// Calls a function with one argument on another stack. In a frame of its own, so that debuggers find the way back.
+global_asm!(
+    ".globl outswap_on_stack",
+    ".hidden outswap_on_stack",
+    ".type outswap_on_stack, @function",
+    "outswap_on_stack:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "mov rsp, rdx",
+    "call rsi",
+    "mov rsp, rbp",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size outswap_on_stack, . - outswap_on_stack",
+);
+unsafe extern "C" {
+    fn outswap_on_stack(argument: *mut (), function: *const (), top: usize);
+}
 
 /// Scratch memory of a thread at work in the runtime.
 pub type Cx = Context<<OurStore as Store>::Worker>;
@@ -37,14 +62,18 @@ impl Contexts {
         Contexts { base: AtomicUsize::new(0), occupancy: Occupancy::new(), guarded: AtomicU64::new(0) }
     }
 
-    /// Reserves the memory.
-    pub fn reserve(&self) -> Result<()> {
+    /// Bytes of memory for [`Contexts::begin`].
+    pub const BYTES: usize = STRIDE * PLACES;
+
+    /// Has the contexts lie at an address, in memory that is theirs.
+    pub fn begin(&self, at: usize) {
         // Not in dumps: scratch memory holds pages that were worked on.
-        self.base.store(tables::map(STRIDE * PLACES)?, Release);
-        Ok(())
+        tables::advise(at, Self::BYTES);
+        self.base.store(at, Release);
     }
 
-    /// Runs `f` with a context, on its stack. All signals must be blocked.
+    /// Runs `f` with a context, on its stack. All signals must be blocked, or come to handlers that let the program wait
+    /// ([`crate::stacks::Kept`]).
     ///
     /// # Panics
     /// Where the caller is inside already.
@@ -122,13 +151,8 @@ impl Contexts {
         let top = self.base.load(Acquire) + place * STRIDE + PAGE_BYTES + CONTEXT_STACK_BYTES;
         let enter = entry(&f);
         let mut frame = Frame { f: Some(f), cx: top as *mut Cx, place, result: None };
-        // SAFETY: the stack is reserved and ours; `enter` has the C calling convention, and the old stack pointer is kept
-        // in a callee-saved register.
-        unsafe {
-            asm!("mov r12, rsp", "mov rsp, {top}", "call {enter}", "mov rsp, r12",
-                 top = in(reg) top & !15, enter = in(reg) enter, inlateout("rdi") &raw mut frame => _,
-                 out("r12") _, clobber_abi("C"));
-        }
+        // SAFETY: the stack is reserved and ours, and `enter` takes the frame.
+        unsafe { outswap_on_stack((&raw mut frame).cast(), enter as *const (), top & !15) };
         frame.result.expect("enter always runs the closure")
     }
 

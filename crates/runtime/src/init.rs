@@ -290,8 +290,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     if rlimits::are_none() {
         tables::begin();
     }
-    CONTEXTS.reserve().map_err(|_| SetupError::NoMemory)?;
-    stacks::reserve().map_err(|_| SetupError::NoMemory)?;
+    CONTEXTS.begin(stacks::reserve(Contexts::BYTES).map_err(|_| SetupError::NoMemory)?);
     unseen::reserve().map_err(|_| SetupError::NoMemory)?;
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;

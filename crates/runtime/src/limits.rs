@@ -93,24 +93,27 @@ const _: () = {
 
 /// Threads that can have a stack at the same time. Others are served on whatever stack they are on.
 pub const THREADS: usize = 4096;
-/// Bytes of an alternate stack: two signal frames with all of the processor's state (12 KiB each), and the handlers.
+/// Bytes of an alternate stack: three signal frames with all of the processor's state (12 KiB each), and the handlers.
 pub const SIGNAL_STACK_BYTES: usize = 64 * 1024;
-/// Bytes of the stack on which a thread returns from the program's handlers: a frame, and the code that copies it there.
-pub const RETURN_STACK_BYTES: usize = 32 * 1024;
+/// Bytes of the stack on which a thread returns from the program's handlers: a frame, the code that copies it there, and two signal frames.
+pub const RETURN_STACK_BYTES: usize = 64 * 1024;
 /// The processor's state at most: some more than today's.
 pub const FP_MAX_BYTES: usize = 16 * 1024;
 /// Stack that is left to a handler of ours on a stack of the program's.
 pub const HANDLER_BYTES: usize = 8 * 1024;
 /// How far from its frame the kernel's may be then.
 pub const OVERLAP_BYTES: usize = 64 * 1024;
-/// Bytes of the stack of a context.
+/// Bytes of the stack of a context, with room for a signal that comes meanwhile.
 pub const CONTEXT_STACK_BYTES: usize = 96 * 1024;
 /// Bytes of the background thread's stack.
 pub const BACKGROUND_STACK_BYTES: usize = 64 * 1024;
 
 const _: () = {
-    assert!(2 * (FP_MAX_BYTES + size_of::<Ucontext>()) + HANDLER_BYTES <= SIGNAL_STACK_BYTES);
-    assert!(FP_MAX_BYTES + size_of::<Ucontext>() + HANDLER_BYTES <= RETURN_STACK_BYTES);
+    const FRAME_BYTES: usize = FP_MAX_BYTES + size_of::<Ucontext>();
+    assert!(
+        3 * FRAME_BYTES + HANDLER_BYTES <= SIGNAL_STACK_BYTES && 3 * FRAME_BYTES + HANDLER_BYTES <= RETURN_STACK_BYTES
+    );
+    assert!(FRAME_BYTES + HANDLER_BYTES <= CONTEXT_STACK_BYTES / 2);
     assert!(OVERLAP_BYTES > HANDLER_BYTES);
     // A bit for each context.
     assert!(PLACES <= u64::BITS as usize);

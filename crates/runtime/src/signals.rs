@@ -1,12 +1,13 @@
 //! The runtime's signals: SIGBUS and SIGSEGV for faults, SIGSYS for trapped calls.
 //!
 //! The runtime's handlers stay in place whatever the program does; everything that is not ours is the program's
-//! ([`crate::deliver`]). The three signals are never blocked, because a fault at a blocked signal is death.
+//! ([`crate::deliver`]). The three signals are never blocked in the program, because a fault at a blocked signal is death.
 use crate::arena::page_of;
 use crate::dispositions::{OURS, SIGNALS, set_default};
 use crate::filter::OUR_TRAP;
 use crate::layout::in_managed;
 use crate::live::{Live, try_live};
+use crate::stacks::{self, Kept};
 use crate::{clock, deliver, dispatch, full, gate, memory, reclaim, threads, trap, unseen};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use outswap_control::Stat;
@@ -26,14 +27,17 @@ const SYS_SECCOMP: i32 = 1;
 /// [`uninstall`].
 pub fn install(old: &mut [KernelSigaction; 3]) -> Result<()> {
     for (signal, old) in SIGNALS.into_iter().zip(old) {
-        let handler = if signal == SIGSYS { on_sigsys as *const () } else { on_fault as *const () };
-        // While the runtime works, on its own stack, even these wait: the kernel would put the frame of one over that of the first.
         // One that is sent and ignored must not interrupt a call.
-        let action = KernelSigaction {
-            handler: handler as usize,
-            flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART,
-            restorer: deliver::plain_restorer(),
-            mask: u64::MAX,
+        let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
+        let action = if signal == SIGSYS {
+            let restorer = deliver::plain_restorer();
+            KernelSigaction { handler: on_sigsys as *const () as usize, flags, restorer, mask: u64::MAX }
+        } else {
+            // The mask stays what it is: to change it, and to change it back, the kernel takes a lock that all threads of the process
+            // share, which with sixteen of them costs more than all the rest of a fault. What comes meanwhile is kept
+            // ([`crate::stacks::Kept`]).
+            let (flags, restorer) = (flags | SA_NODEFER, deliver::fault_restorer());
+            KernelSigaction { handler: on_fault as *const () as usize, flags, restorer, mask: 0 }
         };
         // SAFETY: the handlers keep the contract of the fault path.
         unsafe { sigaction(signal, Some(&action), Some(old))? };
@@ -51,17 +55,63 @@ pub fn uninstall(old: &[KernelSigaction; 3]) {
     }
 }
 
-unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {
+/// Where the thread that was interrupted has no place for a signal that comes meanwhile.
+static NOWHERE: Kept = Kept::none();
+
+/// Returns where a signal is that came meanwhile.
+unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) -> *const Kept {
     // SAFETY: the kernel passes valid structures to a handler with SA_SIGINFO.
     let (siginfo, ucontext) = unsafe { (&mut *info, &mut *uc) };
-    let Some(live) = try_live() else { return set_default(signal) };
+    let Some(live) = try_live() else {
+        set_default(signal);
+        return &NOWHERE;
+    };
+    let rsp = ucontext.gregs.rsp as usize;
+    if live.contexts.holds(rsp) {
+        // Nothing that can be missing is touched there.
+        // SAFETY: as above.
+        unsafe { deliver::deliver(live, signal, info, uc) };
+        return &NOWHERE;
+    }
+    // A frame on its way to the program, or back, may meet what is missing. All that is not ours is blocked then.
+    let is_nested = stacks::holds(rsp);
+    let has_stack = stacks::holds(&raw const signal as usize);
+    if !has_stack {
+        // On a stack of the program's, a signal would be handled in the midst of this.
+        set_mask(u64::MAX);
+    }
+    if !is_nested {
+        threads::adopt(live, ucontext);
+    }
+    let kept = match stacks::by_kernel_stack(&ucontext.stack) {
+        Some(thread) if has_stack && !is_nested => &thread.kept,
+        _ => &NOWHERE,
+    };
+    if answer(live, signal, siginfo, ucontext) {
+        return kept;
+    }
+    if !is_nested {
+        set_mask(u64::MAX);
+    }
+    if kept.is_some() {
+        // That one first: what was a fault of the program's happens again, and what was sent comes again.
+        if siginfo.code <= 0 {
+            deliver::send_again(siginfo.signo, siginfo);
+        }
+        return kept;
+    }
+    // SAFETY: as above.
+    unsafe { deliver::deliver(live, siginfo.signo, info, uc) };
+    kept
+}
+
+/// Answers a fault: whether that is all, so that the program goes on. What is not ours becomes what the program is to be told.
+fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mut Ucontext) -> bool {
     let (addr, code, err) = (siginfo.addr, siginfo.code, ucontext.gregs.err);
     if code > 0 && in_managed(addr) && unseen::is_here() {
         live.control.post(b"error: a process forked by an instruction of its own, which Outswap could not see: its child was ended when it used memory that it does not have");
         os::exit_group(125);
     }
-    threads::adopt(live, ucontext);
-    let mut signal = signal;
     let is_denied = signal == SIGSEGV && code == SEGV_ACCERR && in_managed(addr);
     let source = live.source();
     let may_be_ours = source.may_be_missing(signal, code) && live.is_managed(addr, 1);
@@ -92,34 +142,32 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         buckets[bucket.min(buckets.len() - 1)].fetch_add(1, Relaxed);
         live.stat(Stat::FaultNs, took_ns);
         match outcome {
-            Fault::Done => return,
+            Fault::Done => return true,
             // The instruction runs again, after signals that came meanwhile.
-            Fault::Full => return full::held_back(live),
+            Fault::Full => {
+                full::held_back(live);
+                return true;
+            }
             Fault::NotMapped => {
                 // Another thread may have brought the page in since the fault.
                 if live.pager.state(page) == State::Resident {
-                    return;
+                    return true;
                 }
                 may_be_replaced = true;
             }
-            Fault::Corrupt => live.warn(b"warning: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data"),
-            Fault::Unreadable => live.warn(b"warning: the swap file cannot be read: the program gets SIGBUS"),
-            Fault::NoMemory => live.warn(b"warning: the machine has no memory for a page: the program gets SIGBUS"),
+            Fault::Corrupt => live.warn(b"error: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data"),
+            Fault::Unreadable => live.warn(b"error: the swap file cannot be read: the program gets SIGBUS"),
+            Fault::NoMemory => live.warn(b"error: the machine has no memory for a page: the program gets SIGBUS"),
         }
-        signal = SIGBUS;
         siginfo.signo = SIGBUS;
     } else if is_denied && is_hole(live, addr) {
         if live.with(move |cx| memory::grow(live, cx, page_of(addr))) {
-            return;
+            return true;
         }
         // The reserved range is mapped without access where the program has nothing mapped.
         siginfo.code = SEGV_MAPERR;
     }
-    if may_be_replaced && is_replaced_since(live, ucontext) || code > 0 && deliver::copy_failed(ucontext) {
-        return;
-    }
-    // SAFETY: the kernel's own structures.
-    unsafe { deliver::deliver(live, signal, info, uc) }
+    may_be_replaced && is_replaced_since(live, ucontext) || code > 0 && deliver::copy_failed(ucontext)
 }
 
 /// Whether something else may have come to where the fault was since then: memory was given to the kernel ([`crate::whole`]), or a

@@ -3,6 +3,15 @@
 //! The kernel's alternate stack of a thread is always one of ours, so that a fault can be answered however little is left of the
 //! program's stack, and wherever that lies. The stack that the program asked for is remembered here and used for its own
 //! handlers ([`crate::deliver`]).
+//!
+//! ```text
+//! lowest                                                                  what the kernel takes for thread 1's alternate stack
+//! | contexts ... | guard, return stack 0, signal stack 0 | guard, return stack 1, signal stack 1 | ...
+//!                                                                                            ^ where a handler starts
+//! ```
+//! What the kernel is told of as the alternate stack ends where a thread's own signal stack does, and begins where the lowest of all
+//! stacks of the runtime does. So a signal that comes while the runtime works, on whatever stack of its own, has its frame put below
+//! what is in use there, and not over the frame of the signal before.
 use crate::dispositions::OURS;
 use crate::gate::{RESERVED, Start};
 use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
@@ -33,25 +42,89 @@ pub struct Thread {
     sp: AtomicUsize,
     size: AtomicUsize,
     flags: AtomicI32,
+    /// A signal that came while the thread's fault was served.
+    pub kept: Kept,
 }
 
-// SAFETY: `start` is written by whoever reserved the place, before the thread exists.
+// SAFETY: `start` is written by whoever reserved the place, before the thread exists; `kept` by the thread alone.
 unsafe impl Sync for Thread {}
+
+/// A signal of the program's that came while a fault of the same thread was served: it is the program's once that is done, as if it had come
+/// just before the instruction that faulted. Read by the code that returns from the fault ([`crate::deliver`]).
+#[repr(C)]
+pub struct Kept {
+    /// The signal; 0 for none.
+    signal: AtomicI32,
+    /// The thread that it came to: a child of `vfork` has its parent's place for a while, and may be killed.
+    tid: AtomicI32,
+    info: core::cell::UnsafeCell<FullInfo>,
+}
+
+/// The kernel's whole `siginfo_t`.
+pub type FullInfo = [u64; 16];
+
+// SAFETY: a thread has one of its own; where it has none, it shares one in which nothing is put.
+unsafe impl Sync for Kept {}
+
+impl Kept {
+    /// Without a signal.
+    pub const fn none() -> Kept {
+        Kept { signal: AtomicI32::new(0), tid: AtomicI32::new(0), info: core::cell::UnsafeCell::new([0; 16]) }
+    }
+
+    /// Whether there is a signal of the calling thread's.
+    pub fn is_some(&self) -> bool {
+        self.signal.load(Relaxed) != 0 && self.tid.load(Relaxed) == os::gettid()
+    }
+
+    /// Keeps a signal. False where there is one.
+    ///
+    /// # Safety
+    /// `info` is the kernel's, and the calling thread the one whose place this is.
+    pub unsafe fn put(&self, signal: i32, info: *const Siginfo) -> bool {
+        if self.is_some() {
+            return false;
+        }
+        // SAFETY: as the caller says. Nobody reads it before the signal is noted.
+        unsafe { *self.info.get() = *info.cast() };
+        self.tid.store(os::gettid(), Relaxed);
+        core::sync::atomic::compiler_fence(Release);
+        self.signal.store(signal, Relaxed);
+        true
+    }
+
+    /// Takes the signal.
+    ///
+    /// # Safety
+    /// The calling thread is the one whose place this is, and no other signal can come meanwhile.
+    pub unsafe fn take(&self) -> Option<(i32, FullInfo)> {
+        let signal = if self.is_some() { self.signal.load(Relaxed) } else { 0 };
+        core::sync::atomic::compiler_fence(Acquire);
+        // SAFETY: as the caller says.
+        let info = unsafe { *self.info.get() };
+        self.signal.store(0, Relaxed);
+        (signal != 0).then_some((signal, info))
+    }
+}
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 static STACKS: AtomicUsize = AtomicUsize::new(0);
+/// The lowest address of all stacks of the runtime.
+static LOWEST: AtomicUsize = AtomicUsize::new(0);
 /// No place at or above this was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Signals of ours that were sent to the process while all threads believed to have them blocked.
 static WAITING: AtomicU64 = AtomicU64::new(0);
 
-/// Reserves table and stacks.
-pub fn reserve() -> Result<()> {
+/// Reserves table and stacks, and as much below them as other stacks of the runtime need. Returns where that is.
+pub fn reserve(below_bytes: usize) -> Result<usize> {
     let table = outswap_sys::tables::map(THREADS * core::mem::size_of::<Thread>())?;
-    STACKS.store(os::mmap_anonymous(THREADS * STRIDE)?, Release);
+    let lowest = os::mmap_anonymous(below_bytes + THREADS * STRIDE)?;
+    LOWEST.store(lowest, Release);
+    STACKS.store(lowest + below_bytes, Release);
     TABLE.store(table, Release);
-    Ok(())
+    Ok(lowest)
 }
 
 /// How many threads there were at most, at a time.
@@ -73,7 +146,12 @@ impl Thread {
     }
     /// The alternate stack that the kernel is told of.
     pub fn kernel_stack(&self) -> Stack {
-        Stack { sp: self.return_stack() + RETURN_STACK_BYTES, flags: 0, size: SIGNAL_STACK_BYTES }
+        let (lowest, end) = (LOWEST.load(Acquire), self.return_end() + SIGNAL_STACK_BYTES);
+        Stack { sp: lowest, flags: 0, size: end - lowest }
+    }
+    /// Upper end of the stack on which the thread returns from handlers, below the one on which it runs ours.
+    pub fn return_end(&self) -> usize {
+        self.return_stack() + RETURN_STACK_BYTES
     }
     /// Lowest address of the stack on which the thread returns from handlers of the program's.
     pub fn return_stack(&self) -> usize {
@@ -163,6 +241,7 @@ impl Thread {
     fn clear(&self) {
         self.pretended.store(0, Relaxed);
         self.waiting.store(0, Relaxed);
+        self.kept.signal.store(0, Relaxed);
         self.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 });
     }
     /// Takes over what a new thread inherits.
@@ -226,12 +305,18 @@ pub fn own_stacks() -> Option<&'static Thread> {
     let mut stack = Stack::default();
     // SAFETY: only reads.
     unsafe { sigaltstack(None, Some(&mut stack)) }.ok()?;
-    by_stack(stack.sp).filter(|_| stack.flags & SS_DISABLE == 0)
+    by_kernel_stack(&stack)
 }
 
-/// The thread whose stack is at an address that the kernel names.
-pub fn by_stack(sp: usize) -> Option<&'static Thread> {
-    let index = sp.wrapping_sub(STACKS.load(Acquire)) / STRIDE;
+/// The thread of an alternate stack as the kernel names it, [`Thread::kernel_stack`]. `None` for none of ours.
+pub fn by_kernel_stack(stack: &Stack) -> Option<&'static Thread> {
+    let last = stack.sp.wrapping_add(stack.size).wrapping_sub(1);
+    by_stack(last).filter(|_| stack.flags & SS_DISABLE == 0)
+}
+
+/// The thread one of whose stacks an address lies in.
+pub fn by_stack(address: usize) -> Option<&'static Thread> {
+    let index = address.wrapping_sub(STACKS.load(Acquire)) / STRIDE;
     all().get(index)
 }
 
@@ -246,6 +331,7 @@ pub fn only_this(own: Option<&Thread>) {
     WAITING.store(0, Relaxed);
     for thread in &all()[..USED.load(Acquire)] {
         thread.waiting.store(0, Relaxed);
+        thread.kept.signal.store(0, Relaxed);
         let own = own.is_some_and(|own| core::ptr::eq(own, thread));
         thread.tid.store(if own { os::gettid() } else { 0 }, Release);
         // SAFETY: no other thread uses the place.
@@ -326,6 +412,40 @@ mod tests {
         thread.set_stack(&Stack { flags: SS_AUTODISARM, ..LARGE });
         assert!(!thread.is_on_stack(LARGE.sp + 8));
         assert_eq!(thread.stack().flags, SS_AUTODISARM);
+    }
+
+    #[test]
+    fn a_signal_is_kept_once_as_it_is_and_for_its_thread_alone() {
+        let (kept, info): (Kept, FullInfo) = (Kept::none(), core::array::from_fn(|i| i as u64 * 3 + 1));
+        let put = |signal| {
+            // SAFETY: as much as the kernel's structure has.
+            unsafe { kept.put(signal, info.as_ptr().cast()) }
+        };
+        // SAFETY: no signal comes here.
+        let take = || unsafe { kept.take() };
+        assert_eq!(take(), None);
+        assert!(put(SIGINT) && kept.is_some() && !put(SIGBUS), "there is room for one");
+        assert_eq!((take(), kept.is_some(), take()), (Some((SIGINT, info)), false, None));
+        assert!(put(SIGINT));
+        kept.tid.store(1, Relaxed);
+        assert!(!kept.is_some(), "another thread's");
+        assert!(put(SIGBUS), "which is gone");
+        assert_eq!(take(), Some((SIGBUS, info)));
+    }
+
+    #[test]
+    fn what_the_kernel_takes_for_a_stack_ends_with_the_threads_own_and_holds_all_of_ours() {
+        const BELOW_BYTES: usize = 16 * PAGE_BYTES;
+        let lowest = reserve(BELOW_BYTES).expect("memory");
+        for thread in [&all()[0], &all()[7], &all()[THREADS - 1]] {
+            let stack = thread.kernel_stack();
+            assert_eq!((stack.sp, stack.sp + stack.size), (lowest, thread.return_end() + SIGNAL_STACK_BYTES));
+            assert!(by_kernel_stack(&stack).is_some_and(|found| core::ptr::eq(found, thread)));
+            assert!(by_stack(thread.return_stack()).is_some_and(|found| core::ptr::eq(found, thread)));
+            assert!(holds(thread.return_stack()) && !holds(lowest), "what lies below belongs to others");
+            assert!(by_kernel_stack(&Stack { flags: SS_DISABLE, ..stack }).is_none());
+        }
+        assert!(by_kernel_stack(&Stack::default()).is_none() && by_kernel_stack(&LARGE).is_none());
     }
 
     #[test]

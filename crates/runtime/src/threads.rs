@@ -4,7 +4,7 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::{kept, sharers};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
-use outswap_sys::signal::{SS_DISABLE, Stack, Ucontext, sigaltstack};
+use outswap_sys::signal::{Stack, Ucontext, sigaltstack};
 use outswap_sys::{Errno, Result, os};
 
 /// Reserves a place for a thread that is about to start.
@@ -29,7 +29,7 @@ pub fn set_up_own_stack(live: &Live) -> Result<()> {
 
 /// Makes sure that the calling thread has a stack of ours from now on, where there is room for one.
 pub fn adopt(live: &Live, uc: &mut Ucontext) {
-    if uc.stack.flags & SS_DISABLE != 0 || stacks::by_stack(uc.stack.sp).is_none() {
+    if stacks::by_kernel_stack(&uc.stack).is_none() {
         current_or_new(live, uc);
     }
 }
@@ -37,7 +37,7 @@ pub fn adopt(live: &Live, uc: &mut Ucontext) {
 /// The calling thread, from what the kernel says of the interrupted code; a thread that is not known yet gets its place, and its
 /// stack when the handler returns. `None` where there is no place left.
 pub fn current_or_new(live: &Live, uc: &mut Ucontext) -> Option<&'static Thread> {
-    if let Some(thread) = stacks::by_stack(uc.stack.sp).filter(|_| uc.stack.flags & SS_DISABLE == 0) {
+    if let Some(thread) = stacks::by_kernel_stack(&uc.stack) {
         return Some(live.sharer_thread().unwrap_or(thread));
     }
     if !live.is_own_process() {

@@ -75,18 +75,31 @@ pub fn pending() -> u64 {
     pending
 }
 
-/// Makes a write, and takes the signal back that it raises beyond `RLIMIT_FSIZE` (`SIGXFSZ`), which the calling thread has blocked:
-/// it would kill a program later for something that the program did not do.
+/// Makes a write, and takes the signal back that it raises beyond `RLIMIT_FSIZE` (`SIGXFSZ`): it would kill a program for something that the
+/// program did not do.
 pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T) -> bool) -> T {
     const SIGXFSZ: i32 = 25;
+    const BLOCK: usize = 0;
+    const UNBLOCK: usize = 1;
+    let set = bit(SIGXFSZ);
+    let change = |how| {
+        let mut old = 0u64;
+        // SAFETY: both point to 8 bytes.
+        unsafe { syscall4(nr::RT_SIGPROCMASK, how, &raw const set as usize, &raw mut old as usize, 8) };
+        old
+    };
+    let was_blocked = change(BLOCK) & set != 0;
     let pending = pending();
     let done = write();
     // One that was there before is the program's own, and ours has merged with it.
-    if is_too_big(&done) && pending & bit(SIGXFSZ) == 0 {
-        let (set, now) = (bit(SIGXFSZ), [0i64; 2]);
-        let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
+    if is_too_big(&done) && pending & set == 0 {
+        let now = [0i64; 2];
         // SAFETY: the set and the timeout live through the call, and no information is asked for.
-        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
+        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, &raw const set as usize, 0, now.as_ptr() as usize, size_of::<u64>()) };
+    }
+    // This one alone: others may have been blocked meanwhile.
+    if !was_blocked {
+        change(UNBLOCK);
     }
     done
 }

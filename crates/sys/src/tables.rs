@@ -54,7 +54,8 @@ pub fn map(bytes: usize) -> Result<usize> {
     Ok(at)
 }
 
-fn advise(at: usize, bytes: usize) {
+/// Keeps memory out of core dumps, and out of huge pages. See [`map`].
+pub fn advise(at: usize, bytes: usize) {
     for advice in [os::MADV_NOHUGEPAGE, os::MADV_DONTDUMP] {
         // SAFETY: an advice that drops nothing. Failing is harmless.
         let _ = unsafe { os::madvise(at, bytes, advice) };

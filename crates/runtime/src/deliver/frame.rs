@@ -45,8 +45,8 @@ global_asm!(
     // A handler returns here, with the stack pointer at its ucontext. Unwinders go on from there by what is said below; the
     // padding is for those that look for the instruction before. Nothing is written to the stack of the handler, which the
     // program may have made read-only meanwhile: the kernel would only read the frame.
-    ".hidden outswap_return, outswap_restorer",
-    ".globl outswap_return, outswap_restorer",
+    ".hidden outswap_return, outswap_restorer, outswap_fault_return, outswap_look, outswap_looked",
+    ".globl outswap_return, outswap_restorer, outswap_fault_return, outswap_look, outswap_looked",
     ".cfi_startproc simple",
     ".cfi_signal_frame",
     ".cfi_escape 0x0f, 4, 0x77, 0xa0, 0x01, 0x06", // CFA: what is saved as rsp
@@ -67,6 +67,22 @@ global_asm!(
     ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 0x01",
     ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 0x01",
     ".cfi_escape 0x10, 16, 3, 0x77, 0xa8, 0x01",
+    "nop",
+    // Where the handler of faults returns to, with what is kept for the thread in rax. A signal that comes between the look and the kernel's
+    // own return has the look made once more ([`looks_again`]).
+    "outswap_fault_return:",
+    "mov rbx, rax",
+    "outswap_look:",
+    "cmp dword ptr [rbx], 0",
+    "jne 3f",
+    "mov eax, 15",
+    "syscall",
+    "outswap_looked:",
+    "3:",
+    "mov rdi, rbx",
+    "mov rsi, rsp",
+    "call {deliver_kept}",
+    "jmp outswap_restorer",
     "nop",
     "outswap_return:",
     "mov rbx, rsp",
@@ -101,6 +117,7 @@ global_asm!(
     place = const offset_of!(Ucontext, reserved) + PLACE * 8,
     return_stack = sym return_stack,
     on_return = sym on_return,
+    deliver_kept = sym super::deliver_kept,
 );
 
 /// Where handlers of the program return to, with the stack pointer at what the kernel's `rt_sigreturn` wants there.
@@ -114,6 +131,22 @@ unsafe extern "C" {
     fn outswap_copy_failed();
     fn outswap_return();
     fn outswap_restorer();
+    fn outswap_fault_return();
+    fn outswap_look();
+    fn outswap_looked();
+}
+
+/// Code that returns from the handler of faults.
+pub fn fault_restorer() -> usize {
+    outswap_fault_return as *const () as usize
+}
+
+/// Where the code was interrupted that looks for a signal that was kept, and then returns: has it look again.
+pub fn looks_again(uc: &mut Ucontext) {
+    let [look, looked] = [outswap_look as *const (), outswap_looked as *const ()].map(|at| at as u64);
+    if (look..looked).contains(&uc.gregs.rip) {
+        uc.gregs.rip = look;
+    }
 }
 
 /// Code that returns from a handler of ours.
@@ -229,7 +262,7 @@ pub fn enter_handler(
 
 /// The upper end of the stack for returns, which lies below the other.
 fn place_of_return(thread: Option<&Thread>) -> u64 {
-    thread.map_or(0, |thread| thread.kernel_stack().sp as u64)
+    thread.map_or(0, |thread| thread.return_end() as u64)
 }
 
 /// Where a handler of the program's is returned from: the kernel reads the whole frame, of which pages may be missing where it

@@ -12,11 +12,11 @@
 mod interrupted;
 mod frame;
 
-pub use frame::{copy_failed, plain_restorer, returns};
+pub use frame::{copy_failed, fault_restorer, plain_restorer, returns};
 
 use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, set_default};
 use crate::live::{Live, try_live};
-use crate::stacks::{self, Thread};
+use crate::stacks::{self, Kept, Thread};
 use crate::threads;
 use frame::enter_handler;
 use interrupted::{interrupt_call, leave_stub, mask_of_call};
@@ -128,7 +128,10 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     let rsp = uc.gregs.rsp as usize;
     if live.contexts.holds(rsp) || stacks::holds(rsp) {
         // Nothing of the program's may run on the runtime's stacks, or in the midst of its work.
-        if sent {
+        if !ours && keep(signal, info, uc) {
+            return;
+        }
+        if sent || !ours {
             return postpone(signal, info, uc);
         }
         live.control.post(b"error: a fault in the runtime itself: the program is ended to keep its data safe");
@@ -184,10 +187,37 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     let _ = os::tgkill(os::getpid(), os::gettid(), SIGSEGV);
 }
 
-/// A signal of ours that was sent comes again when the handler that it interrupted returns: until then it is blocked.
+/// Keeps a signal that came while a fault was served, until that is done; so all others wait, too. Nobody else in the runtime lets signals
+/// come that are not ours. False where that cannot be.
+fn keep(signal: i32, info: &Siginfo, uc: &mut Ucontext) -> bool {
+    // SAFETY: the kernel's own structure, and the thread that was interrupted.
+    let is_kept = stacks::by_kernel_stack(&uc.stack).is_some_and(|thread| unsafe { thread.kept.put(signal, info) });
+    if is_kept {
+        uc.sigmask |= !OURS;
+        frame::looks_again(uc);
+    }
+    is_kept
+}
+
+/// Hands the signal to the program that was kept while the fault was served that `uc` is of.
+unsafe extern "C" fn deliver_kept(kept: *const Kept, uc: *mut Ucontext) {
+    // SAFETY: the place of the calling thread, and the kernel's own structure. Since the signal was kept, no other comes.
+    unsafe {
+        if let (Some(live), Some((signal, mut info))) = (try_live(), (*kept).take()) {
+            deliver(live, signal, info.as_mut_ptr().cast(), uc);
+        }
+    }
+}
+
+/// A signal that was sent comes again when the handler that it interrupted returns: until then it is blocked.
 fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
     uc.sigmask |= bit(signal);
     set_mask(u64::MAX);
+    send_again(signal, info);
+}
+
+/// Sends the calling thread a signal that it was sent. It has it blocked.
+pub fn send_again(signal: i32, info: &Siginfo) {
     let (pid, tid, info) = (os::getpid() as usize, os::gettid() as usize, info as *const Siginfo as usize);
     // SAFETY: the kernel's own siginfo, sent to this very thread.
     unsafe { outswap_sys::syscall4(nr::RT_TGSIGQUEUEINFO, pid, tid, signal as usize, info) };
