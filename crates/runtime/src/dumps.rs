@@ -2,7 +2,8 @@
 //!
 //! The range is reserved without core dumps: once the kernel has a page of it, it takes all that is still one mapping with that page
 //! for worth dumping, terabytes of nothing. What the program can touch is dumped. To tell the kernel so for each mapping would split
-//! its mappings where ours end, and take a call each; so it is told once for each chunk that ever had a mapping with access. What
+//! its mappings where ours end, and take a call each; so it is told once of each chunk that ever had a mapping with access, and in one call of all
+//! those of a mapping that it does not know yet. What
 //! the program says of its own mappings (`MADV_DONTDUMP`) goes to the kernel for those alone.
 use crate::layout::ARENA_MAX_BYTES;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -51,17 +52,30 @@ impl Dumps {
             return;
         }
         let last = first.0 + (count.max(1) as u32 - 1);
-        for chunk in first.0 / CHUNK_PAGES..=last / CHUNK_PAGES {
-            let (word, bit) = (&self.shown[chunk as usize / 64], 1u64 << (chunk % 64));
-            if word.load(Relaxed) & bit != 0 {
+        let (mut chunk, end) = (first.0 / CHUNK_PAGES, last / CHUNK_PAGES + 1);
+        while chunk < end {
+            if self.is_shown(chunk) {
+                chunk += 1;
                 continue;
             }
             let _telling = self.telling.lock(os::wait_a_little);
+            let run_end = (chunk..end).find(|&chunk| self.is_shown(chunk)).unwrap_or(end);
             let start = chunk * CHUNK_PAGES;
-            if word.load(Relaxed) & bit == 0 && tell(PageNo(start), CHUNK_PAGES.min(pages - start)).is_ok() {
-                word.fetch_or(bit, Relaxed);
+            if chunk < run_end && tell(PageNo(start), pages.min(run_end * CHUNK_PAGES) - start).is_ok() {
+                for chunk in chunk..run_end {
+                    self.word(chunk).fetch_or(1 << (chunk % 64), Relaxed);
+                }
             }
+            chunk = run_end.max(chunk + 1);
         }
+    }
+
+    fn word(&self, chunk: u32) -> &AtomicU64 {
+        &self.shown[chunk as usize / 64]
+    }
+
+    fn is_shown(&self, chunk: u32) -> bool {
+        self.word(chunk).load(Relaxed) & 1 << (chunk % 64) != 0
     }
 }
 
@@ -72,7 +86,7 @@ mod tests {
     use outswap_sys::Errno;
 
     #[test]
-    fn each_chunk_is_told_once_whole_and_again_after_a_failure() {
+    fn chunks_are_told_of_once_whole_and_again_after_a_failure() {
         static DUMPS: Dumps = Dumps::new();
         let dumps = &DUMPS;
         let told = RefCell::new(Vec::new());
@@ -85,8 +99,12 @@ mod tests {
         dumps.show(PageNo(CHUNK_PAGES - 1), 2, pages, tell);
         dumps.show(PageNo(CHUNK_PAGES - 1), 2, pages, tell);
         dumps.show(PageNo(5), 1, pages, tell);
-        assert_eq!(told.take(), [(0, CHUNK_PAGES), (1, CHUNK_PAGES), (0, CHUNK_PAGES)]);
+        assert_eq!(told.take(), [(0, 2 * CHUNK_PAGES), (0, 2 * CHUNK_PAGES)]);
         dumps.show(PageNo(100 * CHUNK_PAGES + 3), 4, pages, tell);
         assert_eq!(told.take(), [(100, 7)], "as much as there is");
+        dumps.show(PageNo(70 * CHUNK_PAGES), 1, pages, tell);
+        dumps.show(PageNo(CHUNK_PAGES), 99 * CHUNK_PAGES as usize + 7, pages, tell);
+        let rest = [(70, CHUNK_PAGES), (2, 68 * CHUNK_PAGES), (71, 29 * CHUNK_PAGES)];
+        assert_eq!(told.take(), rest, "what lies between those that are shown, in one call each");
     }
 }
