@@ -197,9 +197,11 @@ impl Pins {
         self.direct_allowed.load(Acquire)
     }
 
-    /// Lets so many direct pins be taken, if it is more than before. A thread that has left one behind may take another from then on.
+    /// Lets some more direct pins be taken, of the first `count`: others may let some be taken at the same time. A thread that has left one
+    /// behind may take another from then on.
     pub fn allow_direct(&self, count: usize) {
-        self.direct_allowed.fetch_max(count.min(DIRECT), AcqRel);
+        let more = self.direct_allowed() + DIRECT_FIRST;
+        self.direct_allowed.fetch_max(more.min(count).min(DIRECT), AcqRel);
     }
 
     /// Publishes one more range of a direct pin. False where it has room for no more.

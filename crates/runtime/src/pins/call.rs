@@ -9,7 +9,6 @@ use crate::{budget, desk, gate};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_control::Once;
 use outswap_core::fault::Fault;
-use outswap_core::pins::DIRECT_FIRST;
 use outswap_core::protection::Access;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
@@ -165,12 +164,12 @@ pub fn build_more_direct(live: &Live) -> bool {
     gate::more_direct(|pin| live.pager.pins.owner_word(pin).as_ptr() as usize)
 }
 
-/// Lets twice as many direct calls be in progress at a time as there are threads, as far as that can be.
+/// Lets some more direct calls be in progress at a time, of those that have a stub, until there are twice as many as threads.
 pub fn build_direct(live: &Live, threads: usize) {
     let pins = &live.pager.pins;
     let is_wanted = live.direct.load(Relaxed) && pins.direct_allowed() < 2 * threads;
     if is_wanted && (pins.direct_allowed() < gate::direct_built() || build_more_direct(live)) {
-        pins.allow_direct(pins.direct_allowed() + DIRECT_FIRST);
+        pins.allow_direct(gate::direct_built());
     }
 }
 
