@@ -32,6 +32,8 @@ const TOLERANCE_SHARE: u64 = 20;
 const TOLERANCE_BYTES: u64 = 8 << 20;
 /// Processes whose mappings are looked at for a warning.
 const CAUSES_OF: usize = 8;
+/// What less of a process is that runs unmanaged counts until the next look, whether it lives or not: to ask takes a call.
+const OWN_MIN_BYTES: u64 = 1 << 20;
 /// No process has this number.
 const NOBODY: i32 = -1;
 /// Processes of a tree that are remembered.
@@ -215,7 +217,7 @@ impl Watch {
             self.unmanaged_seen = unmanaged;
             self.search();
         }
-        let mut sum = 0u64;
+        let (mut sum, mut own) = (0u64, Vec::new());
         // One that was found while it executed a managed program has a record by now.
         let counted: HashSet<i32> = parts.iter().filter(|part| part.has_record).map(|part| part.pid).collect();
         for (&pid, known) in self.known.iter().filter(|(pid, known)| !known.is_managed && !counted.contains(pid)) {
@@ -224,11 +226,16 @@ impl Watch {
             if shares_memory(pid, found.parent) {
                 continue;
             }
-            let bytes = shared_anonymous_bytes(pid).or_else(|| anonymous_bytes(pid)).unwrap_or(0);
+            let (bytes, own_bytes) = parts_of(pid);
             sum = sum.saturating_add(bytes);
+            if own_bytes >= OWN_MIN_BYTES {
+                own.push((pid, own_bytes.min(bytes)));
+            }
             parts.push(Part { pid, unmanaged_bytes: bytes, own_bytes: 0, bss: [0; 2], has_record: false });
         }
-        control.outside_bytes.store(sum, Relaxed);
+        // Not for all is there a place.
+        own.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+        control.set_outside(&own, sum.saturating_sub(own.iter().map(|(_, bytes)| bytes).sum::<u64>()));
         sum
     }
 
@@ -386,6 +393,14 @@ fn shared_anonymous_bytes(pid: i32) -> Option<u64> {
     let before = anonymous_bytes(pid);
     let share = pss_anon_bytes(pid)?;
     Some(before.max(anonymous_bytes(pid)).map_or(share, |all| share.min(all)))
+}
+
+/// Anonymous memory of a process in bytes, and the part of it that goes with the process when it ends. Of what it shares, which is the
+/// others' then, half or less is its share.
+fn parts_of(pid: i32) -> (u64, u64) {
+    let Some(share) = shared_anonymous_bytes(pid) else { return (anonymous_bytes(pid).unwrap_or(0), 0) };
+    let shared = anonymous_bytes(pid).map_or(share, |all| all.saturating_sub(share));
+    (share, share.saturating_sub(shared))
 }
 
 fn pss_anon_bytes(pid: i32) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The control block of a run, with those of the runs around it.
 use crate::config::Config;
-use crate::shared::{MARKS, Process, SILENT_MARKS, Shared, exists};
+use crate::shared::{MARKS, Process, SILENT_MARKS, Shared, TREE_PEAKS, exists};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
 use outswap_sys::os;
@@ -104,6 +104,22 @@ impl Control {
         owner.filter(|pid| *pid > 0 && number < SILENT_MARKS)
     }
 
+    /// What the processes of the tree have that run unmanaged, in bytes. The supervisor says so at its looks; one that ends before the
+    /// next is asked for here.
+    pub fn outside(&self) -> u64 {
+        self.shared.outside_of(|pid| self.exists(pid))
+    }
+
+    /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
+    pub fn charges_of_others(&self, own: *const Process) -> u64 {
+        self.shared.charges_but(own).saturating_add(self.outside())
+    }
+
+    /// Sums of [`TREE_PEAKS`] over all live processes, bytes; they go into the highest ones.
+    pub fn note_peaks(&self) -> [u64; TREE_PEAKS.len()] {
+        self.shared.note_peaks_with(self.outside())
+    }
+
     /// The descriptor at which this process asks for files, if it is there still.
     pub fn requests_fd(&self) -> Option<i32> {
         let fd = self.shared_fd.load(Relaxed) + 1;
@@ -134,6 +150,21 @@ impl Deref for Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ran_unmanaged_and_has_ended_counts_no_longer() {
+        let at = os::mmap_anonymous(size_of::<Shared>()).expect("memory");
+        // SAFETY: fresh zero pages are a valid block, and stay mapped.
+        let shared = unsafe { &*(at as *const Shared) };
+        let control = Control::new(&Config::EMPTY, shared, None);
+        shared.take(7).expect("room").charge_bytes.store(100, Relaxed);
+        // No process has the second number.
+        shared.set_outside(&[(os::getpid(), 4096), (MARKS - 1, 8192)], 5);
+        assert_eq!((control.outside(), control.charges_of_others(core::ptr::null())), (4101, 4201));
+        assert_eq!(control.note_peaks()[TREE_PEAKS.len() - 1], 4101);
+        control.mark();
+        assert_eq!(control.outside(), 12293, "who cannot see them takes them to live");
+    }
 
     #[test]
     fn who_has_a_mark_judges_by_marks_alone() {

@@ -23,6 +23,12 @@ pub const MESSAGE_BYTES: usize = 240;
 
 /// Tiers of a swap specification.
 pub const MAX_TIERS: usize = 4;
+/// Processes that run unmanaged whose memory counts as long as they live; that of others counts until the supervisor's next look.
+pub const MAX_OUTSIDE: usize = 16;
+/// Where the number of such a process begins in its word; below it are pages of 4 KiB.
+const OUTSIDE_PID_BIT: u32 = 40;
+/// Bytes of such a page.
+const OUTSIDE_UNIT_BYTES: u64 = 4096;
 /// Gauges whose highest sums over all processes are kept: [`Stat::IsolatedBytes`] counts in the first.
 pub const TREE_PEAKS: [Stat; 5] =
     [Stat::ResidentBytes, Stat::PoolBytes, Stat::TablesBytes, Stat::FileBytes, Stat::UnmanagedBytes];
@@ -184,8 +190,12 @@ pub struct Shared {
     pub peak_charge_bytes: AtomicU64,
     /// Highest sums of [`TREE_PEAKS`] over all live processes at one moment, bytes.
     pub tree_peaks: [AtomicU64; TREE_PEAKS.len()],
-    /// Anonymous memory of the processes of the tree that run unmanaged, as the supervisor last saw it, bytes.
+    /// Anonymous memory of the processes of the tree that run unmanaged, as the supervisor last saw it, bytes: but for
+    /// [`Shared::outside_own`].
     pub outside_bytes: AtomicU64,
+    /// Of some of them, who they are, and what goes with each when it ends. One word each, so that nobody takes the one's memory for the
+    /// other's.
+    pub outside_own: [AtomicU64; MAX_OUTSIDE],
     /// What all processes of the tree had to evict, in pages; those that were wanted back soon count several times. Goes round.
     pub pressure_pages: AtomicU64,
     /// Managed processes ever started.
@@ -233,6 +243,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             peak_charge_bytes,
             tree_peaks,
             outside_bytes,
+            outside_own,
             pressure_pages,
             processes_started,
             processes_unmanaged,
@@ -306,9 +317,41 @@ impl Shared {
         now_ns.abs_diff(last_ns) > pause_ns && looked_at_ns.compare_exchange(last_ns, now_ns, AcqRel, Relaxed).is_ok()
     }
 
-    /// What the processes that run unmanaged have, in bytes; never more than [`CHARGE_MAX_BYTES`].
-    pub fn outside(&self) -> u64 {
-        self.outside_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
+    /// What the processes that run unmanaged have, in bytes; never more than [`CHARGE_MAX_BYTES`]. Those that are not there any more have
+    /// nothing.
+    pub(crate) fn outside_of(&self, is_there: impl Fn(i32) -> bool) -> u64 {
+        const PAGES: u64 = (1 << OUTSIDE_PID_BIT) - 1;
+        let own = self.outside_own.iter().map(|word| word.load(Relaxed));
+        let own = own.filter(|word| *word != 0 && is_there((word >> OUTSIDE_PID_BIT) as i32));
+        let own: u64 = own.map(|word| (word & PAGES) * OUTSIDE_UNIT_BYTES).sum();
+        self.outside_bytes.load(Relaxed).saturating_add(own).min(CHARGE_MAX_BYTES)
+    }
+
+    /// Says what the processes that run unmanaged have: `own` of each, by its number, what goes with it when it ends, and `rest_bytes` all
+    /// else. Who looks meanwhile may see too much, and never too little.
+    pub fn set_outside(&self, own: &[(i32, u64)], rest_bytes: u64) {
+        let word = |&(pid, bytes): &(i32, u64)| {
+            let pages = bytes.min(CHARGE_MAX_BYTES) / OUTSIDE_UNIT_BYTES;
+            (pid as u64) << OUTSIDE_PID_BIT | pages
+        };
+        let mut words = [0; MAX_OUTSIDE];
+        let mut new = own.iter().filter(|(pid, _)| *pid > 0);
+        // Who has a place keeps it: others read one place after the other.
+        for (to, from) in words.iter_mut().zip(&self.outside_own) {
+            let pid = (from.load(Relaxed) >> OUTSIDE_PID_BIT) as i32;
+            *to = own.iter().find(|known| known.0 == pid && pid > 0).map_or(0, word);
+        }
+        let kept = words;
+        let is_kept = |pid: i32| kept.iter().any(|word| (word >> OUTSIDE_PID_BIT) as i32 == pid);
+        for to in words.iter_mut().filter(|word| **word == 0) {
+            *to = new.find(|known| !is_kept(known.0)).map_or(0, word);
+        }
+        let placed = |pid: i32| words.iter().any(|word| (word >> OUTSIDE_PID_BIT) as i32 == pid);
+        let left = own.iter().filter(|(pid, _)| !placed(*pid)).map(|(_, bytes)| *bytes);
+        let rest_bytes = left.fold(rest_bytes, u64::saturating_add);
+        self.outside_bytes.fetch_max(rest_bytes, Relaxed);
+        self.outside_own.iter().zip(words).for_each(|(to, word)| to.store(word, Release));
+        self.outside_bytes.store(rest_bytes, Release);
     }
 
     /// Whether another process of a family lives, and has what it got of it.
@@ -320,20 +363,20 @@ impl Shared {
         family != 0 && self.others(own).any(is_relative)
     }
 
-    /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
-    pub fn charges_of_others(&self, own: *const Process) -> u64 {
-        self.others(own).map(Process::charge).sum::<u64>() + self.outside()
+    /// Sum of the charges of all live processes but the one with this record, bytes.
+    pub(crate) fn charges_but(&self, own: *const Process) -> u64 {
+        self.others(own).map(Process::charge).sum()
     }
 
     /// The same for peaks: without those that have said that they end. What such a process shares becomes the others' while the kernel takes
     /// its memory back, so that it would count twice; and what all had when it said so was noted then.
-    pub fn charges_of_others_that_go_on(&self, own: *const Process) -> u64 {
-        self.others(own).filter(|process| !process.is_ending()).map(Process::charge).sum::<u64>() + self.outside()
+    pub fn charges_that_go_on(&self, own: *const Process) -> u64 {
+        self.others(own).filter(|process| !process.is_ending()).map(Process::charge).sum()
     }
 
     /// What these leave no room for: the same sum of [`Process::claim`].
-    pub fn claims_of_others(&self, own: *const Process) -> u64 {
-        self.others(own).map(Process::claim).sum::<u64>() + self.outside()
+    pub fn claims_but(&self, own: *const Process) -> u64 {
+        self.others(own).map(Process::claim).sum()
     }
 
     fn others(&self, own: *const Process) -> impl Iterator<Item = &Process> {
@@ -341,7 +384,7 @@ impl Shared {
     }
 
     /// Sums of [`TREE_PEAKS`] over all live processes, bytes, none counted for more than [`CHARGE_MAX_BYTES`]; they go into the highest ones.
-    pub fn note_peaks(&self) -> [u64; TREE_PEAKS.len()] {
+    pub(crate) fn note_peaks_with(&self, outside_bytes: u64) -> [u64; TREE_PEAKS.len()] {
         let mut sums = [0u64; TREE_PEAKS.len()];
         for process in self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0) {
             for (sum, stat) in sums.iter_mut().zip(TREE_PEAKS) {
@@ -349,7 +392,7 @@ impl Shared {
             }
             sums[0] += process.counters.get(Stat::IsolatedBytes).min(CHARGE_MAX_BYTES);
         }
-        sums[TREE_PEAKS.len() - 1] += self.outside();
+        sums[TREE_PEAKS.len() - 1] += outside_bytes;
         for (peak, sum) in self.tree_peaks.iter().zip(sums) {
             peak.fetch_max(sum, Relaxed);
         }
@@ -488,28 +531,48 @@ mod tests {
         let records: Vec<_> = (1..=3).map(|pid| shared.take(pid).expect("room")).collect();
         records.iter().zip([10, 200, 3000]).for_each(|(r, n)| r.charge_bytes.store(n, Relaxed));
         assert_eq!(shared.used_records().len(), 3);
-        assert_eq!(shared.charges_of_others(core::ptr::null()), 3210);
-        assert_eq!(shared.charges_of_others(records[1]), 3010);
+        assert_eq!(shared.charges_but(core::ptr::null()), 3210);
+        assert_eq!(shared.charges_but(records[1]), 3010);
         records[2].others_part_bytes.store(500, Relaxed);
-        assert_eq!((shared.claims_of_others(records[1]), shared.claims_of_others(records[2])), (3510, 210));
-        assert_eq!(shared.charges_of_others(records[1]), 3010, "it has them no longer");
+        assert_eq!((shared.claims_but(records[1]), shared.claims_but(records[2])), (3510, 210));
+        assert_eq!(shared.charges_but(records[1]), 3010, "it has them no longer");
         records[2].ending.store(1, Relaxed);
-        assert_eq!(shared.charges_of_others(records[1]), 3010, "no room before it is gone");
-        assert_eq!(shared.charges_of_others_that_go_on(records[1]), 10, "but no peak");
+        assert_eq!(shared.charges_but(records[1]), 3010, "no room before it is gone");
+        assert_eq!(shared.charges_that_go_on(records[1]), 10, "but no peak");
         assert!(shared.fold(records[2], 3, os::getpid()) && !shared.fold(records[2], 3, os::getpid()));
-        assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
+        assert_eq!(shared.charges_but(core::ptr::null()), 210);
         // A process that was taken for dead publishes in a record that is not its own any more.
         records[2].charge_bytes.store(77, Relaxed);
-        assert_eq!(shared.charges_of_others(core::ptr::null()), 210);
+        assert_eq!(shared.charges_but(core::ptr::null()), 210);
         assert_eq!(shared.take(4).map(Process::charge), Some(0));
         records[0].charge_bytes.store(u64::MAX, Relaxed);
-        assert_eq!(shared.charges_of_others(core::ptr::null()), CHARGE_MAX_BYTES + 200);
-        shared.outside_bytes.store(5, Relaxed);
-        assert_eq!(shared.charges_of_others(records[0]), 205, "what runs unmanaged counts");
-        shared.outside_bytes.store(u64::MAX, Relaxed);
-        assert_eq!(shared.charges_of_others(records[0]), CHARGE_MAX_BYTES + 200);
+        assert_eq!(shared.charges_but(core::ptr::null()), CHARGE_MAX_BYTES + 200);
         shared.records_used.store(u32::MAX, Relaxed);
         assert_eq!(shared.used_records().len(), MAX_PROCESSES);
+    }
+
+    #[test]
+    fn what_runs_unmanaged_counts_as_long_as_it_lives() {
+        const MIB: u64 = 1 << 20;
+        let shared = shared();
+        let all = |_| true;
+        shared.set_outside(&[(5, 10 * MIB), (6, 20 * MIB)], MIB);
+        assert_eq!((shared.outside_of(all), shared.outside_of(|pid| pid != 6)), (31 * MIB, 11 * MIB));
+        shared.set_outside(&[(6, 8 * MIB), (7, 16 * MIB)], 0);
+        assert_eq!((shared.outside_of(all), shared.outside_of(|pid| pid == 7)), (24 * MIB, 16 * MIB));
+        assert_eq!(shared.outside_own[1].load(Relaxed) >> OUTSIDE_PID_BIT, 6, "it keeps its place");
+        // Those without a place count whether they live or not.
+        let many: Vec<_> = (1..=MAX_OUTSIDE as i32 + 3).map(|pid| (pid, MIB)).collect();
+        shared.set_outside(&many, 0);
+        assert_eq!((shared.outside_of(all), shared.outside_of(|_| false)), (19 * MIB, 3 * MIB));
+        shared.set_outside(&[], 0);
+        assert_eq!(shared.outside_of(all), 0);
+        shared.outside_own.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        assert_eq!(shared.outside_of(all), CHARGE_MAX_BYTES);
+        shared.outside_bytes.store(u64::MAX, Relaxed);
+        assert_eq!(shared.outside_of(|_| false), CHARGE_MAX_BYTES);
+        shared.set_outside(&[(i32::MAX, u64::MAX), (0, 4), (-1, 5)], 7);
+        assert_eq!((shared.outside_of(all), shared.outside_of(|_| false)), (CHARGE_MAX_BYTES, 16));
     }
 
     #[test]
@@ -556,16 +619,15 @@ mod tests {
         let records: Vec<_> = (1..=2).map(|pid| shared.take(pid).expect("room")).collect();
         let set = |i: usize, all: [(Stat, u64); 3]| all.map(|(stat, n)| records[i].counters.set(stat, n));
         set(0, [(Stat::ResidentBytes, 10), (Stat::IsolatedBytes, 5), (Stat::PoolBytes, 7)]);
-        assert_eq!(shared.note_peaks(), [15, 7, 0, 0, 0]);
+        assert_eq!(shared.note_peaks_with(0), [15, 7, 0, 0, 0]);
         set(0, [(Stat::ResidentBytes, 1), (Stat::IsolatedBytes, 0), (Stat::PoolBytes, 0)]);
         set(1, [(Stat::ResidentBytes, 12), (Stat::TablesBytes, 3), (Stat::UnmanagedBytes, 2)]);
-        shared.outside_bytes.store(4, Relaxed);
-        assert_eq!(shared.note_peaks(), [13, 0, 3, 0, 6]);
+        assert_eq!(shared.note_peaks_with(4), [13, 0, 3, 0, 6]);
         let peaks = shared.tree_peaks.each_ref().map(|peak| peak.load(Relaxed));
         assert_eq!(peaks, [15, 7, 3, 0, 6], "neither moment's, and no sum of both");
         records[0].counters.set(Stat::FileBytes, u64::MAX);
         records[1].counters.set(Stat::FileBytes, 1);
-        assert_eq!(shared.note_peaks()[3], CHARGE_MAX_BYTES + 1);
+        assert_eq!(shared.note_peaks_with(0)[3], CHARGE_MAX_BYTES + 1);
     }
 
     #[test]

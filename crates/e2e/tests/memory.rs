@@ -172,6 +172,19 @@ fn unmanaged_programs_are_told_of() {
     assert_eq!(lines_with(&ok(end), "cannot be managed"), 0);
 }
 
+/// Whoever comes after it has its room at once, before anybody has looked again.
+fn what_ran_unmanaged_counts_no_longer_when_it_has_ended() {
+    let script = "\"$0\" bss 40 300 && exec \"$1\" heap 40 0";
+    for _ in 0..3 {
+        let (end, stats) = run(&["--ram", "64M"], &["sh", "-c", script, &static_program(), &program()]);
+        let end = ok(end);
+        is_the_peak(&end, &stats);
+        assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") >= 40 * MIB, "{stats:#}");
+        let out = ["memory", "file"].map(|store| number(&stats, &format!("/stores/{store}/pages_out")));
+        assert_eq!(out, [0, 0], "there was room: {stats:#}");
+    }
+}
+
 /// As the first process of a container, which is given all orphans: here one that runs unmanaged.
 fn orphans_of_a_container_are_counted() {
     let dir = Tmp::new();
@@ -553,6 +566,10 @@ fn main() -> ExitCode {
             managed_memory_makes_room_for_a_neighbour(&static_program(), "bss");
         }),
         trial("unmanaged_programs_are_told_of", unmanaged_programs_are_told_of),
+        trial(
+            "what_ran_unmanaged_counts_no_longer_when_it_has_ended",
+            what_ran_unmanaged_counts_no_longer_when_it_has_ended,
+        ),
         trial("orphans_of_a_container_are_counted", orphans_of_a_container_are_counted)
             .with_ignored_flag(no_container.is_some()),
         trial("a_limit_of_resident_pages_has_a_true_peak", a_limit_of_resident_pages_has_a_true_peak),

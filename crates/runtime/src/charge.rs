@@ -375,7 +375,7 @@ fn measure_last(live: &Live) {
     let all = all.saturating_add_signed(live.budget.other_bytes.load(Relaxed));
     for level in live.control.levels().filter(|level| level.config.ram_bytes == 0) {
         let own = own_record(live, level).map_or(core::ptr::null(), |r| r);
-        let others = level.charges_of_others_that_go_on(own);
+        let others = level.charges_that_go_on(own).saturating_add(level.outside());
         level.peak_charge_bytes.fetch_max(others.saturating_add(all), Relaxed);
     }
 }
@@ -473,8 +473,10 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
             record.others_part_bytes.store(others_part, Release);
         }
         let own = record.map_or(core::ptr::null(), |r| r as *const Process);
-        level.peak_charge_bytes.fetch_max(level.charges_of_others_that_go_on(own).saturating_add(charge), Relaxed);
-        let others = level.claims_of_others(own);
+        let outside = level.outside();
+        let now = level.charges_that_go_on(own).saturating_add(outside).saturating_add(charge);
+        level.peak_charge_bytes.fetch_max(now, Relaxed);
+        let others = level.claims_but(own).saturating_add(outside);
         let all = others.saturating_add(charge).saturating_add(others_part);
         over |= config.ram_bytes > 0 && all > config.ram_bytes;
         let limit_bytes = if config.ram_bytes > 0 { config.ram_bytes } else { config.resident_bytes };
@@ -614,7 +616,7 @@ pub fn fold_dead(live: &Live) {
         fold_ended(level, |_, _| true);
         if !level.exists(level.config.supervisor_pid) {
             // Nobody looks at what runs unmanaged any more.
-            level.outside_bytes.store(0, Relaxed);
+            level.set_outside(&[], 0);
         }
     }
 }
