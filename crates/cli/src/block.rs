@@ -1,5 +1,6 @@
 //! Makes the control block that the program inherits.
 use crate::args::RunOptions;
+use crate::swap_dir;
 use outswap_control::{
     self as control, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier, source,
 };
@@ -68,6 +69,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.resident_bytes = options.resident_bytes;
     config.policies = options.mechanisms.0;
     config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
+    config.file_in_memory = (has_file && swap_dir::is_memory(&options.swap_dir)).into();
     config.page_cluster = options.page_cluster as u64;
     config.folio_orders = options.folio_orders;
     config.record = options.record.is_some().into();

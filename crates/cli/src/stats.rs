@@ -205,6 +205,7 @@ struct Current {
     pool_bytes: u64,
     tables_bytes: u64,
     file_bytes: u64,
+    file_memory_bytes: u64,
     unmanaged_bytes: u64,
     charge_bytes: u64,
 }
@@ -349,6 +350,7 @@ impl Stats {
                     pool_bytes: n(Stat::PoolBytes),
                     tables_bytes: n(Stat::TablesBytes),
                     file_bytes: n(Stat::FileBytes),
+                    file_memory_bytes: n(Stat::FileMemoryBytes),
                     unmanaged_bytes: n(Stat::UnmanagedBytes),
                     charge_bytes: n(Stat::ChargeBytes),
                 },

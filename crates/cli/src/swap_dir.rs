@@ -24,7 +24,7 @@ pub fn check_for(tiers: &[TierConfig], directory: &Path) -> Result<Option<String
     check(directory)?;
     Ok(is_memory(directory).then(|| {
         let directory = directory.display();
-        format!("--swap-dir: {directory} lies in memory, so a swap file there saves none: name a directory on a disk, or --swap compressed")
+        format!("--swap-dir: {directory} lies in memory, so a swap file there saves none, and counts in --ram: name a directory on a disk, or --swap compressed")
     }))
 }
 

@@ -364,13 +364,16 @@ fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
     let bytes = if record.family.load(Acquire) == 0 { anonymous_bytes(pid) } else { shared_anonymous_bytes(pid) }?;
     let managed = record.counters.get(Stat::ResidentBytes).saturating_add(own_bytes(record));
     let counters = &record.counters;
+    let unmanaged = bytes.saturating_sub(managed);
+    // A swap file in memory is nobody's anonymous memory, and counts all the same.
+    let bytes = bytes.saturating_add(counters.get(Stat::FileMemoryBytes));
     if control.config.ram_bytes == 0 {
-        counters.set(Stat::UnmanagedBytes, bytes.saturating_sub(managed));
+        counters.set(Stat::UnmanagedBytes, unmanaged);
         return Some(bytes);
     }
     // Unless it says something else by now.
     if record.charge_bytes.compare_exchange(charge, bytes, AcqRel, Relaxed).is_ok() {
-        counters.set(Stat::UnmanagedBytes, bytes.saturating_sub(managed));
+        counters.set(Stat::UnmanagedBytes, unmanaged);
         counters.set(Stat::ChargeBytes, bytes);
         // It does nothing, and the others have had time to measure.
         record.others_part_bytes.store(0, Relaxed);

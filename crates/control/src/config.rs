@@ -100,8 +100,8 @@ pub struct Config {
     pub policies: [u32; 8],
     /// 1: accesses to pages are recorded, in [`crate::Shared::accesses`].
     pub record: u32,
-    /// Nothing.
-    pub reserved: u32,
+    /// 1: the directory of the swap file lies in memory, so that what is in the file counts in the budget.
+    pub file_in_memory: u32,
     /// The largest window that is read ahead has 2 to this power pages.
     pub page_cluster: u64,
     /// Orders of folios, a bit each, where they are named one by one; 0 where the policy says them.
@@ -152,7 +152,7 @@ impl Config {
         fault_source: source::AUTO,
         policies: [source::AUTO; 8],
         record: 0,
-        reserved: 0,
+        file_in_memory: 0,
         page_cluster: 0,
         folio_orders: 0,
         pid_namespace: 0,
@@ -197,7 +197,7 @@ pub const VERSION: u32 = {
             fault_source,
             policies,
             record,
-            reserved,
+            file_in_memory,
             page_cluster,
             folio_orders,
             pid_namespace,

@@ -31,8 +31,8 @@ pub use config::{
 };
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
-    CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_OUTSIDE, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once,
-    Process, READY, SILENT_MARKS, Shared, TREE_PEAKS, Wish, exists,
+    CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_OUTSIDE, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES,
+    Message, Once, Process, READY, SILENT_MARKS, Shared, TREE_PEAKS, Wish, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{Text, process_path, until_nul};

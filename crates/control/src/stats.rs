@@ -30,6 +30,8 @@ stats! {
     TablesBytes = "tables_bytes",
     /// Gauge: bytes of live data in the swap file.
     FileBytes = "file_bytes",
+    /// Gauge: memory that the swap file takes, where its directory lies in memory.
+    FileMemoryBytes = "file_memory_bytes",
     /// Gauge: other anonymous memory of the process (stacks, libraries' data).
     UnmanagedBytes = "unmanaged_bytes",
     /// Gauge: what counts in the budget.

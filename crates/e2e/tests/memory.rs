@@ -24,6 +24,9 @@ const KINDS: [(&str, &str); 5] = [
     ("threads", "thread stacks"),
 ];
 
+/// Where files lie in memory.
+const MEMORY_DIR: &str = "/dev/shm";
+
 const BSS_OFF: [&str; 2] = ["--mechanism", "bss=off"];
 
 fn program() -> String {
@@ -343,6 +346,37 @@ fn peaks_of_one_after_the_other_are_no_sum() {
     assert!((16 * MIB..24 * MIB).contains(&whole) && sum > 60 * MIB, "{stats:#}");
 }
 
+/// Why there is no directory in memory, if so.
+fn no_memory_dir() -> Option<String> {
+    let end = Run::new("stat").args(["-f", "-c", "%T", MEMORY_DIR]).run();
+    (end.text().trim() != "tmpfs").then(|| format!("{MEMORY_DIR} is no tmpfs"))
+}
+
+/// A swap file in memory has its part of the limit, as a pool has. What does not fit is told as excess.
+fn a_swap_file_in_memory_counts() {
+    let options = |ram: &'static str, swap: &'static str| ["--ram", ram, "--swap", swap, "--swap-dir", MEMORY_DIR];
+    for swap in ["compressed,file", "file"] {
+        let (end, stats) = run(&options("32M", swap), &[&program(), "heap", "90", "300"]);
+        let end = ok(end);
+        let (told, file) = (number(&stats, "/memory/tree_peak_bytes"), number(&stats, "/memory/tree_peaks/file_bytes"));
+        let seen = end.peak.largest.anon_bytes + file;
+        assert!(file > 8 * MIB && file < 32 * MIB, "{stats:#}");
+        assert!(told.abs_diff(seen) <= 2 * BESIDE_BYTES, "told {told}, seen {seen}\n{stats:#}\n{}", end.describe());
+        assert!(number(&stats, "/memory/current/file_memory_bytes") > 8 * MIB, "{stats:#}");
+        assert!(number(&stats, "/problems/over_budget") > 0, "{stats:#}");
+        assert_eq!(
+            lines_with(&end, "the swap file lies in memory, and --ram leaves it no more"),
+            1,
+            "{}",
+            end.describe()
+        );
+    }
+    // What both are too small for is in the limit.
+    let (end, stats) = run(&options("64M", "file"), &[&program(), "heap", "50", "300"]);
+    ok(end);
+    assert_eq!(number(&stats, "/problems/over_budget"), 0, "{stats:#}");
+}
+
 /// Runs a command with a small file system at a place that it alone sees.
 const SMALL_DISK: &str = "mount -t tmpfs -o size=4M none \"$0\" && exec \"$@\"";
 
@@ -499,6 +533,10 @@ fn main() -> ExitCode {
     if let Some(why) = &no_disk {
         println!("NOT TESTED here: writes that fail, since no small file system can be mounted ({why})");
     }
+    let no_memory_dir = no_memory_dir();
+    if let Some(why) = &no_memory_dir {
+        println!("NOT TESTED here: swap files in memory ({why})");
+    }
     let no_container = no_container();
     if let Some(why) = &no_container {
         println!("NOT TESTED here: orphans in a container, since none can be made ({why})");
@@ -580,6 +618,7 @@ fn main() -> ExitCode {
         trial("parts_are_what_the_whole_is_of", parts_are_what_the_whole_is_of),
         trial("peaks_of_one_after_the_other_are_no_sum", peaks_of_one_after_the_other_are_no_sum),
         trial("writes_that_fail_are_told_of", writes_that_fail_are_told_of).with_ignored_flag(no_disk.is_some()),
+        trial("a_swap_file_in_memory_counts", a_swap_file_in_memory_counts).with_ignored_flag(no_memory_dir.is_some()),
         trial("container::sizes_are_of_the_container", sizes_are_of_the_container)
             .with_ignored_flag(no_group.is_some()),
         trial("container::a_program_that_the_kernel_ended_is_told_of", a_program_that_the_kernel_ended_is_told_of)

@@ -78,6 +78,11 @@ pub fn measure(live: &Live) {
     }
 }
 
+/// What the store has of this process's anonymous memory. A file in memory is none.
+fn anonymous_store_bytes(live: &Live) -> u64 {
+    live.pager.store.memory_bytes().saturating_sub(live.pager.store.file_memory_bytes())
+}
+
 /// False where another thread is at it.
 fn measure_anyway(live: &Live) -> bool {
     let budget = &live.budget;
@@ -86,7 +91,7 @@ fn measure_anyway(live: &Live) -> bool {
     }
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
     live.pager.copies.begin_measurement();
-    let (before, pool, start_ns) = (used(), live.pager.store.memory_bytes() as i64, os::thread_cpu_ns());
+    let (before, pool, start_ns) = (used(), anonymous_store_bytes(live) as i64, os::thread_cpu_ns());
     // Whoever has executed a program or ended shares nothing any more. To look at each page is dear. A child that was made just now may not
     // have told that it is there.
     let is_shared = live.may_share() && (may_have_new_relative(live) || has_relatives(live));
@@ -195,7 +200,7 @@ pub fn before_fork(live: &Live) -> i64 {
         measure(live);
     }
     let used = (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
-    let pool = live.pager.store.memory_bytes() as i64;
+    let pool = anonymous_store_bytes(live) as i64;
     let all = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0);
     // Without a budget nothing is measured.
     let half = if live.control.has_budget() { all / 2 } else { 0 };
@@ -386,7 +391,7 @@ fn measure_last(live: &Live) {
 pub fn begin_exec(live: &Live, starts: bool) {
     live.contexts.with(|_| measure_last(live));
     live.budget.left.store(true, Release);
-    set_gauges(live, [Stat::IsolatedBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
+    set_gauges(live, [Stat::IsolatedBytes, Stat::FileMemoryBytes].into_iter().chain(TREE_PEAKS).map(|stat| (stat, 0)));
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
         record.others_part_bytes.store(0, Release);
@@ -415,7 +420,7 @@ pub fn exec_failed(live: &Live) {
 /// Moves the border between pool and resident pages where it is time, see [`budget::next_share`]. Returns the sixteenths of the
 /// budget that the pool may not have.
 fn balance(live: &Live) -> i64 {
-    if !has_file(live) || live.pager.store.file_error().is_some() {
+    if !has_file(live) || live.pager.store.is_file_memory() || live.pager.store.file_error().is_some() {
         return SHARE_MIN;
     }
     let (budget, stats) = (&live.budget, live.pager.store.stats());
@@ -537,13 +542,15 @@ pub fn refresh(live: &Live) {
     let counters = &record.counters;
     let stats = pager.store.stats();
     let file = stats.file_live_bytes.load(Relaxed);
-    let tables = pager.table_bytes() + pool.saturating_sub(stats.pool_bytes.load(Relaxed));
+    let in_file = pager.store.file_memory_bytes();
+    let tables = pager.table_bytes() + pool.saturating_sub(stats.pool_bytes.load(Relaxed)).saturating_sub(in_file);
     let gauges = [
         (Stat::ResidentBytes, pager.resident_pages() * page),
         (Stat::IsolatedBytes, pager.isolated_pages() * page),
         (Stat::PoolBytes, stats.pool_bytes.load(Relaxed)),
         (Stat::PoolUsedBytes, stats.pool_used_bytes.load(Relaxed)),
         (Stat::FileBytes, file),
+        (Stat::FileMemoryBytes, in_file),
         (Stat::TablesBytes, tables),
         (Stat::ChargeBytes, charge),
     ];

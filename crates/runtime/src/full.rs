@@ -148,6 +148,11 @@ fn why(live: &Live, text: &mut Text<'_>) -> &'static [u8] {
         return b"; name another --swap-dir, or give more --ram";
     }
     match failed {
+        Errno(0) if store.is_file_memory() && config.ram_bytes > 0 => {
+            text.put(b"the swap file lies in memory, and --ram leaves it no more, in ");
+            put_directory(text);
+            return b"; name a --swap-dir on a disk, or give more --ram";
+        }
         Errno(0) if max_bytes > 0 => {
             let (unit_bytes, unit) = if max_bytes.is_multiple_of(1 << 20) { (1 << 20, b"M") } else { (1 << 10, b"K") };
             text.put(b"the swap file has all that file:");

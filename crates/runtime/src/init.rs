@@ -535,13 +535,17 @@ fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static O
         later: if control.live_processes() > 1 { Later::All } else { Later::Children },
         devices: Some(&control.shared().devices),
     };
-    OurStore::open(&asked).map_err(|error| match error {
+    let store = OurStore::open(&asked).map_err(|error| match error {
         InitError::Config => SetupError::System(
             "warning: the tiers are not known to Outswap's library; a process runs unmanaged",
             Errno::EINVAL,
         ),
         InitError::System(_) => SetupError::NoMemory,
-    })
+    })?;
+    if control.config.file_in_memory != 0 {
+        store.count_file_as_memory();
+    }
+    Ok(store)
 }
 
 /// Whether the range filter is in force already: asks for something harmless with a pointer into the managed range, from

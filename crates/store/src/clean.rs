@@ -10,7 +10,12 @@ use outswap_core::store::StoreError;
 impl<I: FileIo> Tiers<I> {
     /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
     pub(crate) fn append(&self, sealed: &[u8; MAX_SEALED_BYTES], seal: Seal, pages: u32) -> Result<u64, StoreError> {
-        let append = || self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats);
+        let append = || {
+            if self.is_memory_used_up() {
+                return Err(StoreError::Full);
+            }
+            self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats)
+        };
         match append() {
             Ok(offset) => {
                 if self.file.segments.wants_cleaning() {

@@ -67,6 +67,12 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn stats(&self) -> &StoreStats;
     /// Whether pages may lie where reading takes long.
     fn has_file(&self) -> bool;
+    /// The directory of files lies in memory, so that they count with what the store has there. To be called before anything is stored.
+    fn count_file_as_memory(&self);
+    /// Whether it does.
+    fn is_file_memory(&self) -> bool;
+    /// Bytes that the file of this process takes in memory, of those that the store has there; 0 where files lie on a disk.
+    fn file_memory_bytes(&self) -> u64;
     /// Sets how many pages may have gone to the file since one that counts as near when it is read
     /// ([`StoreStats::pages_in_file_near`]).
     fn set_near_pages(&self, pages: u64);
@@ -131,6 +137,15 @@ impl ProcessStore for Tiers<RingIo> {
     }
     fn has_file(&self) -> bool {
         self.order.file.is_some()
+    }
+    fn count_file_as_memory(&self) {
+        Tiers::count_file_as_memory(self);
+    }
+    fn is_file_memory(&self) -> bool {
+        self.order.file.is_some() && self.file_in_memory.load(Relaxed)
+    }
+    fn file_memory_bytes(&self) -> u64 {
+        Tiers::file_memory_bytes(self)
     }
     fn set_near_pages(&self, pages: u64) {
         self.near_pages.store(pages, Relaxed);

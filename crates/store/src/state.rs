@@ -10,7 +10,7 @@ use crate::record::Records;
 use crate::regions::Regions;
 use crate::ring::RingIo;
 use crate::stats::{StoreStats, add};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use outswap_core::store::StoreError;
 
 /// The tiers of a swap specification, as one store.
@@ -21,6 +21,9 @@ pub struct Tiers<I: FileIo = RingIo> {
     pub(crate) pools: [Pool; MAX_TIERS],
     pub(crate) budget: Budget,
     pub(crate) file: FileTier,
+    /// The files lie in memory, and count as the pools do; and the most that all of it may be.
+    pub(crate) file_in_memory: AtomicBool,
+    pub(crate) memory_limit_bytes: AtomicU64,
     /// See [`StoreStats::pages_in_file_near`].
     pub(crate) near_pages: AtomicU64,
     /// Where the cleaner reads a segment, and whether it ever did.
@@ -45,6 +48,18 @@ impl<I: FileIo> Tiers<I> {
     /// Gives back the memory of free spans of all pools. Returns the bytes.
     pub(crate) fn discard_cached(&self) -> u64 {
         self.order.ram().map(|t| self.pools[t].discard_cached(&self.budget)).sum()
+    }
+
+    /// Bytes of memory that the own file takes; 0 where it lies on a disk.
+    pub(crate) fn file_memory_bytes(&self) -> u64 {
+        if self.order.file.is_some() && self.file_in_memory.load(Relaxed) { self.file.own_bytes() } else { 0 }
+    }
+
+    /// Whether more in the file would be more memory than the store may have.
+    pub(crate) fn is_memory_used_up(&self) -> bool {
+        let file_bytes = self.file_memory_bytes();
+        let all_bytes = file_bytes.saturating_add(self.budget.held_bytes.load(Relaxed));
+        file_bytes > 0 && all_bytes > self.memory_limit_bytes.load(Relaxed)
     }
 
     /// Counts what became live, or no longer is, at an offset of a file.

@@ -123,6 +123,7 @@ impl<I: FileIo> Tiers<I> {
             &mut *at
         };
         this.budget.limit_bytes.store(u64::MAX, Relaxed);
+        this.memory_limit_bytes.store(u64::MAX, Relaxed);
         let [table, touched] = record::table_bytes(slots);
         let table = regions.map(table, false).map_err(InitError::System)?;
         let touched = regions.map(touched, false).map_err(InitError::System)?;
@@ -193,6 +194,11 @@ impl<I: FileIo> Tiers<I> {
         self.stats.device_wait_ns.store(sum(|pace| &pace.waited_ns), Relaxed);
         self.stats.pool_used_bytes.store(self.pools.iter().map(|p| p.used_bytes()).sum(), Relaxed);
         &self.stats
+    }
+
+    /// The files lie in memory: what is in them takes room there as what is in the pools does.
+    pub(crate) fn count_file_as_memory(&self) {
+        self.file_in_memory.store(true, Relaxed);
     }
 
     /// How many slots can be used; fewer than asked for only beyond [`MAX_SLOTS`].
@@ -353,12 +359,13 @@ impl<I: FileIo> Store for Tiers<I> {
             Some(_) => self.file.touched_bytes() + self.cleaning_used.load(Relaxed) as u64 * SEGMENT_BYTES as u64,
             None => 0,
         };
-        self.budget.held_bytes.load(Relaxed) + tables + file
+        self.budget.held_bytes.load(Relaxed) + tables + file + self.file_memory_bytes()
     }
 
-    /// All RAM tiers together. A put that would exceed it first spills older units.
+    /// All RAM tiers together, and the file where that lies in memory. A put that would exceed it first spills older units.
     fn set_memory_limit_bytes(&self, bytes: u64) {
-        self.budget.limit_bytes.store(bytes, Relaxed);
+        self.memory_limit_bytes.store(bytes, Relaxed);
+        self.budget.limit_bytes.store(bytes.saturating_sub(self.file_memory_bytes()), Relaxed);
     }
 
     /// Of the RAM tiers: puts alone do not win them back.

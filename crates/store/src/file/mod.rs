@@ -134,6 +134,11 @@ impl FileTier {
         self.files().family().bytes()
     }
 
+    /// Bytes of the segments in use of the own file.
+    pub fn own_bytes(&self) -> u64 {
+        self.segments.own_segments() as u64 * SEGMENT_BYTES as u64
+    }
+
     /// Whether there is no file to write, it could not be written a short while ago, or it is so full that room in it is scarce.
     pub fn is_tight(&self) -> bool {
         !self.files().has_own() || self.segments.is_tight() || self.buffers.retry.rests()

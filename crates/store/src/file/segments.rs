@@ -182,6 +182,11 @@ impl Segments {
 
     // ---- taking ----
 
+    /// Segments in use of the own file.
+    pub(super) fn own_segments(&self) -> u32 {
+        self.in_use.load(Relaxed)
+    }
+
     /// Tells the family how large the own file is.
     pub(super) fn publish(&self) {
         if let Some(own) = self.files.own_volume()

@@ -13,6 +13,7 @@ use crate::state::Tiers;
 use core::fmt::Debug;
 use core::iter::Peekable;
 use core::str::Split;
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::store::StoreError;
 use outswap_core::units::{Order, SlotId};
 pub(crate) use unit::Unit;
@@ -303,6 +304,6 @@ impl<I: FileIo> Tiers<I> {
         let Some(file) = self.order.file else { return true };
         // Where it is the first tier, all is in it.
         let is_in_file = file == 0 || self.records.get(&self.records.lock(slot.0), slot.0).tier() == Some(file);
-        !is_in_file || self.file.is_tight()
+        !is_in_file || self.file.is_tight() || self.file_in_memory.load(Relaxed)
     }
 }

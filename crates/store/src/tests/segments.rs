@@ -29,6 +29,31 @@ fn dead_segments_are_punched_and_used_again() {
 }
 
 #[test]
+fn a_file_in_memory_has_its_part_of_the_limit() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let limit = 8 * SEGMENT_BYTES as u64;
+    bed.store.set_memory_limit_bytes(limit);
+    assert_eq!(bed.store.file_memory_bytes(), 0, "on a disk");
+    bed.store.count_file_as_memory();
+    let mut slot = 0;
+    let mut fill = || {
+        while bed.store.put(SlotId(slot), &page(slot as u64 * 4 + 3), worker).is_ok() {
+            slot += 1;
+            assert!(slot < 1 << 14, "nothing is refused");
+        }
+        slot
+    };
+    let filled = fill();
+    let file = bed.store.file_memory_bytes();
+    assert!(filled > 100 && file > limit && file <= limit + 2 * SEGMENT_BYTES as u64, "{filled} slots, {file} bytes");
+    assert_eq!(bed.store.file_segment_bytes(), file);
+    assert!(bed.store.memory_bytes() > file && bed.store.is_scarce(SlotId(0)));
+    bed.store.set_memory_limit_bytes(2 * limit);
+    assert!(fill() > filled + 100, "there is room again");
+}
+
+#[test]
 fn room_in_a_file_is_scarce_from_half_full_on_and_in_memory_always() {
     let content = |slot: u32| page(slot as u64 * 4 + 3);
     for first in [None, Some((RAM, 8 * PAGE_BYTES as u64))] {
