@@ -37,6 +37,7 @@ mod run;
 mod doctor;
 
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Our own failure; the program was not started.
 const EXIT_OURS: i32 = 125;
@@ -71,15 +72,31 @@ fn say(text: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// Lines that began so are counted.
+const WARNING_HEAD: &str = "warning:";
+/// How many there were.
+static WARNINGS: AtomicU64 = AtomicU64::new(0);
+
+/// Says something, unless that is not wanted. Warnings count all the same.
+fn tell(text: &str, quiet: bool) {
+    WARNINGS.fetch_add(text.lines().filter(|line| line.starts_with(WARNING_HEAD)).count() as u64, Relaxed);
+    if !quiet {
+        say(text);
+    }
+}
+
+/// Warnings given so far.
+fn warnings() -> u64 {
+    WARNINGS.load(Relaxed)
+}
+
 fn cli(arguments: Vec<OsString>) -> i32 {
     if trial::is_program(&arguments) {
         return trial::program();
     }
     let result = match args::parse(arguments) {
         Ok(args::Parsed::Run(options)) => {
-            if !options.quiet {
-                args::unknown_variables().iter().for_each(|line| say(line));
-            }
+            args::unknown_variables().iter().for_each(|line| tell(line, options.quiet));
             run::run(*options)
         }
         Ok(args::Parsed::Doctor(options)) => {

@@ -7,7 +7,7 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::watch::Watch;
-use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, swap_dir, trial};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, swap_dir, tell, trial};
 use outswap_control::{Control, Place};
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -49,11 +49,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     let inherited = inherited();
     let name = options.command.first().ok_or_else(|| Failure::ours("no program was named"))?;
     let program = preflight::examine(name, std::env::var_os("PATH").as_deref())?;
-    let warn = |text: &str| {
-        if !options.quiet {
-            say(&format!("warning: {text}"));
-        }
-    };
+    let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
     if let Some(remark) = &program.remark {
         warn(remark);
     }
@@ -184,9 +180,7 @@ fn open_stats(path: &Path) -> Result<File, String> {
 
 fn print_messages(control: &Control, quiet: bool) {
     control.drain(|text| {
-        if !quiet || text.starts_with(ERROR_HEAD) {
-            say(&harmless(text));
-        }
+        tell(&harmless(text), quiet && !text.starts_with(ERROR_HEAD));
     });
 }
 

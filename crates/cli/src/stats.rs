@@ -92,10 +92,10 @@ impl Collector {
                 *to = to.saturating_add(from.load(Relaxed));
             }
         }
-        for (stat, n) in [(Stat::OverBudget, watch.over()), (Stat::Warnings, watch.warnings())] {
-            let sum = &mut sums[stat as usize];
-            *sum = sum.saturating_add(n);
-        }
+        let over = &mut sums[Stat::OverBudget as usize];
+        *over = over.saturating_add(watch.over());
+        // All of them are told here, whoever gives them.
+        sums[Stat::Warnings as usize] = crate::warnings();
         let used = Source::ALL.iter().zip(self.sources_seen).filter(|(_, seen)| *seen).map(|(source, _)| source.name());
         Stats::new(Raw {
             options,

@@ -90,7 +90,6 @@ pub struct Watch {
     is_over: bool,
     over: u64,
     warned: bool,
-    warnings: u64,
     thrash: Thrash,
 }
 
@@ -113,7 +112,6 @@ impl Watch {
             is_over: false,
             over: 0,
             warned: false,
-            warnings: 0,
             thrash: Thrash::new(control),
         }
     }
@@ -121,11 +119,6 @@ impl Watch {
     /// Times that the tree was seen to go over its limit.
     pub fn over(&self) -> u64 {
         self.over
-    }
-
-    /// Warnings given.
-    pub fn warnings(&self) -> u64 {
-        self.warnings
     }
 
     /// Looks, where it is time to, warns where there is cause, and says when to ask again.
@@ -144,7 +137,6 @@ impl Watch {
         let [.., tables, _, unmanaged] = control.note_peaks();
         let fixed = unmanaged.saturating_add(tables);
         if let Some(text) = self.thrash.look() {
-            self.warnings += 1;
             warn(&text);
         }
         let took = cpu_time().saturating_sub(began).saturating_sub(self.search_time - searched);
@@ -328,7 +320,6 @@ impl Watch {
 
     fn warn(&mut self, warn: &mut impl FnMut(&str), bytes: u64, what: &str) {
         self.warned = true;
-        self.warnings += 1;
         let ram = show(self.control.config.ram_bytes);
         // Every process of the tree can write there.
         if bytes >= CHARGE_MAX_BYTES {
@@ -488,7 +479,7 @@ mod tests {
         assert_eq!(judge(ram + (4 << 20), 0), 0, "a little more is no news");
         assert_eq!((judge(ram * 2, 0), judge(ram * 2, 0), judge(0, 0)), (1, 1, 1));
         assert_eq!((judge(ram * 2, ram + 1), judge(0, 0), judge(ram * 2, ram * 2)), (2, 2, 3));
-        assert_eq!((told.len(), watch.warnings()), (1, 1), "{told:?}");
+        assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].contains("cannot be managed") && told[0].contains("limit of 64.0 MiB"), "{told:?}");
     }
 
@@ -514,7 +505,7 @@ mod tests {
         control.tree_peaks[4].store(ram + 1, Relaxed);
         watch.finish(|_| told += 1);
         watch.finish(|_| told += 1);
-        assert_eq!((told, watch.over(), watch.warnings()), (1, 1, 1));
+        assert_eq!((told, watch.over()), (1, 1));
     }
 
     #[test]

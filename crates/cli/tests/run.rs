@@ -555,4 +555,5 @@ fn the_control_block_carries_the_configuration_and_brings_back_messages_and_coun
     assert_eq!((&stats["managed"], &stats["faults"]["miss"]), (&true.into(), &5.into()));
     assert_eq!((&stats["exit"]["signal"], &stats["fault_sources"][0]), (&15.into(), &"copy".into()));
     assert_eq!(stats["config"]["swap"][0]["level"], 3);
+    assert_eq!(stats["problems"]["warnings"], 2, "those that came at the end, too");
 }

@@ -49,6 +49,12 @@ fn run(options: &[&str], command: &[&str]) -> (Outcome, Value) {
     let end = run.timeout_s(120).supervised().run();
     assert!(end.status.signal().is_some() || !end.stdout.is_empty(), "{}", end.describe());
     let stats = stats::read(&file);
+    assert_eq!(
+        number(&stats, "/problems/warnings"),
+        lines_with(&end, "outswap: warning:") as u64,
+        "{}",
+        end.describe()
+    );
     (end, stats)
 }
 

@@ -125,7 +125,6 @@ impl Live {
     }
     /// Tells the user something once; the supervisor prints it.
     pub fn warn(&self, text: &[u8]) {
-        self.stat(Stat::Warnings, 1);
         self.control.post(text);
     }
     /// Where this process has the control block of its run: what children find in their environment.
