@@ -60,13 +60,13 @@ pub fn bound_bytes(total_bytes: u64) -> u64 {
     container(total_bytes).map_or(total_bytes, |limit| limit.bytes)
 }
 
-/// What is to be said of a budget that the container does not allow.
-pub fn above_container(ram_bytes: u64, total_bytes: u64) -> Option<String> {
-    let limit = container(total_bytes).filter(|limit| limit.bytes < ram_bytes)?;
-    let (ram, most) = (size::show(ram_bytes), size::show(limit.bytes));
+/// What is to be said of a limit, given by `flag`, that the container does not allow.
+pub fn above_container(flag: &str, bytes: u64, total_bytes: u64) -> Option<String> {
+    let limit = container(total_bytes).filter(|limit| limit.bytes < bytes)?;
+    let (asked, most) = (size::show(bytes), size::show(limit.bytes));
     let file = limit.file.display();
     Some(format!(
-        "--ram: {ram} are more than the container's limit of {most} ({file}): the kernel may end the program first"
+        "{flag}: {asked} are more than the container's limit of {most} ({file}): the kernel may end the program first"
     ))
 }
 
@@ -76,8 +76,8 @@ pub fn oom_kills() -> Option<u64> {
     count_oom_kills(&read(Path::new("/proc/self/cgroup"))?, &read(Path::new("/proc/self/mountinfo"))?, read)
 }
 
-/// What is to be said of a program that was killed, given [`oom_kills`] from before it started.
-pub fn killed(before: Option<u64>) -> Option<String> {
+/// What is to be said where the kernel has ended a process since there were so many [`oom_kills`]; `is_program`: the program was killed, too.
+pub fn killed(before: Option<u64>, is_program: bool) -> Option<String> {
     if oom_kills()? <= before? {
         return None;
     }
@@ -86,9 +86,12 @@ pub fn killed(before: Option<u64>) -> Option<String> {
         format!("its container may have {} ({})", size::show(limit.bytes), limit.file.display())
     };
     let why = limit.map_or("the machine's memory was used up".into(), of);
-    Some(format!(
-        "the program was killed, and the kernel ended a process of its group for want of memory: {why}; give less --ram"
-    ))
+    let what = if is_program {
+        "the program was killed, and the kernel ended a process of its group"
+    } else {
+        "the kernel ended a process of the program's group"
+    };
+    Some(format!("{what} for want of memory: {why}; give less --ram"))
 }
 
 fn count_oom_kills(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
@@ -234,8 +237,8 @@ mod tests {
         assert_eq!(count_oom_kills("4:memory:/b/c\n0::/a\n", mounts, tree(&files)), Some(7));
         assert_eq!(count_oom_kills("4:memory:/x\n0::/a\n", mounts, tree(&files)), Some(3));
         assert_eq!(count_oom_kills("4:memory:/x\n0::/x\n", mounts, tree(&files)), None);
-        assert_eq!((killed(None), killed(Some(u64::MAX))), (None, None));
-        assert_eq!(above_container(0, 8 * GIB), None, "no budget is above no limit");
+        assert_eq!((killed(None, true), killed(Some(u64::MAX), false)), (None, None));
+        assert_eq!(above_container("--ram", 0, 8 * GIB), None, "no budget is above no limit");
     }
 
     #[test]

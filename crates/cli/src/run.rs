@@ -74,11 +74,13 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     };
     let managed = preload.is_some();
     // A budget that was not given is within the container's limit.
-    if options.ram_source == RamSource::Given
-        && let Ok(machine) = limits::machine()
-        && let Some(text) = limits::above_container(options.ram_bytes, machine.total_bytes)
-    {
-        warn(&text);
+    let ram_bytes = if options.ram_source == RamSource::Given { options.ram_bytes } else { 0 };
+    for (flag, bytes) in [("--ram", ram_bytes), ("--resident", options.resident_bytes)] {
+        if let Ok(machine) = limits::machine()
+            && let Some(text) = limits::above_container(flag, bytes, machine.total_bytes)
+        {
+            warn(&text);
+        }
     }
     let outer = block::outer();
     let block = block::make(&options, preload.as_deref(), outer).map_err(Failure::ours)?;
@@ -107,10 +109,8 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     collector.tick();
     print();
     watch.finish(warn);
-    if end == supervise::End::Killed(libc::SIGKILL)
-        && let Some(text) = limits::killed(oom_kills)
-    {
-        warn(&text);
+    if let Some(text) = limits::killed(oom_kills, end == supervise::End::Killed(libc::SIGKILL)) {
+        say(&format!("error: {text}"));
     }
     if let Some(recorder) = recorder {
         let told = recorder.finish(&block.control.accesses).map_err(Failure::ours)?;

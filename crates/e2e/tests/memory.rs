@@ -494,16 +494,33 @@ fn sizes_are_of_the_container() {
     let end = group.run(&["--ram", "512M", "--", "sh", "-c", "true; true"]).exited(0);
     let warning = format!("({})", group.outer.join(group.limit_file).display());
     assert_eq!((lines_with(&end, "container's limit"), lines_with(&end, &warning)), (1, 1), "{}", end.describe());
-    let end = group.run(&["--ram", "512M", "--quiet", "--", "true"]).exited(0);
+    let end = group.run(&["--ram", "40M", "--resident", "512M", "--", "true"]).exited(0);
+    assert_eq!(
+        lines_with(&end, "warning: --resident: 512 MiB are more than the container's limit"),
+        1,
+        "{}",
+        end.describe()
+    );
+    let end = group.run(&["--ram", "512M", "--resident", "512M", "--quiet", "--", "true"]).exited(0);
     assert!(end.stderr.is_empty(), "{}", end.describe());
 }
 
 fn a_program_that_the_kernel_ended_is_told_of() {
     let group = group(64 * MIB);
     let program = program();
-    let end = group.run(&["--ram", "512M", "--swap", "compressed", "--", &program, "heap", "120", "1"]);
-    assert_eq!(end.status.signal(), Some(libc::SIGKILL), "{}", end.describe());
-    assert_eq!(lines_with(&end, "for want of memory"), 1, "{}", end.describe());
+    for quiet in [&[][..], &["--quiet"]] {
+        let options = [&["--ram", "512M", "--swap", "compressed"], quiet].concat();
+        let end = group.run(&[&options[..], &["--", &program, "heap", "120", "1"]].concat());
+        assert_eq!(end.status.signal(), Some(libc::SIGKILL), "{}", end.describe());
+        let line =
+            "outswap: error: the program was killed, and the kernel ended a process of its group for want of memory";
+        assert_eq!(lines_with(&end, line), 1, "{}", end.describe());
+        // Another process than the first one.
+        let script = "\"$0\" heap 120 1; echo ok";
+        let end = ok(group.run(&[&options[..], &["--", "sh", "-c", script, &program]].concat()));
+        let line = "outswap: error: the kernel ended a process of the program's group for want of memory";
+        assert_eq!(lines_with(&end, line), 1, "{}", end.describe());
+    }
     let end = group.run(&["--ram", "40M", "--", &program, "heap", "120", "1"]);
     assert_eq!(lines_with(&ok(end), "for want of memory"), 0);
     let end = group.run(&["--ram", "40M", "--", "sh", "-c", "kill -9 $$"]);
