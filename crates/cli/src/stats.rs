@@ -65,7 +65,9 @@ impl Collector {
                 any = true;
                 for &stat in ALL_STATS.iter().filter(|&&s| is_gauge(s)) {
                     let sum = &mut sample[stat as usize];
-                    *sum = sum.saturating_add(process.counters.get(stat));
+                    let is_resident = stat == Stat::ResidentBytes;
+                    let value = if is_resident { process.resident_bytes() } else { process.counters.get(stat) };
+                    *sum = sum.saturating_add(value);
                 }
             }
             // Who has said that it ends may be waited for late, or never.

@@ -353,7 +353,7 @@ fn own_bytes(record: &Process) -> u64 {
 fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
     let charge = record.charge_bytes.load(Acquire);
     let bytes = if record.family.load(Acquire) == 0 { anonymous_bytes(pid) } else { shared_anonymous_bytes(pid) }?;
-    let managed = record.counters.get(Stat::ResidentBytes).saturating_add(own_bytes(record));
+    let managed = record.resident_bytes().saturating_add(own_bytes(record));
     let counters = &record.counters;
     let unmanaged = bytes.saturating_sub(managed);
     // A swap file in memory is nobody's anonymous memory, and counts all the same.

@@ -27,8 +27,10 @@ pub const MAX_TIERS: usize = 4;
 pub const MAX_OUTSIDE: usize = 16;
 /// Where the number of such a process begins in its word; below it are pages of 4 KiB.
 const OUTSIDE_PID_BIT: u32 = 40;
-/// Bytes of such a page.
-const OUTSIDE_UNIT_BYTES: u64 = 4096;
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+/// More than a process may have touched since it last published; what says more is wrong.
+const TOUCHED_MAX_PAGES: u64 = 4096;
 /// Gauges whose highest sums over all processes are kept: [`Stat::IsolatedBytes`] counts in the first.
 pub const TREE_PEAKS: [Stat; 5] =
     [Stat::ResidentBytes, Stat::PoolBytes, Stat::TablesBytes, Stat::FileBytes, Stat::UnmanagedBytes];
@@ -52,6 +54,8 @@ pub struct Process {
     /// The number of the processes that came from each other by forks, and may share pages, of which this is one: that of the first
     /// of them. 0: it neither forked nor was forked.
     pub family: AtomicU32,
+    /// [`Stat::PagesFirstTouch`] when [`Stat::ResidentBytes`] was set last: what came to be since is not in that.
+    pub touched_pages: AtomicU64,
     /// 1: it ends. What it is charged with counts until it is gone, because the kernel takes its memory back only then.
     pub ending: AtomicU32,
     /// The managed part of its program's `.bss`: the first address, and the first after it. Twice 0: none.
@@ -233,7 +237,19 @@ pub struct Shared {
 pub(crate) const fn layout(hash: u64) -> u64 {
     let hash = layout!(
         hash,
-        Process { pid, fault_source, charge_bytes, others_part_bytes, measured, family, ending, bss, wish, counters }
+        Process {
+            pid,
+            fault_source,
+            charge_bytes,
+            others_part_bytes,
+            measured,
+            family,
+            touched_pages,
+            ending,
+            bss,
+            wish,
+            counters
+        }
     );
     let hash = layout!(hash, Wish { owner, state, served, unused, addr, bytes });
     let hash = layout!(accesses::layout(hash), Message { state, len, text });
@@ -270,6 +286,12 @@ impl Process {
     /// What the process is charged with, in bytes; never more than [`CHARGE_MAX_BYTES`].
     pub fn charge(&self) -> u64 {
         self.charge_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
+    }
+    /// What is mapped in the program of its managed memory, bytes: with the few pages that came to be since it said so last.
+    pub fn resident_bytes(&self) -> u64 {
+        let new = self.counters.get(Stat::PagesFirstTouch).saturating_sub(self.touched_pages.load(Relaxed));
+        let new = if new < TOUCHED_MAX_PAGES { new } else { 0 };
+        self.counters.get(Stat::ResidentBytes).saturating_add(new * PAGE_BYTES)
     }
     /// Whether it has said that it ends.
     pub fn is_ending(&self) -> bool {
@@ -323,7 +345,7 @@ impl Shared {
         const PAGES: u64 = (1 << OUTSIDE_PID_BIT) - 1;
         let own = self.outside_own.iter().map(|word| word.load(Relaxed));
         let own = own.filter(|word| *word != 0 && is_there((word >> OUTSIDE_PID_BIT) as i32));
-        let own: u64 = own.map(|word| (word & PAGES) * OUTSIDE_UNIT_BYTES).sum();
+        let own: u64 = own.map(|word| (word & PAGES) * PAGE_BYTES).sum();
         self.outside_bytes.load(Relaxed).saturating_add(own).min(CHARGE_MAX_BYTES)
     }
 
@@ -331,7 +353,7 @@ impl Shared {
     /// else. Who looks meanwhile may see too much, and never too little.
     pub fn set_outside(&self, own: &[(i32, u64)], rest_bytes: u64) {
         let word = |&(pid, bytes): &(i32, u64)| {
-            let pages = bytes.min(CHARGE_MAX_BYTES) / OUTSIDE_UNIT_BYTES;
+            let pages = bytes.min(CHARGE_MAX_BYTES) / PAGE_BYTES;
             (pid as u64) << OUTSIDE_PID_BIT | pages
         };
         let mut words = [0; MAX_OUTSIDE];
@@ -388,7 +410,9 @@ impl Shared {
         let mut sums = [0u64; TREE_PEAKS.len()];
         for process in self.used_records().iter().filter(|p| p.pid.load(Relaxed) > 0) {
             for (sum, stat) in sums.iter_mut().zip(TREE_PEAKS) {
-                *sum += process.counters.get(stat).min(CHARGE_MAX_BYTES);
+                let bytes =
+                    if stat == Stat::ResidentBytes { process.resident_bytes() } else { process.counters.get(stat) };
+                *sum += bytes.min(CHARGE_MAX_BYTES);
             }
             sums[0] += process.counters.get(Stat::IsolatedBytes).min(CHARGE_MAX_BYTES);
         }
@@ -397,6 +421,15 @@ impl Shared {
             peak.fetch_max(sum, Relaxed);
         }
         sums
+    }
+
+    /// The highest sums are no less than what one process has, in the order of [`TREE_PEAKS`]: where it is alone, no look is needed for that.
+    pub fn note_own(&self, bytes: [u64; TREE_PEAKS.len()]) {
+        for (peak, bytes) in self.tree_peaks.iter().zip(bytes) {
+            if peak.load(Relaxed) < bytes {
+                peak.fetch_max(bytes, Relaxed);
+            }
+        }
     }
 
     /// Folds the record of an ended process into the sums and frees it. `number` is what the record was seen with: the process,
@@ -452,6 +485,7 @@ impl Shared {
                     record.others_part_bytes.store(0, Relaxed);
                     record.measured.store(0, Relaxed);
                     record.family.store(0, Relaxed);
+                    record.touched_pages.store(0, Relaxed);
                     record.ending.store(0, Relaxed);
                     record.bss.iter().for_each(|border| border.store(0, Relaxed));
                     record.wish.state.store(Wish::NONE, Relaxed);
@@ -620,6 +654,7 @@ mod tests {
         let set = |i: usize, all: [(Stat, u64); 3]| all.map(|(stat, n)| records[i].counters.set(stat, n));
         set(0, [(Stat::ResidentBytes, 10), (Stat::IsolatedBytes, 5), (Stat::PoolBytes, 7)]);
         assert_eq!(shared.note_peaks_with(0), [15, 7, 0, 0, 0]);
+        shared.note_own([14, 0, 0, 0, 0]);
         set(0, [(Stat::ResidentBytes, 1), (Stat::IsolatedBytes, 0), (Stat::PoolBytes, 0)]);
         set(1, [(Stat::ResidentBytes, 12), (Stat::TablesBytes, 3), (Stat::UnmanagedBytes, 2)]);
         assert_eq!(shared.note_peaks_with(4), [13, 0, 3, 0, 6]);
@@ -628,6 +663,20 @@ mod tests {
         records[0].counters.set(Stat::FileBytes, u64::MAX);
         records[1].counters.set(Stat::FileBytes, 1);
         assert_eq!(shared.note_peaks_with(0)[3], CHARGE_MAX_BYTES + 1);
+    }
+
+    #[test]
+    fn what_came_to_be_since_a_process_last_published_counts() {
+        let record = shared().take(1).expect("room");
+        record.counters.set(Stat::ResidentBytes, 10 * PAGE_BYTES);
+        record.counters.set(Stat::PagesFirstTouch, 60);
+        record.touched_pages.store(10, Relaxed);
+        assert_eq!(record.resident_bytes(), 60 * PAGE_BYTES);
+        for wrong in [61, 0] {
+            record.touched_pages.store(wrong, Relaxed);
+            record.counters.set(Stat::PagesFirstTouch, if wrong == 0 { u64::MAX } else { 60 });
+            assert_eq!(record.resident_bytes(), 10 * PAGE_BYTES);
+        }
     }
 
     #[test]

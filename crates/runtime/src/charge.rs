@@ -26,6 +26,7 @@ pub static UNCOUNTED: Process = Process {
     others_part_bytes: AtomicU64::new(0),
     measured: AtomicU32::new(0),
     family: AtomicU32::new(0),
+    touched_pages: AtomicU64::new(0),
     ending: AtomicU32::new(0),
     bss: [const { AtomicU64::new(0) }; 2],
     wish: Wish::none(),
@@ -554,7 +555,11 @@ pub fn refresh(live: &Live) {
         (Stat::TablesBytes, tables),
         (Stat::ChargeBytes, charge),
     ];
+    record.touched_pages.store(counters.get(Stat::PagesFirstTouch), Relaxed);
     set_gauges(live, gauges);
+    for level in live.control.levels() {
+        level.note_own([used, stats.pool_bytes.load(Relaxed), tables, file, 0]);
+    }
     publish_measured(live, measured_at_ns, other);
     for (peak, value) in [
         (Stat::PeakResidentBytes, used),
