@@ -227,7 +227,7 @@ impl Watch {
         }
         // Not for all is there a place.
         own.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-        control.set_outside(&own, sum.saturating_sub(own.iter().map(|(_, bytes)| bytes).sum::<u64>()));
+        control.unmanaged.set(&own, sum.saturating_sub(own.iter().map(|(_, bytes)| bytes).sum::<u64>()));
         sum
     }
 

@@ -107,7 +107,7 @@ impl Control {
     /// What the processes of the tree have that run unmanaged, in bytes. The supervisor says so at its looks; one that ends before the
     /// next is asked for here.
     pub fn outside(&self) -> u64 {
-        self.shared.outside_of(|pid| self.exists(pid))
+        self.shared.unmanaged.bytes(|pid| self.exists(pid))
     }
 
     /// Sum of the charges of all live processes but the one with this record, and of what runs unmanaged, bytes.
@@ -159,7 +159,7 @@ mod tests {
         let control = Control::new(&Config::EMPTY, shared, None);
         shared.take(7).expect("room").charge_bytes.store(100, Relaxed);
         // No process has the second number.
-        shared.set_outside(&[(os::getpid(), 4096), (MARKS - 1, 8192)], 5);
+        shared.unmanaged.set(&[(os::getpid(), 4096), (1 << 23, 8192)], 5);
         assert_eq!((control.outside(), control.charges_of_others(core::ptr::null())), (4101, 4201));
         assert_eq!(control.note_peaks()[TREE_PEAKS.len() - 1], 4101);
         control.mark();

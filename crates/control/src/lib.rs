@@ -18,6 +18,7 @@ mod fingerprint;
 mod text;
 mod stats;
 mod accesses;
+mod outside;
 mod shared;
 mod config;
 mod place;
@@ -29,10 +30,11 @@ pub use config::{
     ARENA, ARENA_MAX_BYTES, BSS_AFTER_BYTES, BSS_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, MAGIC,
     MANAGED_MAX_BYTES, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, WhenFull, source,
 };
+pub use outside::{CHARGE_MAX_BYTES, MAX_OUTSIDE, Unmanaged};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
-    CHARGE_MAX_BYTES, DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_OUTSIDE, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES,
-    Message, Once, Process, READY, SILENT_MARKS, Shared, TREE_PEAKS, Wish, exists,
+    DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once, Process, READY,
+    SILENT_MARKS, Shared, TREE_PEAKS, Wish, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{Text, process_path, until_nul};

@@ -3,6 +3,7 @@
 //! Anything may stand there: all of it is checked where it is read.
 use crate::accesses::{self, Accesses};
 use crate::fingerprint::layout;
+use crate::outside::{self, CHARGE_MAX_BYTES, PAGE_BYTES, Unmanaged};
 use crate::stats::{Counters, Stat};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use outswap_sys::{Errno, os};
@@ -23,12 +24,6 @@ pub const MESSAGE_BYTES: usize = 240;
 
 /// Tiers of a swap specification.
 pub const MAX_TIERS: usize = 4;
-/// Processes that run unmanaged whose memory counts as long as they live; that of others counts until the supervisor's next look.
-pub const MAX_OUTSIDE: usize = 16;
-/// Where the number of such a process begins in its word; below it are pages of 4 KiB.
-const OUTSIDE_PID_BIT: u32 = 40;
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
 /// More than a process may have touched since it last published; what says more is wrong.
 const TOUCHED_MAX_PAGES: u64 = 4096;
 /// Gauges whose highest sums over all processes are kept: [`Stat::IsolatedBytes`] counts in the first.
@@ -194,12 +189,8 @@ pub struct Shared {
     pub peak_charge_bytes: AtomicU64,
     /// Highest sums of [`TREE_PEAKS`] over all live processes at one moment, bytes.
     pub tree_peaks: [AtomicU64; TREE_PEAKS.len()],
-    /// Anonymous memory of the processes of the tree that run unmanaged, as the supervisor last saw it, bytes: but for
-    /// [`Shared::outside_own`].
-    pub outside_bytes: AtomicU64,
-    /// Of some of them, who they are, and what goes with each when it ends. One word each, so that nobody takes the one's memory for the
-    /// other's.
-    pub outside_own: [AtomicU64; MAX_OUTSIDE],
+    /// Anonymous memory of the processes of the tree that run unmanaged, as the supervisor last saw it.
+    pub unmanaged: Unmanaged,
     /// What all processes of the tree had to evict, in pages; those that were wanted back soon count several times. Goes round.
     pub pressure_pages: AtomicU64,
     /// Managed processes ever started.
@@ -252,14 +243,13 @@ pub(crate) const fn layout(hash: u64) -> u64 {
         }
     );
     let hash = layout!(hash, Wish { owner, state, served, unused, addr, bytes });
-    let hash = layout!(accesses::layout(hash), Message { state, len, text });
+    let hash = layout!(accesses::layout(outside::layout(hash)), Message { state, len, text });
     layout!(
         hash,
         Shared {
             peak_charge_bytes,
             tree_peaks,
-            outside_bytes,
-            outside_own,
+            unmanaged,
             pressure_pages,
             processes_started,
             processes_unmanaged,
@@ -278,9 +268,6 @@ pub(crate) const fn layout(hash: u64) -> u64 {
         }
     )
 }
-
-/// A charge beyond this is a lie, and counts as this: so many cannot overflow a sum.
-pub const CHARGE_MAX_BYTES: u64 = 1 << 47;
 
 impl Process {
     /// What the process is charged with, in bytes; never more than [`CHARGE_MAX_BYTES`].
@@ -337,43 +324,6 @@ impl Shared {
         let last_ns = looked_at_ns.load(Relaxed);
         // Clocks differ between time namespaces.
         now_ns.abs_diff(last_ns) > pause_ns && looked_at_ns.compare_exchange(last_ns, now_ns, AcqRel, Relaxed).is_ok()
-    }
-
-    /// What the processes that run unmanaged have, in bytes; never more than [`CHARGE_MAX_BYTES`]. Those that are not there any more have
-    /// nothing.
-    pub(crate) fn outside_of(&self, is_there: impl Fn(i32) -> bool) -> u64 {
-        const PAGES: u64 = (1 << OUTSIDE_PID_BIT) - 1;
-        let own = self.outside_own.iter().map(|word| word.load(Relaxed));
-        let own = own.filter(|word| *word != 0 && is_there((word >> OUTSIDE_PID_BIT) as i32));
-        let own: u64 = own.map(|word| (word & PAGES) * PAGE_BYTES).sum();
-        self.outside_bytes.load(Relaxed).saturating_add(own).min(CHARGE_MAX_BYTES)
-    }
-
-    /// Says what the processes that run unmanaged have: `own` of each, by its number, what goes with it when it ends, and `rest_bytes` all
-    /// else. Who looks meanwhile may see too much, and never too little.
-    pub fn set_outside(&self, own: &[(i32, u64)], rest_bytes: u64) {
-        let word = |&(pid, bytes): &(i32, u64)| {
-            let pages = bytes.min(CHARGE_MAX_BYTES) / PAGE_BYTES;
-            (pid as u64) << OUTSIDE_PID_BIT | pages
-        };
-        let mut words = [0; MAX_OUTSIDE];
-        let mut new = own.iter().filter(|(pid, _)| *pid > 0);
-        // Who has a place keeps it: others read one place after the other.
-        for (to, from) in words.iter_mut().zip(&self.outside_own) {
-            let pid = (from.load(Relaxed) >> OUTSIDE_PID_BIT) as i32;
-            *to = own.iter().find(|known| known.0 == pid && pid > 0).map_or(0, word);
-        }
-        let kept = words;
-        let is_kept = |pid: i32| kept.iter().any(|word| (word >> OUTSIDE_PID_BIT) as i32 == pid);
-        for to in words.iter_mut().filter(|word| **word == 0) {
-            *to = new.find(|known| !is_kept(known.0)).map_or(0, word);
-        }
-        let placed = |pid: i32| words.iter().any(|word| (word >> OUTSIDE_PID_BIT) as i32 == pid);
-        let left = own.iter().filter(|(pid, _)| !placed(*pid)).map(|(_, bytes)| *bytes);
-        let rest_bytes = left.fold(rest_bytes, u64::saturating_add);
-        self.outside_bytes.fetch_max(rest_bytes, Relaxed);
-        self.outside_own.iter().zip(words).for_each(|(to, word)| to.store(word, Release));
-        self.outside_bytes.store(rest_bytes, Release);
     }
 
     /// Whether another process of a family lives, and has what it got of it.
@@ -583,30 +533,6 @@ mod tests {
         assert_eq!(shared.charges_but(core::ptr::null()), CHARGE_MAX_BYTES + 200);
         shared.records_used.store(u32::MAX, Relaxed);
         assert_eq!(shared.used_records().len(), MAX_PROCESSES);
-    }
-
-    #[test]
-    fn what_runs_unmanaged_counts_as_long_as_it_lives() {
-        const MIB: u64 = 1 << 20;
-        let shared = shared();
-        let all = |_| true;
-        shared.set_outside(&[(5, 10 * MIB), (6, 20 * MIB)], MIB);
-        assert_eq!((shared.outside_of(all), shared.outside_of(|pid| pid != 6)), (31 * MIB, 11 * MIB));
-        shared.set_outside(&[(6, 8 * MIB), (7, 16 * MIB)], 0);
-        assert_eq!((shared.outside_of(all), shared.outside_of(|pid| pid == 7)), (24 * MIB, 16 * MIB));
-        assert_eq!(shared.outside_own[1].load(Relaxed) >> OUTSIDE_PID_BIT, 6, "it keeps its place");
-        // Those without a place count whether they live or not.
-        let many: Vec<_> = (1..=MAX_OUTSIDE as i32 + 3).map(|pid| (pid, MIB)).collect();
-        shared.set_outside(&many, 0);
-        assert_eq!((shared.outside_of(all), shared.outside_of(|_| false)), (19 * MIB, 3 * MIB));
-        shared.set_outside(&[], 0);
-        assert_eq!(shared.outside_of(all), 0);
-        shared.outside_own.iter().for_each(|word| word.store(u64::MAX, Relaxed));
-        assert_eq!(shared.outside_of(all), CHARGE_MAX_BYTES);
-        shared.outside_bytes.store(u64::MAX, Relaxed);
-        assert_eq!(shared.outside_of(|_| false), CHARGE_MAX_BYTES);
-        shared.set_outside(&[(i32::MAX, u64::MAX), (0, 4), (-1, 5)], 7);
-        assert_eq!((shared.outside_of(all), shared.outside_of(|_| false)), (CHARGE_MAX_BYTES, 16));
     }
 
     #[test]

@@ -628,7 +628,7 @@ pub fn fold_dead(live: &Live) {
         fold_ended(level, |_, _| true);
         if !level.exists(level.config.supervisor_pid) {
             // Nobody looks at what runs unmanaged any more.
-            level.set_outside(&[], 0);
+            level.unmanaged.set(&[], 0);
         }
     }
 }
