@@ -183,8 +183,8 @@ fn unmanaged_programs_are_told_of() {
 
 /// Whoever comes after it has its room at once, before anybody has looked again.
 fn what_ran_unmanaged_counts_no_longer_when_it_has_ended() {
-    let script = "\"$0\" bss 40 300 && exec \"$1\" heap 40 0";
-    for _ in 0..3 {
+    let script = "\"$0\" bss 40 1500 && exec \"$1\" heap 40 0";
+    for _ in 0..2 {
         let (end, stats) = run(&["--ram", "64M"], &["sh", "-c", script, &static_program(), &program()]);
         let end = ok(end);
         is_the_peak(&end, &stats);
