@@ -52,7 +52,7 @@ impl Unmanaged {
     /// Says what they have: `own` of each, by its number, what goes with it when it ends, and `rest_bytes` all else. Who looks meanwhile
     /// may see too much, and never too little.
     pub fn set(&self, own: &[(i32, u64)], rest_bytes: u64) {
-        let word = |&(pid, bytes): &(i32, u64)| (pid as u64) << PID_BIT | bytes.min(CHARGE_MAX_BYTES) / PAGE_BYTES;
+        let word = |&(pid, bytes): &(i32, u64)| ((pid as u64) << PID_BIT) | (bytes.min(CHARGE_MAX_BYTES) / PAGE_BYTES);
         let is_in = |words: &[u64], pid: i32| words.iter().any(|word| pid_of(*word) == pid);
         // Who has a place keeps it: others read one place after the other.
         let mut words = self.own.each_ref().map(|place| {
