@@ -1,6 +1,6 @@
 //! Makes the control block that the program inherits.
 use crate::args::RunOptions;
-use crate::swap_dir;
+use crate::{libraries, swap_dir};
 use outswap_control::{
     self as control, CONFIG_SEALS, Config, Control, PLACE_BYTES, Place, SHARED_SEALS, Shared, Tier, source,
 };
@@ -89,6 +89,9 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     }
     put(&mut config.swap_dir, options.swap_dir.as_os_str().as_bytes(), "the path of --swap-dir")?;
     put(&mut config.preload, preload.unwrap_or_default().as_bytes(), "the path of the libraries")?;
+    if let Some(preload) = preload {
+        config.libraries = libraries::known(preload)?;
+    }
     let written = os::pwrite(config_fd, config.as_bytes(), 0).map_err(fail("pwrite"))?;
     if written != size_of::<Config>() {
         return Err("cannot make the control block: memory is full".into());

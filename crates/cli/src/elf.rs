@@ -23,6 +23,8 @@ pub struct Elf {
     pub loader: Option<String>,
     /// It names a library, as a program does that uses the C library. In doubt it does.
     pub needs_library: bool,
+    /// It has a dynamic section, so that the loader can make a program of it, told to.
+    pub dynamic: bool,
     /// Built by the Go tool chain.
     pub go: bool,
 }
@@ -43,7 +45,7 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
     let (wide, little) = (header[4] == 2, header[5] == 1);
     let machine = if little { le16(&header, 18) } else { u16::from_be_bytes([header[18], header[19]]) };
     let native = wide && little && machine == X86_64;
-    let mut elf = Elf { native, wide, machine, loader: None, needs_library: true, go: false };
+    let mut elf = Elf { native, wide, machine, loader: None, needs_library: true, dynamic: false, go: false };
     if !native {
         return Ok(Some(elf));
     }
@@ -64,7 +66,10 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
                 let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
                 elf.loader = Some(String::from_utf8_lossy(&name[..end]).into_owned());
             }
-            PT_DYNAMIC => elf.needs_library = needs_library(&read_range(file, at, bytes.min(64 << 10))?),
+            PT_DYNAMIC => {
+                elf.dynamic = true;
+                elf.needs_library = needs_library(&read_range(file, at, bytes.min(64 << 10))?);
+            }
             PT_NOTE => elf.go |= has_go_note(&read_range(file, at, bytes.min(64 << 10))?),
             _ => {}
         }
@@ -78,16 +83,24 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
 /// # Errors
 /// As [`read`].
 pub fn is_whole(file: &File) -> io::Result<bool> {
+    let end = loaded_end(file)?;
+    let bytes = file.metadata()?.len();
+    Ok(end.is_some_and(|end| end <= bytes))
+}
+
+/// Where in a file for this kind of machine all ends that is to be loaded of it; `None` where it is none.
+///
+/// # Errors
+/// As [`read`].
+pub fn loaded_end(file: &File) -> io::Result<Option<u64>> {
     const PT_LOAD: u32 = 1;
     let mut header = [0u8; 64];
     if !read(file)?.is_some_and(|elf| elf.native) || read_up_to(file, &mut header, 0)? < header.len() {
-        return Ok(false);
+        return Ok(None);
     }
     let table = read_range(file, le64(&header, 0x20), 56 * u64::from(le16(&header, 0x38)))?;
-    let bytes = file.metadata()?.len();
-    let ends = |entry: &[u8]| le64(entry, 8).checked_add(le64(entry, 32));
-    let inside = |entry: &[u8]| le32(entry, 0) != PT_LOAD || ends(entry).is_some_and(|end| end <= bytes);
-    Ok(table.chunks_exact(56).all(inside))
+    let loaded = table.chunks_exact(56).filter(|entry| le32(entry, 0) == PT_LOAD);
+    Ok(loaded.map(|entry| le64(entry, 8).saturating_add(le64(entry, 32))).max().or(Some(0)))
 }
 
 /// Whether a dynamic section names a library.

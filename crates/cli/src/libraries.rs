@@ -1,5 +1,8 @@
 //! Finds the libraries that are loaded into the program.
 use crate::{elf, place};
+use outswap_control::{LIBRARIES, Library};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// The runtime.
@@ -41,7 +44,7 @@ fn carried(beside: &Path) -> Result<PathBuf, String> {
 
 /// Why a library cannot be loaded, as far as its file tells.
 pub fn damage(path: &str) -> Option<String> {
-    match std::fs::File::open(path).and_then(|file| elf::is_whole(&file)) {
+    match File::open(path).and_then(|file| elf::is_whole(&file)) {
         Ok(true) => None,
         Ok(false) => Some("it is cut short".into()),
         Err(e) => Some(e.to_string()),
@@ -64,6 +67,19 @@ pub fn preload(directory: &Path, with_malloc: bool) -> Result<String, String> {
     let directory = linked.as_deref().unwrap_or(directory);
     let paths: Vec<_> = names.iter().map(|name| directory.join(name).to_string_lossy().into_owned()).collect();
     Ok(paths.join(":"))
+}
+
+/// What the libraries are that a value of `LD_PRELOAD` of ours names.
+pub fn known(preload: &str) -> Result<[Library; LIBRARIES], String> {
+    let mut known = [Library::NONE; LIBRARIES];
+    for (library, path) in known.iter_mut().zip(preload.split(':')) {
+        let file = File::open(path).map_err(|e| format!("{path}: {e}"))?;
+        // What is no library is hashed whole: none of it is loaded.
+        let end = elf::loaded_end(&file).ok().flatten().map_or_else(|| file.metadata().map(|meta| meta.len()), Ok);
+        let end = end.map_err(|e| format!("{path}: {e}"))?;
+        *library = Library::of(file.as_raw_fd(), end).map_err(|e| format!("{path}: {e:?}"))?;
+    }
+    Ok(known)
 }
 
 /// Puts `ours` in front of an existing `LD_PRELOAD`, from which entries of ours (a run inside a run) are dropped.

@@ -24,9 +24,9 @@ pub struct Program {
     pub remark: Option<String>,
 }
 
-/// Finds and examines the program `name`. `search` is the value of `PATH`.
-pub fn examine(name: &OsStr, search: Option<&OsStr>) -> Result<Program, Failure> {
-    let path = find(name, search)?;
+/// Finds and examines the program that a command names. `search` is the value of `PATH`.
+pub fn examine(command: &[OsString], search: Option<&OsStr>) -> Result<Program, Failure> {
+    let path = find(command.first().map_or(OsStr::new(""), OsString::as_os_str), search)?;
     let mut program = Program { path: path.clone(), maybe_shell: false, refusal: None, remark: None };
     let mut file_path = path;
     for depth in 0.. {
@@ -43,6 +43,9 @@ pub fn examine(name: &OsStr, search: Option<&OsStr>) -> Result<Program, Failure>
                 program.refusal = privileges(&file_path, &meta)
                     .or_else(|| kind(&elf, &file_path))
                     .map(|why| format!("{subject} {why}"));
+                if depth == 0 && elf.loader.is_none() && is_loader(&file_path) {
+                    program.refusal = program.refusal.or_else(|| loaded(command));
+                }
                 return Ok(program);
             }
             Ok(None) => {}
@@ -142,6 +145,54 @@ fn interpreter(head: &[u8]) -> Option<PathBuf> {
     Some(OsString::from_vec(word.to_vec()).into())
 }
 
+const STATIC: &str = "is statically linked, so no library can be loaded into it: use a dynamically linked build";
+
+/// Whether a path leads to the C library's loader.
+fn is_loader(path: &Path) -> bool {
+    let name = path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
+    name.is_some_and(|n| n.starts_with("ld-linux-") || n.starts_with("ld-2."))
+}
+
+/// Why the program cannot be managed that a command of the loader's is to load.
+fn loaded(command: &[OsString]) -> Option<String> {
+    let path = Path::new(program_of_loader(command)?);
+    let elf = elf::read(&File::open(path).ok()?).ok()??;
+    let needs_nothing = !(elf.dynamic && elf.needs_library);
+    let why = match elf.loader {
+        None if !elf.native => return None,
+        None if needs_nothing && !is_loader(path) => STATIC.into(),
+        None => return None,
+        Some(_) => kind(&elf, path)?,
+    };
+    Some(format!("{} {why}", path.display()))
+}
+
+/// Of a command of the loader's, the path of the program that it is to run. `None` where it runs none, or searches for one among the libraries.
+fn program_of_loader(command: &[OsString]) -> Option<&OsStr> {
+    const WITH_VALUE: [&str; 7] = [
+        "--library-path",
+        "--preload",
+        "--audit",
+        "--argv0",
+        "--inhibit-rpath",
+        "--glibc-hwcaps-prepend",
+        "--glibc-hwcaps-mask",
+    ];
+    let mut words = command.iter().skip(1).map(OsString::as_os_str);
+    let program = loop {
+        let word = words.next()?;
+        match word {
+            word if word == "--" => break words.next()?,
+            word if word == "--inhibit-cache" => {}
+            word if WITH_VALUE.iter().any(|option| word == *option) => _ = words.next()?,
+            // It lists or verifies, or knows no such option.
+            word if word.as_bytes().starts_with(b"--") => return None,
+            word => break word,
+        }
+    };
+    program.as_bytes().contains(&b'/').then_some(program)
+}
+
 /// Why the kind of program cannot be managed.
 fn kind(elf: &Elf, path: &Path) -> Option<String> {
     if !elf.native {
@@ -164,13 +215,7 @@ fn kind(elf: &Elf, path: &Path) -> Option<String> {
     }
     let Some(loader) = &elf.loader else {
         // The loader itself has no loader, and obeys LD_PRELOAD all the same.
-        let name = path.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
-        if name.is_some_and(|n| n.starts_with("ld-linux-") || n.starts_with("ld-2.")) {
-            return None;
-        }
-        return Some(
-            "is statically linked, so no library can be loaded into it: use a dynamically linked build".into(),
-        );
+        return (!is_loader(path)).then(|| STATIC.into());
     };
     let name = loader.rsplit('/').next().unwrap_or_default();
     if name.starts_with("ld-musl") {
@@ -256,7 +301,7 @@ mod tests {
     }
 
     fn look(path: &Path) -> Result<Program, Failure> {
-        examine(path.as_os_str(), None)
+        examine(&[path.into()], None)
     }
     fn refusal(path: &Path) -> String {
         look(path).expect("found").refusal.expect("refused")
@@ -286,6 +331,54 @@ mod tests {
         let mut narrow = bare;
         (narrow[4], narrow[0x12]) = (1, 3);
         assert!(refusal(&dir.put("narrow", &narrow, 0o755)).contains("32-bit"));
+    }
+
+    #[test]
+    fn what_the_loader_is_to_load_is_judged() {
+        let dir = Dir::new("loader");
+        let glibc = Some("/lib64/ld-linux-x86-64.so.2");
+        let loader = dir.put("ld-linux-x86-64.so.2", &make(&Make { dynamic: Some(&[5, 0]), ..Make::default() }), 0o755);
+        let put = |name: &str, made: Make| dir.put(name, &make(&made), 0o755).display().to_string();
+        let fine = put("fine", Make { loader: glibc, dynamic: Some(&[1, 0]), ..Make::default() });
+        let library = put("library", Make { dynamic: Some(&[1, 0]), ..Make::default() });
+        let quiet = put("static", Make::default());
+        let pie = put("static-pie", Make { dynamic: Some(&[5, 0]), ..Make::default() });
+        let go = put(
+            "go",
+            Make { loader: glibc, section: Some(".go.buildinfo"), dynamic: Some(&[5, 0]), ..Make::default() },
+        );
+        let ours = loader.display().to_string();
+        let [fine, library, quiet, pie, go, ours] = [&fine, &library, &quiet, &pie, &go, &ours].map(String::as_str);
+        let refusal = |words: &[&str]| {
+            let command: Vec<OsString> = [ours].iter().chain(words).map(OsString::from).collect();
+            examine(&command, None).expect("found").refusal
+        };
+        for words in [
+            &[][..],
+            &[fine],
+            &[library],
+            &["--list", quiet],
+            &["--argv0", quiet],
+            &["--argv0", quiet, fine],
+            &["static"],
+            &["--no-such-option", quiet],
+            &["/nonexistent/program"],
+            &[ours, quiet],
+        ] {
+            assert_eq!(refusal(words), None, "{words:?}");
+        }
+        let is_static = format!("{quiet} {STATIC}");
+        for words in [
+            &[quiet, "--list"][..],
+            &["--", quiet],
+            &["--inhibit-cache", "--library-path", "/l", "--preload", "/p", "--audit", "/a", quiet],
+            &["--argv0", fine, "--inhibit-rpath", "/r", quiet],
+            &["--glibc-hwcaps-prepend", "/h", "--glibc-hwcaps-mask", "/m", quiet],
+        ] {
+            assert_eq!(refusal(words).as_deref(), Some(is_static.as_str()), "{words:?}");
+        }
+        assert_eq!(refusal(&[pie]), Some(format!("{pie} {STATIC}")));
+        assert!(refusal(&[go]).is_some_and(|why| why.starts_with(&format!("{go} is a Go program"))));
     }
 
     #[test]

@@ -47,8 +47,10 @@ fn leave_to_program(inherited: &[i32], outer: Option<Place>) {
 /// Runs the program and gives the exit status to end with.
 pub fn run(options: RunOptions) -> Result<i32, Failure> {
     let inherited = inherited();
-    let name = options.command.first().ok_or_else(|| Failure::ours("no program was named"))?;
-    let program = preflight::examine(name, std::env::var_os("PATH").as_deref())?;
+    if options.command.is_empty() {
+        return Err(Failure::ours("no program was named"));
+    }
+    let program = preflight::examine(&options.command, std::env::var_os("PATH").as_deref())?;
     let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
     if let Some(remark) = &program.remark {
         warn(remark);

@@ -1,5 +1,6 @@
 //! The part of the control block that never changes during a run, and the version of the whole.
 use crate::fingerprint::{self, layout, number, short, texts};
+use crate::library::Library;
 use crate::shared::{self, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS};
 use crate::stats::{self, STAT_NAMES};
 
@@ -24,6 +25,8 @@ pub const BSS_AFTER_BYTES: usize = 2 << 20;
 pub const MANAGED_MAX_BYTES: usize = ARENA_MAX_BYTES + BSS_AFTER_BYTES + BSS_MAX_BYTES;
 /// Bytes of the longest name of a kind of tier, with a NUL.
 pub const TIER_KIND_BYTES: usize = 16;
+/// Libraries that are loaded into a program at most.
+pub const LIBRARIES: usize = 2;
 /// Numbers of a device that a tier is slowed to.
 pub const DEVICE_WORDS: usize = 10;
 
@@ -135,6 +138,8 @@ pub struct Config {
     pub swap_dir: [u8; 1024],
     /// Value of `LD_PRELOAD` that managed children get first, NUL-terminated.
     pub preload: [u8; 2048],
+    /// The libraries that are named there, in that order.
+    pub libraries: [Library; LIBRARIES],
 }
 
 impl Config {
@@ -169,6 +174,7 @@ impl Config {
         outer: [0; PLACE_BYTES],
         swap_dir: [0; 1024],
         preload: [0; 2048],
+        libraries: [Library::NONE; LIBRARIES],
     };
     /// The bytes that go into the file.
     pub fn as_bytes(&self) -> &[u8] {
@@ -176,7 +182,9 @@ impl Config {
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
-const _: () = assert!(size_of::<Config>() == 160 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048);
+const _: () =
+    assert!(size_of::<Config>() == 160 + MAX_TIERS * size_of::<Tier>() + PLACE_BYTES + 1024 + 2048 + LIBRARIES * 48);
+const _: () = assert!(size_of::<Library>() == 48);
 const _: () = assert!(size_of::<Tier>() == 32 + 8 * DEVICE_WORDS);
 
 /// Raised by hand where something in the block means something else than before without lying elsewhere.
@@ -187,6 +195,7 @@ const MEANING: u32 = 4;
 pub const VERSION: u32 = {
     let mut hash = number(fingerprint::START, MEANING as u64);
     hash = layout!(hash, Tier { kind, parameters, max_bytes, device });
+    hash = layout!(hash, Library { file, size_bytes, written_ns, hashed_bytes, hash });
     hash = layout!(
         hash,
         Config {
@@ -214,6 +223,7 @@ pub const VERSION: u32 = {
             outer,
             swap_dir,
             preload,
+            libraries,
         }
     );
     hash = shared::layout(stats::layout(hash));

@@ -20,6 +20,7 @@ mod stats;
 mod accesses;
 mod outside;
 mod shared;
+mod library;
 mod config;
 mod place;
 mod block;
@@ -27,9 +28,10 @@ mod block;
 pub use accesses::{ACCESS_PLACES, Access, AccessPlace, Accesses, Recorded};
 pub use block::{CONTROL_FDS, Control, MAX_LEVELS};
 pub use config::{
-    ARENA, ARENA_MAX_BYTES, BSS_AFTER_BYTES, BSS_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, MAGIC,
+    ARENA, ARENA_MAX_BYTES, BSS_AFTER_BYTES, BSS_MAX_BYTES, Config, DEVICE_WORDS, ENV, EXIT_FULL, LIBRARIES, MAGIC,
     MANAGED_MAX_BYTES, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, WhenFull, source,
 };
+pub use library::{Found, Library};
 pub use outside::{CHARGE_MAX_BYTES, MAX_OUTSIDE, Unmanaged};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{

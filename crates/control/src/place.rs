@@ -2,6 +2,7 @@
 use crate::config::{Config, MAGIC, PLACE_BYTES, VERSION};
 use crate::shared::Shared;
 use crate::text::{Text, process_path, take_number, until_nul};
+use core::mem::offset_of;
 use outswap_sys::{Errno, os};
 
 /// Where a control block is found: `FD:/proc/PID/fd/N` in text. `FD` is the inherited descriptor of the configuration, and
@@ -73,6 +74,17 @@ impl Place {
         os::open_regular(None, process_path(&mut path, self.supervisor_pid, &name[..len]), flags).map(|(fd, _)| fd)
     }
 
+    /// Whether what is there is a control block of another version. It may differ in all but its first two fields.
+    pub fn is_of_another_version(&self) -> bool {
+        if let Some(other) = is_other_version(self.fd) {
+            return other;
+        }
+        let Some(fd) = self.open_supervisors(self.supervisor_fd, os::O_RDONLY) else { return false };
+        let other = is_other_version(fd);
+        let _ = os::close(fd);
+        other == Some(true)
+    }
+
     /// Whether this is the place of a run that was started inside the run at `ours`, as its configuration says.
     pub fn is_inside(&self, ours: &Place) -> bool {
         let Some(config) = map_config(self.fd) else { return false };
@@ -99,17 +111,31 @@ pub const CONFIG_SEALS: usize = os::F_SEAL_WRITE | SHARED_SEALS;
 /// Seals of the shared part: its length cannot change, so that reading it cannot fault.
 pub const SHARED_SEALS: usize = os::F_SEAL_SHRINK | os::F_SEAL_GROW | os::F_SEAL_SEAL;
 
-/// Whether a descriptor is a file that can be used as part of a control block: sealed, of the right length, and made by root
-/// or by who we are ourselves. Another user's file could say what that user likes.
-fn checked(fd: i32, size_bytes: usize, seals: usize) -> Option<os::FileStatus> {
+/// Whether a descriptor is a file that can be used as part of a control block: sealed, of the right length (where that is known), and made
+/// by root or by who we are ourselves. Another user's file could say what that user likes.
+fn checked(fd: i32, size_bytes: Option<usize>, seals: usize) -> Option<os::FileStatus> {
     let status = os::fstat(fd).ok()?;
     let sealed = os::fcntl(fd, os::F_GET_SEALS, 0).ok()? & seals == seals;
     let trusted = status.uid == 0 || status.uid == os::geteuid();
-    (status.is_regular() && status.size_bytes == size_bytes as u64 && sealed && trusted).then_some(status)
+    let has_length = size_bytes.is_none_or(|bytes| status.size_bytes == bytes as u64);
+    (status.is_regular() && has_length && sealed && trusted).then_some(status)
+}
+
+/// Whether a descriptor is a configuration of another version; `None` where it is none that can be trusted.
+fn is_other_version(fd: i32) -> Option<bool> {
+    const HEAD_BYTES: usize = size_of::<u64>() + size_of::<u32>();
+    const _: () = assert!(offset_of!(Config, magic) == 0 && offset_of!(Config, version) == size_of::<u64>());
+    checked(fd, None, CONFIG_SEALS)?;
+    let mut head = [0u8; HEAD_BYTES];
+    if os::pread(fd, &mut head, 0) != Ok(HEAD_BYTES) {
+        return None;
+    }
+    let (magic, version) = head.split_at(size_of::<u64>());
+    (magic == MAGIC.to_le_bytes()).then(|| version != VERSION.to_le_bytes())
 }
 
 fn map_config(fd: i32) -> Option<&'static Config> {
-    checked(fd, size_of::<Config>(), CONFIG_SEALS)?;
+    checked(fd, Some(size_of::<Config>()), CONFIG_SEALS)?;
     // Private: kernels before 6.7 refuse any shared mapping of a file that is sealed against writing.
     // SAFETY: no address given.
     let at = unsafe { os::mmap(0, size_of::<Config>(), os::PROT_READ, os::MAP_PRIVATE, fd, 0) }.ok()?;
@@ -126,7 +152,7 @@ fn map_config(fd: i32) -> Option<&'static Config> {
 /// Maps both parts. The shared part must be the very file that the configuration names.
 fn map(config_fd: i32, shared_fd: i32) -> Option<(&'static Config, &'static Shared)> {
     let config = map_config(config_fd)?;
-    let status = checked(shared_fd, size_of::<Shared>(), SHARED_SEALS);
+    let status = checked(shared_fd, Some(size_of::<Shared>()), SHARED_SEALS);
     let at = status.filter(|s| [s.device, s.inode] == config.shared_file).and_then(|_| {
         let (prot, flags) = (os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED);
         // SAFETY: no address given.
@@ -193,6 +219,7 @@ mod tests {
         let opens = |change: fn(&mut Config)| {
             let place = pair(change);
             let opened = place.open().is_some();
+            assert!(!opened || !place.is_of_another_version());
             [place.fd, place.fd + 1].into_iter().for_each(|fd| os::close(fd).expect("ours"));
             opened
         };
@@ -202,6 +229,17 @@ mod tests {
         for change in changes {
             assert!(!opens(change));
         }
+        let is_other = |change: fn(&mut Config)| {
+            let place = pair(change);
+            let other = place.is_of_another_version();
+            [place.fd, place.fd + 1].into_iter().for_each(|fd| os::close(fd).expect("ours"));
+            other
+        };
+        assert!(is_other(|c| c.version = 2) && is_other(|c| c.version ^= 1 << 31));
+        assert!(!is_other(|c| c.magic += 1), "something else");
+        assert!(
+            !is_other(|_| {}) && !Place { fd: -1, supervisor_pid: NOBODY, supervisor_fd: 0 }.is_of_another_version()
+        );
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Programs that cannot be managed and are started by ones that are: what is said of them, and `--strict`.
-use outswap_e2e::{Outcome, Run, Tmp, build, plain_mode, setup, workloads};
+use outswap_control::VERSION;
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, workloads};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+
+const PRELOAD: &str = "liboutswap_preload.so";
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 fn run(options: &[&str], command: &[&str]) -> Outcome {
     Run::new(setup::outswap()).args(["run", "--ram", "32M"]).args(options).arg("--").args(command).supervised().run()
@@ -122,4 +126,131 @@ fn what_contradicts_it_is_told_of() {
         assert_eq!(told(&end).len(), 1, "{}", end.describe());
         assert!(end.errors().contains(other), "{}", end.describe());
     }
+}
+
+/// The binary and its library in a directory of their own, where a test may replace them.
+fn with_own_library(dir: &Tmp, setup: Setup) -> Setup {
+    for name in ["outswap", PRELOAD] {
+        fs::copy(setup::outswap().with_file_name(name), dir.join(name)).expect("there is room for a copy");
+        fs::set_permissions(dir.join(name), Permissions::from_mode(0o755)).expect("the copy is ours");
+        if setup::is_root() {
+            std::os::unix::fs::chown(dir.join(name), Some(65534), Some(65534)).expect("root may");
+        }
+    }
+    setup.with_binary(dir.join("outswap"))
+}
+
+/// The library as it would be if it were of another version.
+fn of_another_version() -> Vec<u8> {
+    let mut library = fs::read(setup::outswap().with_file_name(PRELOAD)).expect("it was built");
+    let version = VERSION.to_le_bytes();
+    let places: Vec<usize> = library.windows(4).enumerate().filter(|(_, at)| *at == version).map(|(i, _)| i).collect();
+    assert!(!places.is_empty(), "it knows its version");
+    places.into_iter().for_each(|at| library[at] ^= 1);
+    library
+}
+
+/// Runs a script in which `$1` is a file, `$2` the library, and `$3` a program.
+fn run_with(setup: &Setup, dir: &Tmp, options: &[&str], script: &str) -> Outcome {
+    let mut setup = setup.clone();
+    setup.options.extend(options.iter().map(Into::into));
+    let run = setup.managed(32 * MIB, "sh").args(["-c", script, "sh"]).arg(dir.join("new")).arg(dir.join(PRELOAD));
+    run.arg(static_program()).run()
+}
+
+#[test]
+fn a_library_that_is_replaced_while_a_run_goes_on_is_not_loaded() {
+    if plain_mode() {
+        return;
+    }
+    let whole = fs::read(setup::outswap().with_file_name(PRELOAD)).expect("it was built");
+    let script = "cp \"$1\" \"$2.n\" && mv \"$2.n\" \"$2\"; /bin/echo child; echo $?";
+    let longer = [&whole[..], b"x"].concat();
+    let other = of_another_version();
+    for replaced in [&other[..], &longer, &whole[..300_000], &whole[..100], b""] {
+        for is_strict in [false, true] {
+            let dir = Tmp::new();
+            let setup = with_own_library(&dir, Setup::new());
+            fs::write(dir.join("new"), replaced).expect("the directory is ours");
+            let end = run_with(&setup, &dir, if is_strict { &["--strict"] } else { &[] }, script).exited(0);
+            assert_eq!(end.text(), if is_strict { "126\n" } else { "child\n0\n" }, "{}", end.describe());
+            let (head, tail) = match is_strict {
+                true => ("error", "it was not executed (--strict)"),
+                false => ("warning", "it runs without Outswap"),
+            };
+            let why = "cannot load Outswap's libraries, which were replaced after the run began";
+            assert_eq!(told(&end), [format!("{head}: /bin/echo {why}: {tail}")], "{}", end.describe());
+            assert!(is_strict || end.errors().lines().count() == 1, "the linker says nothing: {}", end.describe());
+        }
+    }
+    // Installed once more, it is the same.
+    let dir = Tmp::new();
+    let setup = with_own_library(&dir, Setup::new());
+    fs::write(dir.join("new"), &whole).expect("the directory is ours");
+    let script = "cp \"$1\" \"$2.n\" && mv \"$2.n\" \"$2\"; grep -q liboutswap /proc/self/maps; echo $?";
+    let end = run_with(&setup, &dir, &["--strict"], script).exited(0);
+    assert_eq!((end.text().as_str(), end.errors().as_str()), ("0\n", ""), "{}", end.describe());
+}
+
+#[test]
+fn a_library_that_may_not_be_read_any_more_is_not_asked_for() {
+    if plain_mode() {
+        return;
+    }
+    let script = "chmod 0 \"$2\"; /bin/echo child; echo $?";
+    let why = "/bin/echo cannot load Outswap's libraries, which may not be read";
+    for (options, line, text) in [
+        (&[][..], format!("warning: {why}: it runs without Outswap"), "child\n0\n"),
+        (&["--strict"], format!("error: {why}: it was not executed (--strict)"), "126\n"),
+    ] {
+        let dir = Tmp::new();
+        let setup = with_own_library(&dir, Setup::nobody());
+        let end = run_with(&setup, &dir, options, script).exited(0);
+        assert_eq!((end.text().as_str(), told(&end)), (text, vec![line]), "{}", end.describe());
+        assert!(!end.errors().contains("ld.so"), "{}", end.describe());
+    }
+}
+
+#[test]
+fn a_library_of_another_version_says_so() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let setup = with_own_library(&dir, Setup::new());
+    fs::write(dir.join("new"), of_another_version()).expect("the directory is ours");
+    // Between the runtime and the program there is one that looks at no library. Where standard error leads nowhere, nothing happens.
+    let start = "\"$3\" heap 1 1 /bin/echo child";
+    let script = format!("cp \"$1\" \"$2.n\" && mv \"$2.n\" \"$2\"; {start}; {start} 2>&-; {start} 2>/dev/full");
+    let end = run_with(&setup, &dir, &[], &script).exited(0);
+    assert_eq!(end.text(), "child\nok\n".repeat(3), "{}", end.describe());
+    let version =
+        "warning: the library is of another version than the outswap run that this process is in: it runs unmanaged";
+    let (versions, others): (Vec<_>, Vec<_>) = told(&end).into_iter().partition(|line| line == version);
+    assert_eq!(versions.len(), 1, "{}", end.describe());
+    let is_static = format!("warning: {} is statically linked: it runs without Outswap", static_program());
+    assert!(others.iter().all(|line| *line == is_static), "{}", end.describe());
+    assert_eq!(end.errors().lines().count(), 1 + others.len(), "{}", end.describe());
+}
+
+#[test]
+fn a_program_that_its_loader_runs_is_judged_itself() {
+    if plain_mode() {
+        return;
+    }
+    let program = static_program();
+    for options in [&[][..], &["--strict"]] {
+        let end = run(options, &[LOADER, "--argv0", "x", &program, "bss", "1", "1"]).exited(125);
+        assert!(end.stdout.is_empty() && told(&end).len() == 1, "{}", end.describe());
+        assert!(end.errors().starts_with(&format!("outswap: {program} is statically linked")), "{}", end.describe());
+    }
+    let script = format!("{LOADER} --argv0 x {program} bss 1 1; echo $?; {LOADER} /bin/echo fine");
+    let end = run(&[], &["sh", "-c", &script]).exited(0);
+    assert_eq!(end.text(), "ok\n0\nfine\n", "{}", end.describe());
+    assert_eq!(told(&end), [format!("warning: {program} is statically linked: it runs without Outswap")]);
+    let end = run(&["--strict"], &["sh", "-c", &script]).exited(0);
+    assert_eq!(end.text(), "126\nfine\n", "{}", end.describe());
+    assert_eq!(told(&end), [format!("error: {program} is statically linked: it was not executed (--strict)")]);
+    let end = run(&["--strict"], &[LOADER, "/bin/sh", "-c", "grep -c liboutswap_preload /proc/$$/maps >/dev/null"]);
+    assert!(end.exited(0).stderr.is_empty(), "managed");
 }

@@ -17,14 +17,16 @@ use crate::{
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
-use outswap_control::{self as control, CONTROL_FDS, Control, MAX_LEVELS, Once, Opened, Place, until_nul};
+use outswap_control::{
+    self as control, CONTROL_FDS, Control, MAX_LEVELS, MESSAGE_BYTES, Once, Opened, Place, Text, until_nul,
+};
 use outswap_core::orders::Orders;
 use outswap_core::pager::{Config, Pager};
 use outswap_core::table::Reserve;
 use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES, PageNo};
 use outswap_core::{orders, protection, readahead, reclaim as reclaim_policy};
 use outswap_source::Source;
-use outswap_sys::{Errno, nr, os, tables};
+use outswap_sys::{Errno, nr, os, signal, tables};
 
 static CONTEXTS: Contexts = Contexts::unreserved();
 static SETUP_TID: AtomicI32 = AtomicI32::new(0);
@@ -41,21 +43,52 @@ pub enum SetupError {
     NotAsked,
     /// Address space or memory is missing.
     NoMemory,
-    /// No fault source works here.
-    NoSource(Errno),
+    /// This fault source does not work here, or none.
+    NoSource(Option<Source>, Errno),
     /// The system refused something else.
     System(&'static str, Errno),
 }
 
 impl SetupError {
-    fn text(self) -> &'static [u8] {
+    /// What is told of it.
+    fn put(self, text: &mut Text) {
         match self {
-            SetupError::NotAsked => b"",
-            SetupError::NoMemory => b"warning: no address space for Outswap (see ulimit -v); a process runs unmanaged",
-            SetupError::NoSource(_) => {
-                b"warning: the fault source does not work in a process, which runs unmanaged; see outswap doctor"
+            SetupError::NotAsked => {}
+            SetupError::NoMemory => {
+                text.put(b"warning: no address space for Outswap");
+                text.put(match rlimits::kernel_has() {
+                    (true, false) => b" (see ulimit -v)".as_slice(),
+                    (false, true) => b" (see ulimit -d)",
+                    (true, true) => b" (see ulimit -v and ulimit -d)",
+                    (false, false) => b"",
+                });
+                text.put(b"; a process runs unmanaged");
             }
-            SetupError::System(what, _) => what.as_bytes(),
+            SetupError::NoSource(source, error) => {
+                match source {
+                    Some(source) => {
+                        text.put(b"warning: the fault source ");
+                        text.put(source.name().as_bytes());
+                        text.put(b" does not work (");
+                    }
+                    None => text.put(b"warning: no fault source works ("),
+                }
+                match error.name() {
+                    Some(name) => text.put(name.as_bytes()),
+                    None => {
+                        text.put(b"errno ");
+                        text.number(error.0);
+                    }
+                }
+                text.put(match error {
+                    Errno::EPERM | Errno::EACCES => b": it is forbidden".as_slice(),
+                    Errno::ENOSYS => b": the kernel does not have it, or a sandbox forbids it",
+                    Errno::EINVAL => b": this kernel lacks a feature that it needs",
+                    _ => b"",
+                });
+                text.put(b") in a process, which runs unmanaged; see outswap doctor");
+            }
+            SetupError::System(what, _) => text.put(what.as_bytes()),
         }
     }
 }
@@ -134,19 +167,46 @@ fn begin_setup() -> bool {
 fn setup_or_tell(environment: *const *const c_char) {
     // SAFETY: an array of strings that ends with a null pointer.
     let variable = |key| unsafe { find_variable(environment, key) };
-    let Some(control) = variable(control::ENV.as_bytes()).and_then(open_control) else { return };
+    let Some(value) = variable(control::ENV.as_bytes()) else { return };
+    let Some(control) = open_control(value) else {
+        if Place::parse(value).is_some_and(|place| place.is_of_another_version()) {
+            say_alone(
+                b"outswap: warning: the library is of another version than the outswap run that this process is in: it runs unmanaged\n",
+            );
+        }
+        return;
+    };
     rlimits::begin_setup(variable(rlimits::VARIABLE).unwrap_or_default(), min_fd());
     if let Err(error) = setup(control) {
         rlimits::give_up_setup();
         control.count_unmanaged();
         if error != SetupError::NotAsked {
-            control.post(error.text());
+            let mut text = Text { buf: &mut [0; MESSAGE_BYTES], len: 0 };
+            error.put(&mut text);
+            let Text { buf, len } = text;
+            control.post(&buf[..len]);
         }
         if error != SetupError::NotAsked && control.levels().any(|level| level.config.strict != 0) {
             control.post(b"error: a process that cannot be managed was ended (--strict)");
             os::exit_group(125);
         }
     }
+}
+
+/// Tells something where there is no supervisor to tell it to: at standard error, if that is there, without a signal that it is not.
+fn say_alone(line: &[u8]) {
+    const STDERR: i32 = 2;
+    const SIGPIPE: i32 = 13;
+    const SIGXFSZ: i32 = 25;
+    let before = signal::set_mask(!0);
+    let pending = signal::pending();
+    let written = os::write(STDERR, line);
+    for (raised, number) in [(Errno::EPIPE, SIGPIPE), (Errno::EFBIG, SIGXFSZ)] {
+        if written == Err(raised) && pending & signal::bit(number) == 0 {
+            signal::take_pending(number);
+        }
+    }
+    signal::set_mask(before);
 }
 
 /// Opens the control block that the control variable names, and those of the runs around it.
@@ -322,7 +382,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         &*object
     };
     live.pager.machine.belongs_to(&live.pager);
-    live.register_all().map_err(SetupError::NoSource)?;
+    live.register_all().map_err(|e| SetupError::NoSource(Some(live.source()), e))?;
     live.inherit(false);
     let mut handlers = Default::default();
     signals::install(&mut handlers)
@@ -514,7 +574,7 @@ fn open_source(control: &Control, machine: &LiveMachine, min_fd: i32) -> Result<
             Err(e) => error = e,
         }
     }
-    Err(SetupError::NoSource(error))
+    Err(SetupError::NoSource(Source::of(asked), error))
 }
 
 fn make_store(control: &Control, slots: usize, min_fd: i32) -> Result<&'static OurStore, SetupError> {

@@ -90,6 +90,12 @@ fn kernel_limit(resource: usize) -> Limit {
     limit
 }
 
+/// Whether the kernel holds this process to a limit of address space, and to one of data.
+pub fn kernel_has() -> (bool, bool) {
+    let has = |resource| kernel_limit(resource).soft != u64::MAX;
+    (has(RLIMIT_AS), has(RLIMIT_DATA))
+}
+
 fn set_kernel_limit(resource: usize, limit: Limit) -> outswap_sys::Result<()> {
     // SAFETY: a `struct rlimit64` that lives through the call.
     ret(unsafe { syscall5(nr::PRLIMIT64, 0, resource, &raw const limit as usize, 0, OWN_CALL) }).map(drop)

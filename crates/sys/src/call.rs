@@ -12,12 +12,22 @@ pub type Result<T> = core::result::Result<T, Errno>;
 macro_rules! errnos {
     ($($name:ident = $value:expr),* $(,)?) => {
         #[allow(missing_docs)]
-        impl Errno { $(pub const $name: Errno = Errno($value);)* }
+        impl Errno {
+            $(pub const $name: Errno = Errno($value);)*
+
+            /// Its name, where it is one of those above.
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Errno::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
         impl core::fmt::Debug for Errno {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match *self {
-                    $(Errno::$name => f.write_str(stringify!($name)),)*
-                    Errno(n) => write!(f, "errno {n}"),
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, "errno {}", self.0),
                 }
             }
         }

@@ -309,6 +309,8 @@ pub struct FileStatus {
     pub uid: u32,
     /// Length.
     pub size_bytes: u64,
+    /// When what it holds was last written to.
+    pub written_ns: u64,
 }
 
 impl FileStatus {
@@ -321,6 +323,7 @@ impl FileStatus {
             mode: stat[3] as u32,
             uid: (stat[3] >> 32) as u32,
             size_bytes: stat[6],
+            written_ns: stat[11].wrapping_mul(1_000_000_000).wrapping_add(stat[12]),
         }
     }
     /// Whether it is a regular file: no FIFO, device, directory or socket.
@@ -365,6 +368,13 @@ pub fn open_regular(directory: Option<i32>, path: &[u8], flags: usize) -> Option
             None
         }
     }
+}
+
+/// Whether this process may access a file (NUL-terminated path) so (`R_OK`, `X_OK`), by its real user's rights.
+pub fn may_access(path: &[u8], right: usize) -> bool {
+    assert!(path.last() == Some(&0), "path must be NUL-terminated");
+    // SAFETY: the path is NUL-terminated and lives through the call.
+    ret(unsafe { syscall3(nr::FACCESSAT, AT_FDCWD as usize, path.as_ptr() as usize, right) }).is_ok()
 }
 
 /// The effective user of the calling thread.

@@ -93,15 +93,21 @@ pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T)
     let done = write();
     // One that was there before is the program's own, and ours has merged with it.
     if is_too_big(&done) && pending & set == 0 {
-        let now = [0i64; 2];
-        // SAFETY: the set and the timeout live through the call, and no information is asked for.
-        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, &raw const set as usize, 0, now.as_ptr() as usize, size_of::<u64>()) };
+        take_pending(SIGXFSZ);
     }
     // This one alone: others may have been blocked meanwhile.
     if !was_blocked {
         change(UNBLOCK);
     }
     done
+}
+
+/// Takes a signal that is held back for the calling thread, if it is; it does not wait for one.
+pub fn take_pending(signal: i32) {
+    let (set, now) = (bit(signal), [0i64; 2]);
+    let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
+    // SAFETY: the set and the timeout live through the call, and no information is asked for.
+    unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
 }
 
 /// `SS_ONSTACK`.

@@ -51,7 +51,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     };
     let pin = CallPins::new(live).number();
     let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
-    let looked = look_ahead(live, nr, args, path).and_then(|target| match target {
+    let looked = look_ahead(live, nr, args, [path, argv]).and_then(|target| match target {
         // Without our libraries, which would keep it from starting.
         Target::Alone => strings(live, nr, args, buffer, limits, false).map(|s| (target, s)),
         _ => Ok((target, [path, argv, envp])),

@@ -1,7 +1,7 @@
 //! What a file is that is about to be executed.
 use crate::live::Live;
-use outswap_control::{MESSAGE_BYTES, Text, until_nul};
-use outswap_sys::{Errno, nr, os, ret, syscall3, syscall4};
+use outswap_control::{Found, MESSAGE_BYTES, Text, until_nul};
+use outswap_sys::{Errno, nr, os, ret, syscall4};
 
 /// Paths are relative to the working directory.
 pub const AT_FDCWD: usize = -100isize as usize;
@@ -46,19 +46,21 @@ struct Looked {
 /// How a program is linked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Linking {
-    /// It names no dynamic linker.
+    /// It names no dynamic linker, and no library.
     Static,
+    /// It names no dynamic linker, but libraries: only the linker, told to, makes a program of it.
+    Library,
     /// It names one, and no library: there is no C library in it.
     Alone,
     /// To libraries.
     Dynamic,
 }
 
-/// Looks at the program about to run. Says so if it should be managed and cannot.
+/// Looks at the program about to run, of which path and arguments were copied. Says so if it should be managed and cannot.
 ///
 /// # Errors
 /// It is not to run then, where the configuration is strict: this is what its exec fails with.
-pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Result<Target, Errno> {
+pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], [path, argv]: [usize; 2]) -> Result<Target, Errno> {
     if live.control.config.no_follow != 0 {
         return Ok(Target::Unmanaged);
     }
@@ -106,7 +108,16 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
         return Ok(Target::Fails);
     }
     let own_name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
-    let Some(why) = why_unmanaged(live, head, &looked, own_name) else {
+    let mut loaded_head = [0u8; HEAD_BYTES];
+    let loaded = match looked.linking {
+        Some(Linking::Static) if name[0] == 0 && is_dynamic_linker(own_name) => loaded(argv, &mut loaded_head),
+        _ => None,
+    };
+    let (own_name, why) = match loaded {
+        Some((program, why)) => (program, Some(why)),
+        None => (own_name, why_unmanaged(live, head, &looked, own_name)),
+    };
+    let Some((why, target)) = why else {
         let is_program = looked.linking == Some(Linking::Dynamic) || is_dynamic_linker(own_name);
         // What is no program has the error that the kernel gives, unless that runs it by other means.
         return if is_program {
@@ -130,36 +141,89 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], path: usize) -> Resu
         return Err(Errno::EACCES);
     }
     live.control.count_unmanaged();
-    Ok(if looked.linking == Some(Linking::Alone) { Target::Alone } else { Target::Unmanaged })
+    Ok(target)
 }
 
-/// Why a program cannot be managed, if so.
-fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Option<&'static [u8]> {
+/// Why a program cannot be managed, if so, and what it is then.
+fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Option<(&'static [u8], Target)> {
     const CLASS_32: u8 = 1;
     const EM_X86_64: [u8; 2] = [62, 0];
     if !head.starts_with(b"\x7fELF") || head.len() < ELF_HEADER_BYTES {
         return None;
     }
-    Some(match looked.linking {
+    let why: &'static [u8] = match looked.linking {
         _ if head[4] == CLASS_32 => b"is a 32-bit program",
         _ if head[18..20] != EM_X86_64 => b"is built for another processor",
         // The dynamic linker has none itself, and loads our libraries all the same.
-        Some(Linking::Static) if !is_dynamic_linker(name) => b"is statically linked",
+        Some(Linking::Static | Linking::Library) if !is_dynamic_linker(name) => b"is statically linked",
         _ if is_of_musl(head) => b"is linked with musl",
         Some(Linking::Alone) => b"uses no C library",
         // With other rights than its user's the dynamic linker leaves our libraries out.
         _ if changes_ids(looked) => b"is set-uid or set-gid",
         _ if gives_capabilities(looked) => b"has file capabilities",
         _ if os::has_mixed_ids() => b"runs with other rights than its user's",
-        _ if !can_preload(live) => b"cannot load Outswap's libraries, which are not where it looks for them",
-        _ => return None,
-    })
+        _ => return libraries(live),
+    };
+    Some((why, if looked.linking == Some(Linking::Alone) { Target::Alone } else { Target::Unmanaged }))
 }
 
 /// Whether a path is that of the C library's dynamic linker.
 fn is_dynamic_linker(path: &[u8]) -> bool {
     let name = path.rsplit(|c| *c == b'/').next().unwrap_or_default();
-    name.starts_with(b"ld-linux-") || name.starts_with(b"ld-2.")
+    name.starts_with(b"ld-linux-") || name.starts_with(b"ld-2.") || name == b"ld.so"
+}
+
+/// The program that the dynamic linker is to run, if that cannot be managed, and why. `argv`: the linker's arguments, as they were copied.
+fn loaded(argv: usize, head: &mut [u8]) -> Option<(&'static [u8], (&'static [u8], Target))> {
+    let mut at = argv as *const *const core::ffi::c_char;
+    let words = core::iter::from_fn(|| {
+        // SAFETY: an array in our buffer that ends with a null pointer, beyond which nothing is asked for.
+        let word = unsafe { *at };
+        if word.is_null() {
+            return None;
+        }
+        // SAFETY: not the end yet; the strings are in our buffer, too, and stay until the exec is over.
+        unsafe {
+            at = at.add(1);
+            Some(core::ffi::CStr::from_ptr(word).to_bytes_with_nul())
+        }
+    });
+    let program = program_of_linker(words)?;
+    let (looked, _) = look_at(None, program, head)?;
+    let name = &program[..program.len() - 1];
+    match looked.linking? {
+        Linking::Static if !is_dynamic_linker(name) => Some((name, (b"is statically linked", Target::Unmanaged))),
+        Linking::Alone => Some((name, (b"uses no C library", Target::Alone))),
+        _ => None,
+    }
+}
+
+/// Of the dynamic linker's arguments (NUL-terminated), the path of the program that it is to run. `None` where it runs none, or searches for one
+/// among the libraries.
+fn program_of_linker<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    const WITH_VALUE: [&[u8]; 7] = [
+        b"--library-path",
+        b"--preload",
+        b"--audit",
+        b"--argv0",
+        b"--inhibit-rpath",
+        b"--glibc-hwcaps-prepend",
+        b"--glibc-hwcaps-mask",
+    ];
+    words.next();
+    loop {
+        let word = words.next()?;
+        match &word[..word.len() - 1] {
+            b"--" => return words.next().filter(|word| word.contains(&b'/')),
+            b"--inhibit-cache" => {}
+            option if WITH_VALUE.contains(&option) => {
+                words.next()?;
+            }
+            // It lists or verifies, or knows no such option.
+            option if option.starts_with(b"--") => return None,
+            program => return program.contains(&b'/').then_some(word),
+        }
+    }
 }
 
 /// Whether a file's rights count for who executes it: nothing gives any where a sandbox, or our own filter, forbade that.
@@ -204,17 +268,32 @@ fn is_of_musl(head: &[u8]) -> bool {
     head.windows(NAME.len()).any(|name| name == NAME)
 }
 
-/// Whether the libraries are where the dynamic linker will look for them, which in another root directory they may not be.
-fn can_preload(live: &Live) -> bool {
-    const F_OK: usize = 0;
-    let mut libraries = until_nul(&live.control.config.preload).split(|b| *b == b':' || *b == b' ');
+/// Why a program cannot load our libraries, if so, and what it is then: without those that would kill it, or that it complains of.
+fn libraries(live: &Live) -> Option<(&'static [u8], Target)> {
+    let config = live.control.config;
+    let files = until_nul(&config.preload).split(|b| *b == b':' || *b == b' ');
     let mut path = [0u8; 1024];
-    libraries.all(|file| {
-        let Some(place) = path.get_mut(..file.len() + 1) else { return false };
-        place[..file.len()].copy_from_slice(file);
-        place[file.len()] = 0;
-        // SAFETY: a NUL-terminated path that lives through the call.
-        unsafe { syscall3(nr::FACCESSAT, AT_FDCWD, place.as_ptr() as usize, F_OK) == 0 }
+    files.zip(&config.libraries).find_map(|(file, library)| {
+        let found = path.get_mut(..file.len() + 1).map_or(Found::Missing, |place| {
+            place[..file.len()].copy_from_slice(file);
+            place[file.len()] = 0;
+            library.find(place)
+        });
+        match found {
+            Found::Same => None,
+            Found::Other => Some((
+                b"cannot load Outswap's libraries, which were replaced after the run began".as_slice(),
+                Target::Alone,
+            )),
+            Found::Unreadable => {
+                Some((b"cannot load Outswap's libraries, which may not be read".as_slice(), Target::Alone))
+            }
+            // In another root directory; who leaves that finds them again.
+            Found::Missing => Some((
+                b"cannot load Outswap's libraries, which are not where it looks for them".as_slice(),
+                Target::Unmanaged,
+            )),
+        }
     })
 }
 
@@ -278,6 +357,7 @@ fn linking(head: &[u8], read: impl Fn(u64, &mut [u8]) -> bool) -> Option<Linking
         }
     }
     Some(match (has_linker, dynamic) {
+        (false, Some([at, bytes])) if needs_library(at, bytes, &read) => Linking::Library,
         (false, _) => Linking::Static,
         (true, Some([at, bytes])) if !needs_library(at, bytes, &read) => Linking::Alone,
         (true, _) => Linking::Dynamic,
@@ -476,7 +556,14 @@ mod tests {
         assert_eq!(linking(&head, |_, to| (to.fill(5), true).1), Some(Linking::Dynamic), "too long");
         head[72..80].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
         assert_eq!(linking(&head, |_, to| (to.fill(5), true).1), Some(Linking::Dynamic), "past all files");
-        head[64] = 0;
+        // The same without a linker.
+        head[64 + 56] = 1;
+        assert_eq!(linking(&head, nothing), Some(Linking::Library), "cannot be read");
+        head[72..80].copy_from_slice(&9000u64.to_le_bytes());
+        head[96..104].copy_from_slice(&48u64.to_le_bytes());
+        assert_eq!(linking(&head, section([5, 1, 0])), Some(Linking::Library));
+        assert_eq!(linking(&head, section([5, 6, 0])), Some(Linking::Static), "static, at any address");
+        (head[64 + 56], head[64]) = (3, 0);
         for table in [u64::MAX, u64::MAX - 3, 250, 1 << 63] {
             head[32..40].copy_from_slice(&table.to_le_bytes());
             assert_eq!(linking(&head, nothing), None, "a table at {table:#x}");
@@ -491,6 +578,30 @@ mod tests {
         assert_eq!(linking(&head, has_one), Some(Linking::Dynamic));
         let has_none = |_: u64, to: &mut [u8]| (to.fill(1), true).1;
         assert_eq!(linking(&head, has_none), Some(Linking::Static));
+    }
+
+    #[test]
+    fn the_linkers_arguments_name_a_program() {
+        for (words, program) in [
+            ("ld.so ./a b", Some("./a")),
+            ("ld.so --argv0 /x --inhibit-cache --library-path /l:/m ./a", Some("./a")),
+            ("ld.so --preload /p.so --audit /a.so --inhibit-rpath /r -- /bin/a", Some("/bin/a")),
+            ("ld.so --glibc-hwcaps-prepend /h --glibc-hwcaps-mask /m /bin/a --list", Some("/bin/a")),
+            ("ld.so -a/b", Some("-a/b")),
+            ("ld.so --list /bin/a", None),
+            ("ld.so --verify /bin/a", None),
+            ("ld.so --no-such-option /bin/a", None),
+            ("ld.so --argv0 /bin/a", None),
+            ("ld.so --argv0", None),
+            ("ld.so libc.so.6", None),
+            ("ld.so --", None),
+            ("ld.so", None),
+        ] {
+            let words: Vec<Vec<u8>> = words.split(' ').map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+            let found = program_of_linker(words.iter().map(Vec::as_slice));
+            assert_eq!(found, program.map(|name| [name.as_bytes(), b"\0"].concat()).as_deref(), "{words:?}");
+        }
+        assert_eq!(program_of_linker(core::iter::empty()), None);
     }
 
     #[test]
