@@ -111,6 +111,11 @@ fn call_fix(call: &str, error: Errno, status: &str) -> String {
     }
 }
 
+/// Whether a source could not be tried to the end, for want of a thread.
+fn no_thread(sources: &[Probe]) -> bool {
+    sources.iter().any(|probe| probe.error.as_ref().is_some_and(|error| error.starts_with(probe::NO_THREAD)))
+}
+
 fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, String>) -> Vec<Check> {
     use State::*;
     let mut out = Checks(Vec::new());
@@ -138,6 +143,11 @@ fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, 
     }
     match (opens, probe::userfaultfd(MOVE_FEATURES), works(Source::Moving)) {
         (_, Result::Ok(()), true) => out.add("uffdio_move", Ok, "pages are moved, not copied", None),
+        (_, Result::Ok(()), false) if no_thread(sources) => {
+            let fix = "threads cannot be made: allow the call clone3 in the sandbox, or let it answer ENOSYS, upon which the C library uses \
+                       another one";
+            out.add("uffdio_move", Limited, "offered, and not tried with a thread that writes meanwhile", Some(fix));
+        }
         (_, Result::Ok(()), false) => {
             let fix = "run with --fault-source copy, and report this kernel: it offers UFFDIO_MOVE but fails the test";
             out.add("uffdio_move", Limited, "offered, but it fails the test above", Some(fix));
@@ -173,7 +183,7 @@ fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, 
             out.add("seccomp", Missing, e, Some(fix));
         }
     }
-    if works(Source::Mprotect) {
+    if works(Source::Mprotect) || no_thread(sources) {
         out.add("proc_self_mem", Ok, "reads and writes through protection", None);
     } else {
         let why = sources
@@ -308,6 +318,10 @@ fn table(report: &Report) -> String {
     for p in &report.sources {
         let what = match &p.error {
             None => format!("works    {} faults, {:.1} us each", p.faults, p.page_ns as f64 / 1000.0),
+            // A managed program was just started with it, or it came through as far as it was tried.
+            Some(error) if Some(p.source) == report.fault_source || error.starts_with(probe::NO_THREAD) => {
+                format!("limited  {error}")
+            }
             Some(error) => format!("missing  {error}"),
         };
         lines.push(format!("  {:<28}{what}", p.source));

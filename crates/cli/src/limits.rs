@@ -179,6 +179,29 @@ fn unescape(text: &str) -> PathBuf {
     std::ffi::OsString::from_vec(out).into()
 }
 
+/// The limit that a signal comes from, as far as that can be told: what to say of it.
+pub fn behind(signal: i32) -> Option<String> {
+    /// Smaller stacks are too small for what a program does at its start.
+    const STACK_BYTES: u64 = 256 << 10;
+    let limit = |resource| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` has room for the answer.
+        (unsafe { libc::getrlimit(resource, &mut limit) } == 0).then_some(limit.rlim_cur)
+    };
+    match signal {
+        libc::SIGXFSZ => {
+            let bytes = limit(libc::RLIMIT_FSIZE)?;
+            Some(format!("files may be no longer than {} (see ulimit -f)", size::show(bytes)))
+        }
+        libc::SIGSEGV | libc::SIGBUS => {
+            let bytes = limit(libc::RLIMIT_STACK).filter(|bytes| *bytes < STACK_BYTES)?;
+            Some(format!("a stack may be no larger than {} (see ulimit -s)", size::show(bytes)))
+        }
+        libc::SIGXCPU => Some("its processor time is limited (see ulimit -t)".into()),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 //!
 //! Each probe runs in a child of its own, because it takes over signals, and because a kernel that does not keep its
 //! promises may kill it.
+use crate::limits;
 use crate::scratch::{BYTES, Scratch};
 use outswap_source::Source;
 use outswap_sys::uffd::Uffd;
@@ -16,6 +17,9 @@ pub use crate::scratch::PAGES;
 const ROUNDS: usize = 50;
 /// Seconds after which a probe that hangs is ended.
 const PROBE_SECONDS: u32 = 10;
+
+/// How the error of a probe begins that could make no thread, and so not try all.
+pub const NO_THREAD: &str = "all bytes came back, but no thread can be made to write meanwhile";
 
 /// What came of one source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -86,7 +90,9 @@ pub fn in_child_for(seconds: u32, work: impl FnOnce() -> Result<String, String>)
     unsafe { libc::waitpid(pid, &mut status, 0) };
     read.map_err(|e| format!("pipe: {e}"))?;
     if libc::WIFSIGNALED(status) {
-        return Err(format!("the probe was killed by signal {}", libc::WTERMSIG(status)));
+        let signal = libc::WTERMSIG(status);
+        let behind = limits::behind(signal).map_or(String::new(), |limit| format!(": {limit}"));
+        return Err(format!("the probe was killed by signal {signal}{behind}"));
     }
     match text.split_at_checked(1) {
         Some(("+", answer)) => Ok(answer.to_string()),
@@ -170,7 +176,7 @@ fn keeps_writes(scratch: &Scratch) -> Result<(), String> {
     let ended = AtomicBool::new(false);
     scratch.begin_threads();
     std::thread::scope(|threads| {
-        let writer = threads.spawn(|| {
+        let writer = std::thread::Builder::new().spawn_scoped(threads, || {
             let mut lost = None;
             for n in 1.. {
                 for page in 0..PAGES {
@@ -183,6 +189,7 @@ fn keeps_writes(scratch: &Scratch) -> Result<(), String> {
             }
             lost
         });
+        let writer = writer.map_err(|e| format!("{NO_THREAD}: {e}"))?;
         let round = |_| {
             scratch.take()?;
             (0..PAGES).for_each(|page| _ = get(page));

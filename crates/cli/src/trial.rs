@@ -1,7 +1,7 @@
 //! Starts a small program of our own as `outswap run` starts a program, and sees whether it is managed: what a library that cannot be
 //! loaded, a limit or a sandbox does to a program shows before there is one.
 use crate::args::RunOptions;
-use crate::{block, libraries, probe, spawn};
+use crate::{block, libraries, limits, probe, spawn};
 use outswap_control::{ALL_STATS, Control, Stat};
 use outswap_source::Source;
 use outswap_sys::{PAGE_BYTES, os};
@@ -59,6 +59,9 @@ pub fn try_managed(options: &RunOptions) -> Result<(String, Managed), String> {
     // In a child of its own, with a control block of its own, which goes away with it.
     let text = probe::in_child_for(0, || start(options, &preload)).map_err(|why| match probe::seccomp() {
         Err(refused) if why.contains("seccomp") => format!("{why} ({refused}: a sandbox forbids them)"),
+        _ if options.fault_source.is_some() && why.contains("the fault source") => {
+            format!("{why}: leave --fault-source out, and one that works is used (outswap doctor lists them)")
+        }
         _ => why,
     })?;
     let mut words = text.split(' ');
@@ -147,7 +150,8 @@ fn why_not(managed: bool, status: std::process::ExitStatus, messages: &[String],
         (_, Some(EXIT_DIFFERS)) => "evicted memory does not come back as it was: report this kernel".into(),
         (_, None) => {
             let signal = status.signal().unwrap_or(0);
-            format!("a program that loads Outswap's libraries dies of signal {signal}{}", told(messages))
+            let behind = limits::behind(signal).map_or_else(|| told(messages), |limit| format!(": {limit}"));
+            format!("a program that loads Outswap's libraries dies of signal {signal}{behind}")
         }
         (true, Some(code)) => format!("a managed program ends with status {code}{}", told(messages)),
         (false, _) if messages.is_empty() => {
@@ -214,8 +218,8 @@ mod tests {
         let other = "warning: the run around this one cannot be reached".to_string();
         assert_eq!(told(&[other.clone(), message]), ": no more seccomp filters are possible");
         assert_eq!(told(&[other]), ": the run around this one cannot be reached");
-        let message = "warning: the fault source does not work in a process, which runs unmanaged; see outswap doctor";
-        assert_eq!(told(&[message.into()]), ": the fault source does not work");
+        let message = "warning: the fault source move does not work (EPERM) in a process, which runs unmanaged; see outswap doctor";
+        assert_eq!(told(&[message.into()]), ": the fault source move does not work (EPERM)");
         assert_eq!(told(&[]), "");
     }
 }
