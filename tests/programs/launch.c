@@ -1,4 +1,4 @@
-/* launch [--nobody] [--deny EPERM|ENOSYS|OLD] [--no-code] [--no-filters] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
+/* launch [--nobody] [--deny EPERM|ENOSYS|OLD] [--no-code] [--no-filters] [--no-clone3] [--no-proc] PROGRAM [ARGS...]: runs a program with fewer rights, as a
  * container would; OLD as those of some years ago did, and as systemd does that wants no calls of other processors;
  * --no-code as systemd's MemoryDenyWriteExecute. Exits with 124 where --no-proc is not possible. */
 #define _GNU_SOURCE
@@ -71,10 +71,10 @@ static int deny_code(void) {
     };
     return install(code, sizeof code / sizeof *code);
 }
-static int deny_filters(void) {
+static int deny_call(int call) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -97,7 +97,9 @@ int main(int argc, char **argv) {
         } else if (!strcmp(argv[i], "--no-code")) {
             if (deny_code()) return failed("cannot install a filter");
         } else if (!strcmp(argv[i], "--no-filters")) {
-            if (deny_filters()) return failed("cannot install a filter");
+            if (deny_call(SYS_seccomp)) return failed("cannot install a filter");
+        } else if (!strcmp(argv[i], "--no-clone3")) {
+            if (deny_call(SYS_clone3)) return failed("cannot install a filter");
         } else if (!strcmp(argv[i], "--no-proc")) {
             if (hide_proc()) return failed("cannot hide /proc"), 124;
         } else {

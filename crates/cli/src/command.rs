@@ -42,7 +42,8 @@ Examples:
 const AFTER_HELP: &str = "\
 Fault sources: {SOURCES}.
 {MECHANISMS}Each flag is also a variable (--swap-dir: OUTSWAP_SWAP_DIR); the flag wins.
-Exit status: the program's own; 125 our own failure, 126 cannot execute, 127 not found.";
+Exit status: the program's own; 122 no store has room (--when-full fail), 125 our own failure,
+126 cannot execute, 127 not found.";
 
 fn after_help() -> String {
     AFTER_HELP.replace("{SOURCES}", &sources()).replace("{MECHANISMS}", &mechanism::help())

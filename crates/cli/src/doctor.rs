@@ -3,7 +3,7 @@ use crate::args::{self, DoctorOptions};
 use crate::command::MIN_RAM_BYTES;
 use crate::probe::{self, Probe};
 use crate::trial::{self, Managed};
-use crate::{EXIT_OURS, Failure, libraries, limits, size, swap_dir};
+use crate::{EXIT_OURS, Failure, libraries, limits, run, size, swap_dir};
 use outswap_source::Source;
 use outswap_sys::Errno;
 use outswap_sys::uffd::{COPY_FEATURES, MOVE_FEATURES};
@@ -76,7 +76,9 @@ fn managed(options: &DoctorOptions) -> Result<Managed, String> {
     match args::parse(words.map(std::ffi::OsStr::to_os_string).to_vec()) {
         Ok(args::Parsed::Run(options)) => {
             swap_dir::check_for(&options.tiers, &options.swap_dir)?;
-            trial::try_managed(&options).map(|(_, how)| how)
+            let (_, how) = trial::try_managed(&options)?;
+            options.stats.as_deref().map_or(Ok(()), run::try_stats)?;
+            Ok(how)
         }
         Ok(_) => Err("the command line of outswap run is not understood".into()),
         Err(failure) => Err(failure.text),

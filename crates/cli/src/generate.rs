@@ -1,5 +1,6 @@
 //! Manual pages and completions, made of the parser itself.
-use clap::Command;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command};
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 use std::io::{Error, Write};
@@ -15,8 +16,9 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 pub fn generate(command: Command, directory: &Path) -> Result<Vec<PathBuf>, Error> {
     std::fs::create_dir_all(directory)?;
     let mut files = Vec::new();
+    let mut completed = with_values(command.clone());
     for shell in SHELLS {
-        files.push(generate_to(shell, &mut command.clone(), "outswap", directory)?);
+        files.push(generate_to(shell, &mut completed, "outswap", directory)?);
     }
     // What a page of its own would be too much for.
     let mut command = command.disable_help_subcommand(true).mut_subcommand("version", |version| version.hide(true));
@@ -28,6 +30,26 @@ pub fn generate(command: Command, directory: &Path) -> Result<Vec<PathBuf>, Erro
     }
     files.sort();
     Ok(files)
+}
+
+/// The command with the values that its options take, where they are a fixed set, as the names of those values list them: shells offer files
+/// otherwise. Not for reading a command line, where a wrong value gets a line of its own.
+fn with_values(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+    let with = |argument: Arg| match fixed(&argument) {
+        Some(values) => argument.value_parser(PossibleValuesParser::new(values)),
+        None => argument,
+    };
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |c| c.mut_args(with)))
+}
+
+/// The values of an option, where its value is named by all of them.
+fn fixed(argument: &Arg) -> Option<Vec<&'static str>> {
+    let [name] = argument.get_value_names()? else { return None };
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
+    // The parser wants texts that stay.
+    let leak = |word: &str| &*word.to_owned().leak();
+    (name.contains('|') && name.split('|').all(is_word)).then(|| name.split('|').map(leak).collect())
 }
 
 /// A manual page. What stands behind the options is kept line by line: it has lists.
@@ -75,6 +97,11 @@ mod tests {
             std::fs::read_to_string(path).expect("written")
         };
         let completions = ["outswap.bash", "_outswap", "outswap.fish"].map(read);
+        for text in &completions {
+            for value in ["exceed", "wait", "fail", "mimalloc", "keep", "mprotect"] {
+                assert!(text.contains(value), "{value} is not completed");
+            }
+        }
         let mut options = 0;
         for command in command::documented().get_subcommands() {
             let name = command.get_name();

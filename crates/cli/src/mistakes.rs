@@ -18,6 +18,11 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
 
 /// The line for `error`, which `arguments` (with the program's name first) led to. `command` is what they were read by.
 pub fn line(error: &Error, command: &Command, arguments: &[OsString]) -> String {
+    if error.kind() == ErrorKind::MissingSubcommand {
+        let named = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+        let names: Vec<&str> = named.map(Command::get_name).collect();
+        return format!("a command is missing: {} (outswap --help and outswap run --help say more)", names.join(", "));
+    }
     let text = error.render().to_string();
     let what: Vec<&str> = text.lines().take_while(|l| !l.is_empty()).map(str::trim).collect();
     let what = what.join(" ");

@@ -180,6 +180,16 @@ fn open_stats(path: &Path) -> Result<File, String> {
     }
 }
 
+/// Whether the file for statistics could be written, as far as that shows without leaving one behind.
+pub fn try_stats(path: &Path) -> Result<(), String> {
+    let is_there = path.exists();
+    open_stats(path)?;
+    if !is_there {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
 fn print_messages(control: &Control, quiet: bool) {
     control.drain(|text| {
         tell(&harmless(text), quiet && !text.starts_with(ERROR_HEAD));

@@ -24,7 +24,10 @@ pub fn check_for(tiers: &[TierConfig], directory: &Path) -> Result<Option<String
     check(directory)?;
     Ok(is_memory(directory).then(|| {
         let directory = directory.display();
-        format!("--swap-dir: {directory} lies in memory, so a swap file there saves none, and counts in --ram: name a directory on a disk, or --swap compressed")
+        format!(
+            "the swap directory {directory} lies in memory, so a swap file there saves none, and counts in --ram: name one on a disk by --swap-dir, or leave the \
+             file out: --swap compressed"
+        )
     }))
 }
 
@@ -51,7 +54,7 @@ pub fn check(directory: &Path) -> Result<(), String> {
     };
     attempt().map_err(|e| {
         format!(
-            "--swap-dir: no swap file can be made in {}: {e} (name another directory, or leave the file out: \
+            "no swap file can be made in {}: {e} (name another directory by --swap-dir, or leave the file out: \
              --swap compressed)",
             directory.display()
         )

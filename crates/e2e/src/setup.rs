@@ -89,6 +89,11 @@ impl Setup {
         Setup { launcher: launcher(&["--nobody", "--no-filters"]), ..Setup::nobody() }
     }
 
+    /// As nobody, where no thread can be made: `clone3` is answered by `EPERM`, upon which the C library does not try another call.
+    pub fn without_threads() -> Setup {
+        Setup { launcher: launcher(&["--nobody", "--no-clone3"]), ..Setup::nobody() }
+    }
+
     /// With an empty `/proc`; the launcher ends with 124 where that cannot be had.
     pub fn without_proc() -> Setup {
         Setup { launcher: launcher(&["--no-proc"]), ..Setup::new() }

@@ -134,6 +134,54 @@ fn too_little_address_space() {
 }
 
 #[test]
+fn the_limit_that_is_in_the_way_is_named() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    for (limit, named) in [("-d 4000000", "ulimit -d"), ("-f 1000", "ulimit -f"), ("-s 64", "ulimit -s")] {
+        let words = ["sh", "-c", &format!("ulimit {limit}; exec \"$@\""), "sh"].map(Into::into).to_vec();
+        let (report, _) = agreed(&Setup { launcher: words, ..Setup::new() }, &dir);
+        assert!(report["works"] == false && cause(&report).contains(&format!("(see {named})")), "{limit}: {report:#}");
+    }
+}
+
+#[test]
+fn a_fault_source_that_was_asked_for_and_is_refused_is_named() {
+    if plain_mode() {
+        return;
+    }
+    for (errno, meaning) in [("EPERM", "it is forbidden"), ("ENOSYS", "the kernel does not have it")] {
+        let setup = Setup::denied(errno).option("--fault-source", "move");
+        let end = setup.managed(32 * MIB, "true").run().exited(125);
+        let named = format!("the fault source move does not work ({errno}: {meaning}");
+        let told = end.errors();
+        assert!(told.contains(&named) && told.contains("leave --fault-source out"), "{}", end.describe());
+        assert!(told.contains("outswap doctor") && told.lines().count() == 1, "{}", end.describe());
+    }
+}
+
+#[test]
+fn where_no_thread_can_be_made() {
+    if plain_mode() {
+        return;
+    }
+    let setup = Setup::without_threads();
+    let (report, _) = agreed(&setup, &Tmp::new());
+    assert_eq!(report["works"], true, "{report:#}");
+    for source in report["sources"].as_array().expect("an array") {
+        let error = source["error"].as_str().expect("it was not tried to the end");
+        assert!(!error.contains("signal") && (error.contains("no thread") || source["source"] != "move"), "{source}");
+    }
+    let table = setup.doctor().run().exited(0);
+    assert_eq!(table.errors(), "", "no panic");
+    let used = report["fault_source"].as_str().expect("it works");
+    let row = table.text().lines().find(|line| line.trim().starts_with(used)).expect("it has a row").to_owned();
+    assert!(row.contains("limited"), "{row}");
+    assert!(!table.text().contains("report this kernel"), "{}", table.text());
+}
+
+#[test]
 fn a_refused_userfaultfd_is_fallen_back_from_and_told_of() {
     if plain_mode() {
         return;
@@ -203,7 +251,7 @@ fn a_swap_directory_in_memory() {
         setup.managed(32 * MIB, "true").env("TMPDIR", MEMORY).run().succeeded().errors()
     };
     let told = run("compressed,file", true, false);
-    assert!(told.starts_with("outswap: warning: --swap-dir: /dev/shm lies in memory"), "{told}");
+    assert!(told.starts_with("outswap: warning: the swap directory /dev/shm lies in memory"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
     assert_eq!(run("compressed,file", true, true), "");
     assert_eq!(run("compressed", true, false), "", "no file is made");
@@ -212,4 +260,17 @@ fn a_swap_directory_in_memory() {
     let report: Value = serde_json::from_slice(&report.stdout).expect("one JSON object");
     let value = value_of(&report, "swap_dir");
     assert!(value.starts_with("/var/tmp:"), "{value}");
+}
+
+#[test]
+fn statistics_that_cannot_be_written() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let stats = dir.join("stats.json");
+    let refused = Setup::new().doctor().arg("--json").env("OUTSWAP_STATS", dir.join("no/stats.json")).run().exited(125);
+    assert!(refused.text().contains("--stats: cannot write"), "run would not start: {}", refused.describe());
+    Setup::new().doctor().env("OUTSWAP_STATS", &stats).run().exited(0);
+    assert!(!stats.exists(), "nothing was run");
 }
