@@ -90,7 +90,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     put(&mut config.swap_dir, options.swap_dir.as_os_str().as_bytes(), "the path of --swap-dir")?;
     put(&mut config.preload, preload.unwrap_or_default().as_bytes(), "the path of the libraries")?;
     if let Some(preload) = preload {
-        config.libraries = libraries::known(preload)?;
+        config.libraries = libraries::known(preload);
     }
     let written = os::pwrite(config_fd, config.as_bytes(), 0).map_err(fail("pwrite"))?;
     if written != size_of::<Config>() {

@@ -69,17 +69,21 @@ pub fn preload(directory: &Path, with_malloc: bool) -> Result<String, String> {
     Ok(paths.join(":"))
 }
 
-/// What the libraries are that a value of `LD_PRELOAD` of ours names.
-pub fn known(preload: &str) -> Result<[Library; LIBRARIES], String> {
+/// What the libraries are that a value of `LD_PRELOAD` of ours names. Of one that cannot be read nothing is known: no program loads it, which
+/// shows before one starts.
+pub fn known(preload: &str) -> [Library; LIBRARIES] {
+    let look = |path: &str| {
+        let file = File::open(path).ok()?;
+        // What is no library is hashed whole: none of it is loaded.
+        let loaded = elf::loaded_end(&file).ok().flatten();
+        let end = loaded.or_else(|| Some(file.metadata().ok()?.len()))?;
+        Library::of(file.as_raw_fd(), end).ok()
+    };
     let mut known = [Library::NONE; LIBRARIES];
     for (library, path) in known.iter_mut().zip(preload.split(':')) {
-        let file = File::open(path).map_err(|e| format!("{path}: {e}"))?;
-        // What is no library is hashed whole: none of it is loaded.
-        let end = elf::loaded_end(&file).ok().flatten().map_or_else(|| file.metadata().map(|meta| meta.len()), Ok);
-        let end = end.map_err(|e| format!("{path}: {e}"))?;
-        *library = Library::of(file.as_raw_fd(), end).map_err(|e| format!("{path}: {e:?}"))?;
+        *library = look(path).unwrap_or(Library::NONE);
     }
-    Ok(known)
+    known
 }
 
 /// Puts `ours` in front of an existing `LD_PRELOAD`, from which entries of ours (a run inside a run) are dropped.

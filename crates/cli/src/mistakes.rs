@@ -21,7 +21,10 @@ pub fn line(error: &Error, command: &Command, arguments: &[OsString]) -> String 
     if error.kind() == ErrorKind::MissingSubcommand {
         let named = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
         let names: Vec<&str> = named.map(Command::get_name).collect();
-        return format!("a command is missing: {} (outswap --help and outswap run --help say more)", names.join(", "));
+        return format!(
+            "a subcommand is missing: {} (outswap --help and outswap run --help say more)",
+            names.join(", ")
+        );
     }
     let text = error.render().to_string();
     let what: Vec<&str> = text.lines().take_while(|l| !l.is_empty()).map(str::trim).collect();

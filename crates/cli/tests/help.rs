@@ -23,7 +23,7 @@ fn what_is_hidden_is_not_offered_and_each_exit_status_is_told() {
     let said = String::from_utf8(bare.stderr).expect("text");
     assert_eq!((bare.status.code(), said.lines().count()), (Some(125), 1), "{said}");
     assert!(
-        said.starts_with("outswap: a command is missing: run, record, doctor") && !said.contains("generate"),
+        said.starts_with("outswap: a subcommand is missing: run, record, doctor") && !said.contains("generate"),
         "{said}"
     );
     let help = String::from_utf8(outswap(&["help", "run"]).stdout).expect("text");

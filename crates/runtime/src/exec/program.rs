@@ -34,6 +34,9 @@ pub enum Target {
     Fails,
 }
 
+/// Why a program cannot be managed, and what it is then.
+type Cause = (&'static [u8], Target);
+
 /// What is known of a file beside what it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Looked {
@@ -145,7 +148,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], [path, argv]: [usize
 }
 
 /// Why a program cannot be managed, if so, and what it is then.
-fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Option<(&'static [u8], Target)> {
+fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Option<Cause> {
     const CLASS_32: u8 = 1;
     const EM_X86_64: [u8; 2] = [62, 0];
     if !head.starts_with(b"\x7fELF") || head.len() < ELF_HEADER_BYTES {
@@ -174,7 +177,7 @@ fn is_dynamic_linker(path: &[u8]) -> bool {
 }
 
 /// The program that the dynamic linker is to run, if that cannot be managed, and why. `argv`: the linker's arguments, as they were copied.
-fn loaded(argv: usize, head: &mut [u8]) -> Option<(&'static [u8], (&'static [u8], Target))> {
+fn loaded(argv: usize, head: &mut [u8]) -> Option<(&'static [u8], Cause)> {
     let mut at = argv as *const *const core::ffi::c_char;
     let words = core::iter::from_fn(|| {
         // SAFETY: an array in our buffer that ends with a null pointer, beyond which nothing is asked for.
@@ -269,7 +272,7 @@ fn is_of_musl(head: &[u8]) -> bool {
 }
 
 /// Why a program cannot load our libraries, if so, and what it is then: without those that would kill it, or that it complains of.
-fn libraries(live: &Live) -> Option<(&'static [u8], Target)> {
+fn libraries(live: &Live) -> Option<Cause> {
     let config = live.control.config;
     let files = until_nul(&config.preload).split(|b| *b == b':' || *b == b' ');
     let mut path = [0u8; 1024];
