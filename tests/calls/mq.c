@@ -1,6 +1,26 @@
 /* mq_open, mq_timedsend, mq_timedreceive, mq_getsetattr, mq_notify, mq_unlink, where the kernel has them. */
 #include "common.h"
+#include <linux/netlink.h>
 #include <mqueue.h>
+
+/* Told by a socket: the kernel reads 32 bytes of the caller's, and sends them when a message comes. */
+static void tell_socket(mqd_t q) {
+    enum { COOKIE = 32 };
+    int s = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK, NETLINK_ROUTE);
+    if (s < 0) return;
+    char cookie[COOKIE], got[COOKIE] = {0};
+    fill(cookie, COOKIE, 7);
+    for (int evicted = 0; evicted < 2; evicted++) {
+        struct sigevent e = {.sigev_notify = SIGEV_THREAD, .sigev_signo = s, .sigev_value.sival_ptr = arg(cookie, COOKIE)};
+        OK(syscall(SYS_mq_notify, q, evicted ? arg(&e, sizeof e) : &e));
+        OK(mq_send(q, "1", 1, 0));
+        EQ(recv(s, got, sizeof got, 0), COOKIE), check(got, COOKIE - 1, 7);
+        EQ(mq_receive(q, (char[8192]){0}, 8192, NULL), 1);
+    }
+    struct sigevent e = {.sigev_notify = SIGEV_THREAD, .sigev_signo = s, .sigev_value.sival_ptr = bad_in()[2]};
+    expect_errno(syscall(SYS_mq_notify, q, &e), EFAULT);
+    close(s);
+}
 
 static void test(void) {
     char name[64];
@@ -26,6 +46,7 @@ static void test(void) {
     EFAULT_OUT(b, syscall(SYS_mq_getsetattr, q, NULL, b));
     OK(mq_notify(q, ARG(struct sigevent, .sigev_notify = SIGEV_NONE))), OK(mq_notify(q, NULL));
     EFAULT_IN(b, syscall(SYS_mq_notify, q, b));
+    tell_socket(q);
     EFAULT_IN(b, syscall(SYS_mq_unlink, b));
     OK(mq_unlink(str(name))), OK(mq_close(q));
     munmap(p, 4 * PAGE), munmap(r, 4 * PAGE);

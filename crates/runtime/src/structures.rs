@@ -110,6 +110,8 @@ const fn is(arg: u8, value: u32) -> When {
 const fn within(arg: u8, from: u32, to: u32) -> When {
     When { arg, from, to }
 }
+/// An option of a socket that is long enough for a pointer and something beside it.
+pub const LONG: When = within(4, 16, u32::MAX);
 const fn row(nr: usize, when: &'static [When], arg: u8, extent: Extent, inner: Inner) -> Structure {
     Structure { nr, when, arg, extent, inner }
 }
@@ -118,9 +120,19 @@ const fn row(nr: usize, when: &'static [When], arg: u8, extent: Extent, inner: I
 const FILTER: Inner = At(&[(8, Field { at: 0, bytes: 2, each: 8 })]);
 /// `struct iovec`.
 const BUFFER: Inner = At(&[(0, Field { at: 8, bytes: 8, each: 1 })]);
+/// `struct ipt_replace`, and of other tables: counters of the rules before, which the kernel writes.
+const fn counters(at: u16, field: u16) -> (u16, Length) {
+    (at, Field { at: field, bytes: 4, each: 16 })
+}
+const IP_TABLE: Inner = At(&[counters(88, 84)]);
+const ARP_TABLE: Inner = At(&[counters(72, 68)]);
+/// `struct ebt_replace`: counters and rules.
+const BRIDGE_TABLE: Inner = At(&[counters(104, 96), (112, Field { at: 40, bytes: 4, each: 1 })]);
 /// `struct ifreq` with something of the driver's.
 const DRIVERS: Inner = At(&[(16, Bytes(DEFAULT_BYTES))]);
 
+const SOL_IP: u32 = 0;
+const SOL_IPV6: u32 = 41;
 const SOL_SOCKET: u32 = 1;
 const SOL_TCP: u32 = 6;
 const SOL_PACKET: u32 = 263;
@@ -131,9 +143,19 @@ pub const STRUCTURES: &[Structure] = &[
     // struct futex_waitv: the word's address.
     row(nr::FUTEX_WAITV, &[], 0, Each(1, 24), At(&[(8, Bytes(4))])),
     row(nr::FUTEX_REQUEUE, &[], 0, Several(2, 24), At(&[(8, Bytes(4))])),
-    row(nr::SETSOCKOPT, &[is(2, 26), is(1, SOL_SOCKET)], 3, One(16), FILTER),     // SO_ATTACH_FILTER
-    row(nr::SETSOCKOPT, &[is(2, 51), is(1, SOL_SOCKET)], 3, One(16), FILTER),     // SO_ATTACH_REUSEPORT_CBPF
-    row(nr::SETSOCKOPT, &[is(2, 22), is(1, SOL_PACKET)], 3, One(16), FILTER),     // PACKET_FANOUT_DATA
+    row(nr::SETSOCKOPT, &[LONG, is(2, 26), is(1, SOL_SOCKET)], 3, One(16), FILTER), // SO_ATTACH_FILTER
+    row(nr::SETSOCKOPT, &[LONG, is(2, 51), is(1, SOL_SOCKET)], 3, One(16), FILTER), // SO_ATTACH_REUSEPORT_CBPF
+    row(nr::SETSOCKOPT, &[LONG, is(2, 22), is(1, SOL_PACKET)], 3, One(16), FILTER), // PACKET_FANOUT_DATA
+    row(nr::SETSOCKOPT, &[LONG, is(2, 64), is(1, SOL_IP)], 3, One(96), IP_TABLE), // IPT_SO_SET_REPLACE
+    row(nr::SETSOCKOPT, &[LONG, is(2, 64), is(1, SOL_IPV6)], 3, One(96), IP_TABLE), // IP6T_SO_SET_REPLACE
+    row(nr::SETSOCKOPT, &[LONG, is(2, 96), is(1, SOL_IP)], 3, One(80), ARP_TABLE), // ARPT_SO_SET_REPLACE
+    // EBT_SO_SET_ENTRIES, EBT_SO_SET_COUNTERS.
+    row(nr::SETSOCKOPT, &[LONG, within(2, 128, 129), is(1, SOL_IP)], 3, One(120), BRIDGE_TABLE),
+    // Of others nobody says what they are.
+    row(nr::SETSOCKOPT, &[LONG], 3, Sized(4), Guess),
+    // EBT_SO_GET_ENTRIES, EBT_SO_GET_INIT_ENTRIES.
+    row(nr::GETSOCKOPT, &[is(2, 129), is(1, SOL_IP)], 3, One(120), BRIDGE_TABLE),
+    row(nr::GETSOCKOPT, &[is(2, 131), is(1, SOL_IP)], 3, One(120), BRIDGE_TABLE),
     // TCP_ZEROCOPY_RECEIVE: what is copied, and control data.
     row(nr::GETSOCKOPT, &[is(2, 35), is(1, SOL_TCP)], 3, One(56), At(&[
         (24, Field { at: 32, bytes: 4, each: 1 }), (40, Field { at: 48, bytes: 8, each: 1 }),
@@ -170,6 +192,8 @@ pub const STRUCTURES: &[Structure] = &[
     // struct xattr_args.
     row(nr::SETXATTRAT, &[], 4, One(16), At(&[(0, Field { at: 8, bytes: 4, each: 1 })])),
     row(nr::GETXATTRAT, &[], 4, One(16), At(&[(0, Field { at: 8, bytes: 4, each: 1 })])),
+    // struct sigevent: with SIGEV_THREAD the kernel reads the 32 bytes that its value points to, and else takes it for a number.
+    row(nr::MQ_NOTIFY, &[], 1, One(64), At(&[(0, Bytes(32))])),
     // struct kexec_segment.
     row(nr::KEXEC_LOAD, &[], 2, Each(1, 32), BUFFER),
 ];
@@ -206,7 +230,9 @@ mod tests {
     fn a_structure_is_found_by_the_arguments() {
         let of = |nr: usize, args: [usize; 6]| find(nr, &args).map(|row| row.inner);
         assert_eq!(of(nr::SETSOCKOPT, [3, 1, 26, 0, 16, 0]), Some(FILTER));
-        assert_eq!(of(nr::SETSOCKOPT, [3, 6, 26, 0, 16, 0]), None, "of another level");
+        assert_eq!(of(nr::SETSOCKOPT, [3, 6, 26, 0, 16, 0]), Some(Guess), "of another level");
+        assert_eq!(of(nr::SETSOCKOPT, [3, 1, 26, 0, 15, 0]), None, "too short");
+        assert_eq!(of(nr::SETSOCKOPT, [3, 41, 64, 0, 500, 0]), Some(IP_TABLE));
         assert_eq!(of(nr::IOCTL, [3, 0xdead_0000_0000_8946, 0, 0, 0, 0]), Some(DRIVERS), "32 bits count");
         assert_eq!(of(nr::IOCTL, [3, 0x5413, 0, 0, 0, 0]), None);
         assert_eq!(of(nr::IOCTL, [3, 0xc028_aa04, 0, 0, 0, 0]), Some(Guess));

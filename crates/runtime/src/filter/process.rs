@@ -3,7 +3,7 @@ use super::program::*;
 use crate::calls::{self, CALLS, REACH_OPTIONS, RIGHTS, RIGHTS_OPTIONS};
 use crate::layout::{OWN_CALL, RLIMITS};
 use crate::limits::CALL_NUMBERS;
-use crate::structures::{STRUCTURES, Structure};
+use crate::structures::{LONG, STRUCTURES, Structure};
 use outswap_sys::{nr, os};
 
 /// What the process filter must know.
@@ -63,6 +63,9 @@ fn by_value(p: &mut Program, nr: usize, yes: At, no: At) -> At {
         if when.from == when.to && !IOCTLS.contains(&when.from) {
             next = p.branch(JEQ, when.from, yes, next);
         }
+    }
+    if nr == nr::SETSOCKOPT {
+        next = p.branch(JGE, LONG.from, yes, next);
     }
     if nr == nr::IOCTL {
         let small = p.branch(JSET, ENCODED_LONG, yes, next);
@@ -257,6 +260,7 @@ mod tests {
                 assert_eq!(run(&p, nr::IOCTL, ip, [0, code, 0, 0, 0, 0]), ALLOW, "{code:x}");
             }
             assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 2, 0, 4, 0]), ALLOW);
+            assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 26, 0, 16, 0]), TRAP);
             assert_eq!(run(&p, nr::PRCTL, ip, [15, 0, 0, 0, 0, 0]), ALLOW);
         }
         let nowhere = build_process(&Known { libc: &[], all: &[], fds: 1000..=1010, heap: None });

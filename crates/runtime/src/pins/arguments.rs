@@ -197,7 +197,9 @@ impl CallPins<'_> {
                     4 => self.read::<u32>(cx, field).map(|n| n as usize),
                     _ => self.read::<usize>(cx, field),
                 };
-                self.pin(cx, to, count.unwrap_or(0).saturating_mul(each as usize).min(SIZED_MAX_BYTES))
+                // Others may follow it, which must find room.
+                let most = SIZED_MAX_BYTES.max(self.room_bytes() / 2);
+                self.pin(cx, to, count.unwrap_or(0).saturating_mul(each as usize).min(most))
             }
         }
     }
