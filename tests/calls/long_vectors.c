@@ -44,7 +44,7 @@ static void long_control(void) {
     expect_errno(CALL(sendmsg, ends[0], &m, 0), ENOBUFS);
 }
 struct sent {
-    int fd;
+    int fd, newer;
     size_t bytes, parts[4];
     int count;
     ssize_t result;
@@ -54,13 +54,13 @@ static void *sends(void *arg) {
     struct iovec v[4];
     size_t at = 0;
     for (int i = 0; i < s->count; at += s->parts[i++]) v[i] = (struct iovec){area + at, s->parts[i]};
-    s->result = writev(s->fd, v, s->count);
+    s->result = s->newer ? pwritev2(s->fd, v, s->count, -1, 0) : writev(s->fd, v, s->count);
     OK(close(s->fd));
     return NULL;
 }
-static void whole(int to, int from, const size_t parts[4], int count) {
+static void whole(int to, int from, const size_t parts[4], int count, int newer) {
     static char part[PART];
-    struct sent s = {.fd = to, .count = count};
+    struct sent s = {.fd = to, .newer = newer, .count = count};
     for (int i = 0; i < count; i++) s.parts[i] = parts[i], s.bytes += parts[i];
     pthread_t t;
     OK(pthread_create(&t, NULL, sends, &s));
@@ -77,8 +77,11 @@ static void whole(int to, int from, const size_t parts[4], int count) {
 static void in_parts(void) {
     for (size_t at = 0; at < BYTES; at += PART) fill_from(area + at, PART, 3, at);
     int pair[2];
-    OK(pipe(pair)), whole(pair[1], pair[0], (size_t[4]){BYTES}, 1);
-    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair)), whole(pair[1], pair[0], (size_t[]){1000, BYTES - 2001, 1, 1000}, 4);
+    for (int newer = 0; newer < 2; newer++) {
+        OK(pipe(pair)), whole(pair[1], pair[0], (size_t[4]){BYTES}, 1, newer);
+        OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+        whole(pair[1], pair[0], (size_t[]){1000, BYTES - 2001, 1, 1000}, 4, newer);
+    }
 }
 /* One that does not wait says how much it took. */
 static void not_waiting(void) {
@@ -93,6 +96,10 @@ static void not_waiting(void) {
     EQ(CALL(readv, pipes[0], to, 2), 64 << 10);
     memcpy(taken, to[0].iov_base, 24 << 10), memcpy(taken + (24 << 10), to[1].iov_base, 40 << 10);
     check_from(taken, 64 << 10, 3, 0);
+    fill_from(area, 64 << 10, 3, 0), fill_from(area + BYTES / 2, 64 << 10, 3, BYTES / 2);
+    EQ(CALL(writev, pipes[1], v, 2), 64 << 10);
+    EQ(preadv2(pipes[0], to, 2, -1, 0), 64 << 10), check_from(area + 8, 24 << 10, 3, 0);
+    check_from(area + BYTES / 2, 40 << 10, 3, 24 << 10);
     fill_from(area, 64 << 10, 3, 0), fill_from(area + BYTES / 2, 64 << 10, 3, BYTES / 2);
     OK(close(pipes[0])), OK(close(pipes[1]));
 }

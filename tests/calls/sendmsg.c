@@ -8,6 +8,39 @@ static struct iovec *vector(char *p, size_t n) {
     struct iovec v[2] = {{p, n / 3}, {p + n / 3, n - n / 3}};
     return arg(v, sizeof v);
 }
+/* Servers of datagrams have room for the largest in each of many messages. */
+static void roomy(int a, int b, void *to) {
+    enum { MANY = 400, ROOM = 65536, FEW = 5 };
+    char *p = fresh(MANY * ROOM / PAGE), *q = fresh(16);
+    struct mmsghdr *in = place(MANY * sizeof *in, 16), *out = place(MANY * sizeof *out, 16);
+    fill(q, 16 * PAGE, 51);
+    for (int i = 0; i < FEW; i++) {
+        evict(q, 16 * PAGE);
+        EQ(sendmsg(b, ARG(struct msghdr, to, sizeof at, vector(q + i, 3000 + i), 2, NULL, 0, 0), 0), 3000 + i);
+    }
+    for (int i = 0; i < MANY; i++) in[i].msg_hdr = (struct msghdr){.msg_iov = vector(p + i * ROOM, ROOM), .msg_iovlen = 2};
+    evict(in, MANY * sizeof *in);
+    EQ(CALL(recvmmsg, a, in, MANY, MSG_DONTWAIT, ARG(struct timespec, 5, 0)), FEW);
+    for (int i = 0; i < FEW; i++) EQ(in[i].msg_len, 3000 + i), check_from(p + i * ROOM, 3000 + i, 51, i);
+    expect_errno(CALL(recvmmsg, a, in, MANY, MSG_DONTWAIT, NULL), EAGAIN);
+
+    /* As many as the call takes at a time; the caller goes on with the next. */
+    int s[2];
+    OK(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, s));
+    fill(p, MANY * ROOM, 52), evict(p, MANY * ROOM);
+    for (int i = 0; i < MANY; i++)
+        out[i].msg_hdr = (struct msghdr){.msg_iov = vector(p + i * ROOM, 60000), .msg_iovlen = 2};
+    evict(out, MANY * sizeof *out);
+    int sent = 0, n;
+    char *back = fresh(15);
+    while (sent < MANY) {
+        CHECK((n = CALL(sendmmsg, s[0], out + sent, MANY - sent, 0)) > 0);
+        for (int i = 0; i < n; i++, sent++)
+            EQ(out[sent].msg_len, 60000), EQ(recv(s[1], back, 15 * PAGE, 0), 60000), check_from(back, 60000, 52, sent * ROOM);
+    }
+    close(s[0]), close(s[1]);
+    munmap(p, MANY * ROOM), munmap(q, 16 * PAGE), munmap(back, 15 * PAGE);
+}
 static void test(void) {
     int a = socket(AF_INET, SOCK_DGRAM, 0), b = socket(AF_INET, SOCK_DGRAM, 0);
     at.sin_port = 0, at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -55,6 +88,7 @@ static void test(void) {
     EFAULT_IN(x, CALL(recvmmsg, a, x, 2, MSG_DONTWAIT, NULL));
     EFAULT_IN(x, CALL(recvmmsg, a, in, 2, MSG_DONTWAIT, x));
     expect_errno(CALL(sendmmsg, -1, out, 2, 0), EBADF);
+    roomy(a, b, to);
 
     /* A descriptor in control data. */
     int s[2], pipes[2];

@@ -99,6 +99,13 @@ fn most_bytes(live: &Live) -> usize {
 
 /// A transfer of several buffers: as [`transfer`].
 pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+    // Without flags, and where the file is, these are the older calls, which pipes and sockets have, too.
+    let is_plain = args[3] as isize == -1 && args[5] as u32 == 0;
+    let nr = match nr {
+        nr::PREADV2 if is_plain => nr::READV,
+        nr::PWRITEV2 if is_plain => nr::WRITEV,
+        _ => nr,
+    };
     let window_bytes = live.window_bytes();
     if !is_long_vector(live, args[1], args[2], window_bytes) {
         return assisted(live, nr, args, window_bytes, uc);
@@ -125,13 +132,8 @@ fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
         nr::WRITEV => (nr::WRITE, false),
         nr::PREADV => (nr::PREAD64, true),
         nr::PWRITEV => (nr::PWRITE64, true),
-        // With flags, or at the file's own position, which these calls name -1.
-        nr::PREADV2 if flags == 0 => {
-            (if offset as isize == -1 { nr::READ } else { nr::PREAD64 }, offset as isize != -1)
-        }
-        nr::PWRITEV2 if flags == 0 => {
-            (if offset as isize == -1 { nr::WRITE } else { nr::PWRITE64 }, offset as isize != -1)
-        }
+        nr::PREADV2 if flags as u32 == 0 => (nr::PREAD64, true),
+        nr::PWRITEV2 if flags as u32 == 0 => (nr::PWRITE64, true),
         _ => return EOPNOTSUPP,
     };
     each_buffer(live, buf, len, |(base, len), done| {

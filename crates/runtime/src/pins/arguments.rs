@@ -5,11 +5,12 @@ use crate::contexts::Cx;
 use crate::layout::*;
 use crate::limits::{
     CONTROL_MAX_BYTES, DEFAULT_BYTES, ELEMENTS_MAX, FD_SET_MAX_WORDS, GUESS_WORDS, GUESSES, IOV_MAX, NAME_MAX_BYTES,
-    SIZED_MAX_BYTES, STRING_MAX_BYTES,
+    SHORT_BYTES, SIZED_MAX_BYTES, STRING_MAX_BYTES,
 };
 use crate::pointers;
 use crate::structures::{self, Inner, Length, Structure};
 use crate::usermem::{Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
+use core::mem::size_of;
 use outswap_core::fault::Fault;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::nr;
@@ -73,11 +74,36 @@ impl CallPins<'_> {
     }
 
     fn message(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
-        self.pin(cx, addr, core::mem::size_of::<Msghdr>())?;
+        self.pin(cx, addr, size_of::<Msghdr>())?;
         let Some(msg) = self.read::<Msghdr>(cx, addr) else { return Ok(()) };
         self.pin(cx, msg.name, (msg.namelen as usize).min(NAME_MAX_BYTES))?;
         self.pin(cx, msg.control, msg.controllen.min(CONTROL_MAX_BYTES))?;
         self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
+    }
+
+    /// Whether a further message may be resident beside what is pinned, and beside the call's other arguments.
+    fn has_room(&mut self, cx: &mut Cx, addr: usize) -> bool {
+        let room_bytes = self.room_bytes();
+        // Structures count each time that they are read: here, and as they are brought in.
+        const LOOKS: usize = 4;
+        let mut bytes = SHORT_BYTES + NAME_MAX_BYTES + LOOKS * MMSGHDR_BYTES;
+        if bytes > room_bytes {
+            return false;
+        }
+        // What the kernel does not accept is for it to see.
+        let Some(msg) = self.read::<Msghdr>(cx, addr).filter(|msg| msg.iovlen <= IOV_MAX) else { return true };
+        bytes += msg.controllen.min(CONTROL_MAX_BYTES) + LOOKS * msg.iovlen * size_of::<Iovec>();
+        if bytes > room_bytes {
+            return false;
+        }
+        for i in 0..msg.iovlen {
+            let at = msg.iov.wrapping_add(i * size_of::<Iovec>());
+            let Some(iov) = self.read::<Iovec>(cx, at).filter(is_allowed) else { break };
+            if overlaps_managed(iov.base, iov.len) {
+                bytes = bytes.saturating_add(self.reachable(iov.base, iov.len));
+            }
+        }
+        bytes <= room_bytes
     }
 
     /// Makes resident what an array of `struct iovec` names, as much of it as may be: the call goes out as it is.
@@ -140,8 +166,14 @@ impl CallPins<'_> {
                 Arg::Msg => self.message(cx, at)?,
                 Arg::Mmsg(k) => {
                     for i in 0..args[k as usize].min(IOV_MAX) {
-                        self.pin(cx, at + i * MMSGHDR_BYTES, MMSGHDR_BYTES)?;
-                        self.message(cx, at + i * MMSGHDR_BYTES)?;
+                        let at = at + i * MMSGHDR_BYTES;
+                        // The kernel, too, may do fewer than were asked for.
+                        if i > 0 && !self.has_room(cx, at) {
+                            args[k as usize] = i;
+                            break;
+                        }
+                        self.pin(cx, at, MMSGHDR_BYTES)?;
+                        self.message(cx, at)?;
                     }
                 }
                 Arg::SizedBy(k) => {
