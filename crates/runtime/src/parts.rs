@@ -98,6 +98,11 @@ fn goes_on(state: &CallState) -> bool {
     }
 }
 
+/// Which argument of a call that goes in parts is its buffer; the length follows.
+fn buffer_argument(nr: usize) -> usize {
+    if nr == nr::GETRANDOM { 0 } else { 1 }
+}
+
 /// Starts a call in parts; what cannot be brought in ends it with an error.
 pub fn start(live: &'static Live, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
     match prepare(live, part, nr, args, 0) {
@@ -149,10 +154,12 @@ fn bring(
                 (changed[1], changed[2]) = (state.parts.as_ptr() as usize, used);
             }),
             _ => {
-                let len = (args[2] - done).min(live.window_bytes());
-                (changed[1], changed[2]) = (args[1] + done, len);
-                (state.part_bytes, state.total_bytes) = (len, args[2]);
-                let mut ok = pins.pin(cx, changed[1], len).is_ok();
+                let at = buffer_argument(nr);
+                let total = args[at + 1].min(MAX_RW_COUNT);
+                let len = (total - done).min(live.window_bytes());
+                (changed[at], changed[at + 1]) = (args[at] + done, len);
+                (state.part_bytes, state.total_bytes) = (len, total);
+                let mut ok = pins.pin(cx, changed[at], len).is_ok();
                 if nr == nr::RECVFROM && args[5] != 0 {
                     let size = pins::copy_in_u32(live, cx, args[5]).unwrap_or(0) as usize;
                     ok &= pins.pin(cx, args[5], 4).is_ok() && pins.pin(cx, args[4], size.min(1 << 20)).is_ok();

@@ -97,6 +97,18 @@ fn most_bytes(live: &Live) -> usize {
     budget::pinned_max_bytes(live.pager.limit_pages()) - SHORT_BYTES
 }
 
+/// `getrandom`: whole, however much it is. A signal ends it after a part, as in the kernel after a page.
+pub fn random(live: &'static Live, mut args: [usize; 6], uc: &mut Ucontext) {
+    let window_bytes = live.window_bytes();
+    // Any length stands for the largest.
+    args[1] = args[1].min(MAX_RW_COUNT);
+    let [at, len, ..] = args;
+    if !overlaps_managed(at, len) || len <= window_bytes || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
+        return assisted(live, nr::GETRANDOM, args, window_bytes, uc);
+    }
+    parts::start(live, Part::Stream, nr::GETRANDOM, args, &mut uc.gregs);
+}
+
 /// A transfer of several buffers: as [`transfer`].
 pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
     // Without flags, and where the file is, these are the older calls, which pipes and sockets have, too.

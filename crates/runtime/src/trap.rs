@@ -156,6 +156,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
             return transfer::vector(live, nr, args, uc);
         }
+        nr::GETRANDOM => return transfer::random(live, args, uc),
         nr::SENDMSG | nr::RECVMSG if transfer::is_message_in_parts(live, args) => {
             return parts::start(live, Part::Message, nr, args, &mut uc.gregs);
         }
