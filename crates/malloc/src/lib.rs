@@ -4,7 +4,8 @@
 //! are ordinary calls, and it gives freed memory back in large pieces.
 #![cfg_attr(not(test), no_std)]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use libmimalloc_sys as mi;
 
 #[cfg(not(test))]
@@ -18,6 +19,7 @@ unsafe extern "C" {
     #[cfg(not(test))]
     fn abort() -> !;
     fn __errno_location() -> *mut c_int;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 const ENOMEM: c_int = 12;
@@ -153,6 +155,57 @@ pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     // SAFETY: may be called at any time.
     unsafe { mi::mi_collect(true) };
     1
+}
+
+/// Where the C library's `dlopen` is, once it is known.
+static NEXT_DLOPEN: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn find_dlopen() -> usize {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    // SAFETY: a NUL-terminated name.
+    let next = unsafe { dlsym(RTLD_NEXT, c"dlopen".as_ptr()) } as usize;
+    NEXT_DLOPEN.store(next, Relaxed);
+    if next == 0 { no_dlopen as *const () as usize } else { next }
+}
+
+extern "C" fn no_dlopen(_: *const c_char, _: c_int) -> *mut c_void {
+    core::ptr::null_mut()
+}
+
+/// `dlopen(3)`, without `RTLD_DEEPBIND`: a library that is opened with it finds the C library's `free` before this one, and is given
+/// blocks of this one. It jumps where the C library looks who has called: paths are looked up for the caller.
+///
+/// # Safety
+/// As `dlopen(3)`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "and esi, {but_deep}",
+        "mov rax, [rip + {next}]",
+        "test rax, rax",
+        "jnz 2f",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {find}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "2:",
+        "jmp rax",
+        ".cfi_endproc",
+        but_deep = const !0x8i32,
+        next = sym NEXT_DLOPEN,
+        find = sym find_dlopen,
+    )
 }
 
 #[cfg(test)]
