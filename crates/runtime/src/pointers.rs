@@ -289,6 +289,41 @@ mod tests {
         calls
     }
 
+    /// The copy of the list against what this machine says, where it does: a newer kernel, or newer headers, have calls without a line.
+    #[test]
+    fn the_list_has_all_calls_of_the_headers() {
+        let Ok(text) = std::fs::read_to_string("/usr/include/x86_64-linux-gnu/asm/unistd_64.h") else { return };
+        let defines = text.lines().filter_map(|line| line.strip_prefix("#define __NR_")?.split_once(' '));
+        let calls: Vec<(usize, &str)> =
+            defines.map(|(name, nr)| (nr.trim().parse().expect("a number"), name)).collect();
+        assert!(calls.len() > 300, "{} calls in the header", calls.len());
+        let listed = listed();
+        let missing: Vec<_> = calls.iter().filter(|call| !listed.contains(call)).collect();
+        assert!(missing.is_empty(), "not in syscalls_64.txt: {missing:?}");
+    }
+
+    #[test]
+    fn the_list_has_all_calls_of_the_kernel() {
+        /// What the kernel's own functions are called, where that differs.
+        const NAMES: [(&str, &str); 6] = [
+            ("newstat", "stat"),
+            ("newfstat", "fstat"),
+            ("newlstat", "lstat"),
+            ("newuname", "uname"),
+            ("sendfile64", "sendfile"),
+            ("umount", "umount2"),
+        ];
+        let places = ["/sys/kernel/tracing/events/syscalls", "/sys/kernel/debug/tracing/events/syscalls"];
+        let Some(files) = places.iter().find_map(|place| std::fs::read_dir(place).ok()) else { return };
+        let files: Vec<String> = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+        let calls: Vec<&str> = files.iter().filter_map(|name| name.strip_prefix("sys_enter_")).collect();
+        assert!(calls.len() > 300, "{} calls can be traced", calls.len());
+        let listed = listed();
+        let name = |call| NAMES.iter().find(|row| row.0 == call).map_or(call, |row| row.1);
+        let missing: Vec<_> = calls.iter().filter(|call| !listed.iter().any(|row| row.1 == name(**call))).collect();
+        assert!(missing.is_empty(), "not in syscalls_64.txt: {missing:?}");
+    }
+
     /// Calls whose arguments are addresses of memory that they change, or that the runtime serves without a row: what they name
     /// need not be in memory first.
     const SERVED: &[usize] = &[
