@@ -1,4 +1,5 @@
-/* A reservation of 8 TiB in one piece, as MariaDB makes it: what is used of it is managed, goes with it, and is a forked child's too. */
+/* A reservation of 8 TiB in one piece, as MariaDB makes it: what is used of it is managed, goes with it, and is a forked child's too. And some
+ * of more than all managed addresses, with access or without, in one piece or in many. */
 #include "common.h"
 
 #define HUGE_BYTES (8UL << 40)
@@ -8,8 +9,28 @@
 static void use(char *p, int seed) {
     fill(p, 4 * MIB, seed), evict(p, 4 * MIB), check(p, 4 * MIB, seed);
 }
+static void more_than_there_is(int prot, int pieces) {
+    const size_t bytes = (16UL << 40) / pieces, used = MIB / pieces;
+    char *p[16];
+    for (int i = 0; i < pieces; i++) {
+        p[i] = mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(p[i] != MAP_FAILED);
+        if (prot == PROT_NONE) OK(mprotect(p[i] + bytes / 2, used, RW));
+        fill(p[i] + bytes / 2, used, i), evict_some(p[i] + bytes / 2, used);
+    }
+    expect_exit(CHILD({
+        for (int i = 0; i < pieces; i++) check(p[i] + bytes / 2, used, i), fill(p[i] + bytes / 2, used, i + 1);
+    }),
+        0);
+    for (int i = 0; i < pieces; i++) {
+        check(p[i] + bytes / 2, used, i);
+        OK(madvise(p[i], bytes, MADV_DONTNEED)), check_zero(p[i] + bytes / 2, used);
+    }
+    for (int i = 0; i < pieces; i++) OK(munmap(p[i], bytes));
+}
 int main(void) {
     tmpdir();
+    for (int pieces = 1; pieces <= 16; pieces *= 16) more_than_there_is(PROT_NONE, pieces), more_than_there_is(RW, pieces);
     for (int round = 0; round < 3; round++) {
         char *all = mmap(NULL, HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         CHECK(all != MAP_FAILED);

@@ -1,5 +1,6 @@
 /* unmanaged KIND MIB MS [PROGRAM ARGS...]: fills memory of a kind, a MiB at a time, stays for so many milliseconds, and looks at it
- * again. Kinds: bss (which can be managed, too), code, pages (private ones of a file), stack, threads, and heap, which can be managed; heap starts a program
+ * again. Kinds: bss (which can be managed, too), code, pages (private ones of a file), stack, threads, reserved (parts of
+ * what is larger than all managed addresses), and heap, which can be managed; heap starts a program
  * before it stays, and waits for its end, without a touch of its memory. With 0 milliseconds all goes as fast as it can. */
 #include "../calls/common.h"
 #include <pthread.h>
@@ -86,6 +87,18 @@ int main(int argc, char **argv) {
         CHECK(n <= 64);
         for (size_t i = 0; i < n; i++) CHECK(pthread_create(&threads[i], NULL, on_stack, (void *)(STACK_MIB * MIB)) == 0);
         for (size_t i = 0; i < n; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    } else if (!strcmp(kind, "reserved")) {
+        const size_t half = bytes / 2, each = 16UL << 40;
+        char *parts[2];
+        for (int i = 0; i < 2; i++) {
+            char *p = mmap(NULL, each, i ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            CHECK(p != MAP_FAILED);
+            parts[i] = p + each / 2;
+            if (i == 0) CHECK(mprotect(parts[i], half, PROT_READ | PROT_WRITE) == 0);
+            put(parts[i], half);
+        }
+        sleep_ms(stay_ms);
+        look(parts[0], half), look(parts[1], half);
     } else {
         CHECK(!strcmp(kind, "heap"));
         char *p = fresh(bytes / PAGE);

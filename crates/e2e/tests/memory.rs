@@ -16,12 +16,13 @@ const PROGRAM: &str = "tests/programs/unmanaged.c";
 /// What a process has beside what the test's program asks for: libraries, and what the runtime reserves.
 const BESIDE_BYTES: u64 = 6 * MIB;
 /// Kinds of memory that cannot be managed, and how a warning calls them. That of the program's `.bss` can be, unless [`BSS_OFF`].
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 6] = [
     ("bss", "data of tests_programs_unmanaged_c"),
     ("code", "executable anonymous memory"),
     ("pages", "private pages of outswap-pages-"),
     ("stack", "the main stack"),
     ("threads", "thread stacks"),
+    ("reserved", "other anonymous memory"),
 ];
 
 /// Where files lie in memory.
