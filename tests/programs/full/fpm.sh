@@ -1,5 +1,6 @@
 #!/bin/bash
 # PHP's FastCGI processes behind nginx, both on Unix sockets in the working directory: pages by several clients at the same time.
+# Arguments: those of PHP.
 set -eu
 here=$PWD
 fpm=$(compgen -c php-fpm | sort | tail -1)
@@ -39,7 +40,7 @@ http {
     }
 }
 END
-"$fpm" -n -y fpm.conf &
+"$fpm" "$@" -y fpm.conf &
 fpm_pid=$!
 "$nginx" -p "$here" -e "$here/nginx.log" -c "$here/nginx.conf" &
 nginx_pid=$!
