@@ -289,7 +289,10 @@ mod tests {
         calls
     }
 
-    /// The copy of the list against what this machine says, where it does: a newer kernel, or newer headers, have calls without a line.
+    /// The kernel that the list is of. A newer one has calls without a line, which are served as unknown ones are (docs/limits.md).
+    const LISTED_KERNEL: (u32, u32) = (6, 19);
+
+    /// The copy of the list against what this machine says, where it does.
     #[test]
     fn the_list_has_all_calls_of_the_headers() {
         let Ok(text) = std::fs::read_to_string("/usr/include/x86_64-linux-gnu/asm/unistd_64.h") else { return };
@@ -298,7 +301,8 @@ mod tests {
             defines.map(|(name, nr)| (nr.trim().parse().expect("a number"), name)).collect();
         assert!(calls.len() > 300, "{} calls in the header", calls.len());
         let listed = listed();
-        let missing: Vec<_> = calls.iter().filter(|call| !listed.contains(call)).collect();
+        let is_newer = |nr: usize| listed.last().is_some_and(|last| nr > last.0);
+        let missing: Vec<_> = calls.iter().filter(|call| !listed.contains(call) && !is_newer(call.0)).collect();
         assert!(missing.is_empty(), "not in syscalls_64.txt: {missing:?}");
     }
 
@@ -313,6 +317,11 @@ mod tests {
             ("sendfile64", "sendfile"),
             ("umount", "umount2"),
         ];
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux says which it is");
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
+        if (numbers.next(), numbers.next()) > (Some(LISTED_KERNEL.0), Some(LISTED_KERNEL.1)) {
+            return;
+        }
         let places = ["/sys/kernel/tracing/events/syscalls", "/sys/kernel/debug/tracing/events/syscalls"];
         let Some(files) = places.iter().find_map(|place| std::fs::read_dir(place).ok()) else { return };
         let files: Vec<String> = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned()).collect();
