@@ -1,9 +1,9 @@
 /* Signals that come while faults are served, one after the other: each comes once, in its order, with what was sent with it, and a
- * handler may fault, leave by a jump, or be meant for one signal alone. */
+ * handler may fault, leave by a jump, or be meant for one signal alone; in a program of few threads, and of many. */
 #include "common.h"
 #include <setjmp.h>
 
-enum { AREA = 5000, QUEUED = 12000, ONCE = 300, JUMPS = 1500, BARRIERS = 400 };
+enum { AREA = 5000, QUEUED = 8000, ONCE = 300, JUMPS = 1000, BARRIERS = 400, THREADS = 5 };
 static char *area, *barrier;
 static volatile int last, once, jumped, barriers, jumps_wanted;
 static pthread_t touched;
@@ -105,6 +105,15 @@ static void away(void) {
     while (jumped < JUMPS) touch_one(&seed);
     OK(pthread_join(t, NULL));
 }
+/* Threads that are there. */
+static void *waits(void *arg) {
+    for (;;) pause();
+    return arg;
+}
+static void all(void) {
+    last = once = jumped = barriers = jumps_wanted = 0;
+    ordered(), for_one(), away();
+}
 /* A thread that has not faulted before, on its first stack. */
 static void *in_a_thread(void *arg) {
     touched = pthread_self();
@@ -116,8 +125,10 @@ int main(void) {
     for (size_t i = 0; i < AREA; i++) *(int *)(area + i * PAGE) = (int)i;
     evict(area, AREA * PAGE);
     touched = pthread_self();
-    ordered(), for_one(), away();
+    all();
     pthread_t t;
+    for (int i = 0; i < THREADS; i++) OK(pthread_create(&t, NULL, waits, NULL));
+    all();
     last = 0, barriers = 0;
     OK(pthread_create(&t, NULL, in_a_thread, NULL)), OK(pthread_join(t, NULL));
     puts("ok");

@@ -6,7 +6,7 @@
 //! traits, [`machine::Machine`] and [`store::Store`], so that the live pager and the simulated machine of the tests run the same
 //! state machine.
 //! It runs in a signal handler at any instruction of the program: it allocates nothing, and its locks are spin locks
-//! that ordinary code holds only while all signals are blocked.
+//! that are held only where no signal makes the program go on meanwhile.
 #![cfg_attr(not(any(test, loom, outswap_broken)), no_std)]
 
 // Numbers, and what everything is made of.

@@ -1,6 +1,6 @@
 //! A spin lock for sections of a few dozen instructions.
 //!
-//! Whoever holds one has all signals blocked, so a fault on the holder's own thread cannot meet it held.
+//! While a thread holds one, nothing of the program's runs in it, so a fault on the holder's own thread cannot meet it held.
 use crate::sync::{AtomicBool, Ordering::*};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -1,9 +1,9 @@
 //! vfork, and clone with `CLONE_VM`: new threads, and processes that share the memory.
 use crate::gate::{self, Start};
-use crate::limits::CALL_PINS;
+use crate::limits::{CALL_PINS, OPEN_THREADS};
 use crate::live::Live;
 use crate::stacks::{self, Thread};
-use crate::{background, descriptors, dispatch, pins, reclaim, sharers, sites, threads, whole};
+use crate::{background, descriptors, dispatch, dispositions, pins, reclaim, sharers, sites, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -58,6 +58,9 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
     if flags & CLONE_THREAD != 0 {
         sites::take_over(live);
         pins::build_direct(live, stacks::used());
+        if stacks::used() >= OPEN_THREADS {
+            dispositions::open(live.source().signal());
+        }
     }
     if flags & CLONE_VFORK == 0 {
         live.threaded.store(true, SeqCst);

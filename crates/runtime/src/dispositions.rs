@@ -1,8 +1,8 @@
 //! Dispositions of signals: what the program asked for each, and which signals are the runtime's own.
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use outswap_core::lock::SpinLock;
 use outswap_sys::os;
-use outswap_sys::signal::{KernelSigaction, SIGBUS, SIGSEGV, SIGSYS, bit, sigaction};
+use outswap_sys::signal::{KernelSigaction, SA_NODEFER, SIG_IGN, SIGBUS, SIGSEGV, SIGSYS, bit, sigaction};
 
 /// The highest signal.
 pub const SIGNAL_MAX: usize = 64;
@@ -17,6 +17,36 @@ pub const SIGNALS: [i32; 3] = [SIGBUS, SIGSEGV, SIGSYS];
 pub fn set_default(signal: i32) {
     // SAFETY: the default disposition runs no code.
     let _ = unsafe { sigaction(signal, Some(&KernelSigaction::default()), None) };
+}
+
+/// Whether [`open`] has been done.
+static IS_OPEN: AtomicBool = AtomicBool::new(false);
+
+/// From now on a fault of the program's, which is told by `signal`, does not change the mask of its thread: to change it, and to change it
+/// back, the kernel takes a lock that all threads of the process share, which with sixteen of them costs more than all the rest of a
+/// fault. What comes meanwhile is kept ([`crate::stacks::Kept`]). What is sent by the hundred of this one signal is not bounded then.
+pub fn open(signal: i32) {
+    if !IS_OPEN.swap(true, Relaxed) {
+        change_mask(signal, SA_NODEFER, 0);
+    }
+}
+
+/// In a forked child, which has one thread: as at the start.
+pub fn close(signal: i32) {
+    if IS_OPEN.swap(false, Relaxed) {
+        change_mask(signal, 0, u64::MAX);
+    }
+}
+
+fn change_mask(signal: i32, nodefer: u64, mask: u64) {
+    let mut action = KernelSigaction::default();
+    // SAFETY: the handler stays what it is, and keeps the contract of the fault path with both masks.
+    unsafe {
+        if sigaction(signal, None, Some(&mut action)).is_ok() && action.handler > SIG_IGN {
+            let flags = action.flags & !SA_NODEFER | nodefer;
+            let _ = sigaction(signal, Some(&KernelSigaction { flags, mask, ..action }), None);
+        }
+    }
 }
 
 /// What the program asked for each signal. Readers take no lock: they may run in any thread, also one of another process that
@@ -73,7 +103,7 @@ impl Dispositions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::{AtomicBool, AtomicU64};
+    use core::sync::atomic::AtomicU64;
     use outswap_sys::signal::{SA_ONSTACK, SA_SIGINFO, SIG_DFL};
 
     fn action(n: usize) -> KernelSigaction {

@@ -10,8 +10,8 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    avoided, bss, charge, confined, desk, direct, dispatch, exec, gate, kept, memory, namespaces, pins, pressure,
-    process, reclaim, sharers, threads, unseen, whole, wishes,
+    avoided, bss, charge, confined, desk, direct, dispatch, dispositions, exec, gate, kept, memory, namespaces, pins,
+    pressure, process, reclaim, sharers, threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{CONTROL_FDS, Once, Process, Stat};
@@ -142,6 +142,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize) -> 
     reclaim::forget();
     sharers::forget();
     threads::forget();
+    dispositions::close(live.source().signal());
     dispatch::again();
     if !kept::renew(live.fds.0 + CONTROL_FDS, confined::is_confined()) {
         return Err(Errno::EACCES);

@@ -53,7 +53,11 @@ pub fn held_back(live: &'static Live) {
     if live.control.config.when_full() == WhenFull::Fail {
         if full.try_at_once(live.pager.machine.now_ns()) {
             // Others may have ended, or given memory back; and a file rests after a write that failed.
-            os::sleep_ns(LAST_TRY_NS);
+            let end_ns = os::monotonic_ns() + LAST_TRY_NS;
+            // A signal may end a sleep.
+            while let left_ns @ 1.. = end_ns.saturating_sub(os::monotonic_ns()) {
+                os::sleep_ns(left_ns);
+            }
             if live.is_own_process() {
                 live.contexts.with(|cx| {
                     charge::measure(live);

@@ -99,6 +99,8 @@ pub const SIGNAL_STACK_BYTES: usize = 64 * 1024;
 pub const RETURN_STACK_BYTES: usize = 64 * 1024;
 /// The processor's state at most: some more than today's.
 pub const FP_MAX_BYTES: usize = 16 * 1024;
+/// What that is aligned to.
+pub const FP_ALIGN: usize = 64;
 /// Stack that is left to a handler of ours on a stack of the program's.
 pub const HANDLER_BYTES: usize = 8 * 1024;
 /// How far from its frame the kernel's may be then.
@@ -120,6 +122,9 @@ const _: () = {
 };
 
 // Processes.
+
+/// Threads from which on signals may come while faults are served: with fewer, the kernel's lock that this saves is seldom waited for.
+pub const OPEN_THREADS: usize = 4;
 
 /// Processes that can share the memory at the same time; beyond that, vfork answers `EAGAIN`.
 pub const SHARERS: usize = 64;

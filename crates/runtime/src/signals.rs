@@ -33,11 +33,9 @@ pub fn install(old: &mut [KernelSigaction; 3]) -> Result<()> {
             let restorer = deliver::plain_restorer();
             KernelSigaction { handler: on_sigsys as *const () as usize, flags, restorer, mask: u64::MAX }
         } else {
-            // The mask stays what it is: to change it, and to change it back, the kernel takes a lock that all threads of the process
-            // share, which with sixteen of them costs more than all the rest of a fault. What comes meanwhile is kept
-            // ([`crate::stacks::Kept`]).
-            let (flags, restorer) = (flags | SA_NODEFER, deliver::fault_restorer());
-            KernelSigaction { handler: on_fault as *const () as usize, flags, restorer, mask: 0 }
+            // Until there are many threads ([`crate::dispositions::open`]).
+            let restorer = deliver::fault_restorer();
+            KernelSigaction { handler: on_fault as *const () as usize, flags, restorer, mask: u64::MAX }
         };
         // SAFETY: the handlers keep the contract of the fault path.
         unsafe { sigaction(signal, Some(&action), Some(old))? };
@@ -94,8 +92,9 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Siginfo, uc: *mut Ucontext
         set_mask(u64::MAX);
     }
     if kept.is_some() {
-        // That one first: what was a fault of the program's happens again, and what was sent comes again.
-        if siginfo.code <= 0 {
+        // That one first: what was a fault of the program's happens again, and what was sent, or told of by the kernel, comes again.
+        const BUS_MCEERR_AO: i32 = 5;
+        if siginfo.code <= 0 || siginfo.signo == SIGBUS && siginfo.code == BUS_MCEERR_AO {
             deliver::send_again(siginfo.signo, siginfo);
         }
         return kept;

@@ -14,9 +14,9 @@
 //! what is in use there, and not over the frame of the signal before.
 use crate::dispositions::OURS;
 use crate::gate::{RESERVED, Start};
-use crate::limits::{RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
+use crate::limits::{FP_ALIGN, FP_MAX_BYTES, RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, bit, sigaltstack};
+use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, Ucontext, bit, sigaltstack};
 use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
 /// A page without access below both.
@@ -152,6 +152,10 @@ impl Thread {
     /// Upper end of the stack on which the thread returns from handlers, below the one on which it runs ours.
     pub fn return_end(&self) -> usize {
         self.return_stack() + RETURN_STACK_BYTES
+    }
+    /// Where the code that returns begins on that stack: above lies what the kernel is to restore.
+    pub fn return_top(&self) -> usize {
+        (self.return_end() - FP_MAX_BYTES - FP_ALIGN - core::mem::size_of::<Ucontext>()) & !(FP_ALIGN - 1)
     }
     /// Lowest address of the stack on which the thread returns from handlers of the program's.
     pub fn return_stack(&self) -> usize {

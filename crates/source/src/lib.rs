@@ -20,6 +20,7 @@ use outswap_core::machine::{BatchNo, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::units::{FrameNo, PageNo};
 use outswap_sys::Result;
+use outswap_sys::signal::{SIGBUS, SIGSEGV};
 
 macro_rules! sources {
     ($($name:literal $module:ident::$type:ident $about:literal)+) => {
@@ -110,6 +111,12 @@ macro_rules! sources {
             /// See [`FaultSource::may_be_missing`].
             pub fn may_be_missing(self, signal: i32, code: i32) -> bool {
                 match self { $(Source::$type => <$module::$type>::may_be_missing(signal, code)),+ }
+            }
+            /// The signal that tells of a missing page.
+            pub fn signal(self) -> i32 {
+                let codes = [1, 2, 3];
+                let is_it = |signal: i32| codes.iter().any(|&code| self.may_be_missing(signal, code));
+                if is_it(SIGBUS) { SIGBUS } else { SIGSEGV }
             }
             /// See [`FaultSource::is_missing`].
             pub fn is_missing(self, host: &impl Host, page: PageNo, err: u64) -> bool {

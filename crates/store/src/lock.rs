@@ -22,7 +22,7 @@ impl<T> SpinLock<T> {
         SpinLock { word: AtomicU32::new(0), data: UnsafeCell::new(data) }
     }
 
-    /// Locks, waiting as long as it takes. Holders never sleep and run with signals blocked.
+    /// Locks, waiting as long as it takes. Holders never sleep, and no handler of the program's runs in them.
     pub fn lock(&self) -> Guard<'_, T> {
         let mut spins = 0u32;
         while self.word.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {

@@ -79,26 +79,14 @@ pub fn pending() -> u64 {
 /// program did not do.
 pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T) -> bool) -> T {
     const SIGXFSZ: i32 = 25;
-    const BLOCK: usize = 0;
-    const UNBLOCK: usize = 1;
-    let set = bit(SIGXFSZ);
-    let change = |how| {
-        let mut old = 0u64;
-        // SAFETY: both point to 8 bytes.
-        unsafe { syscall4(nr::RT_SIGPROCMASK, how, &raw const set as usize, &raw mut old as usize, 8) };
-        old
-    };
-    let was_blocked = change(BLOCK) & set != 0;
+    let mask = set_mask(u64::MAX);
     let pending = pending();
     let done = write();
     // One that was there before is the program's own, and ours has merged with it.
-    if is_too_big(&done) && pending & set == 0 {
+    if is_too_big(&done) && pending & bit(SIGXFSZ) == 0 {
         take_pending(SIGXFSZ);
     }
-    // This one alone: others may have been blocked meanwhile.
-    if !was_blocked {
-        change(UNBLOCK);
-    }
+    set_mask(mask);
     done
 }
 

@@ -1,10 +1,11 @@
 //! Signal frames: put where the program's handlers find them, and taken back when those return.
 use crate::dispositions::OURS;
-use crate::limits::{FP_MAX_BYTES, HANDLER_BYTES, OVERLAP_BYTES};
+use crate::limits::{FP_ALIGN, FP_MAX_BYTES, HANDLER_BYTES, OVERLAP_BYTES};
 use crate::live::try_live;
-use crate::stacks::{self, Thread};
+use crate::stacks::{self, Kept, Thread};
 use core::arch::global_asm;
 use core::mem::offset_of;
+use core::sync::atomic::{AtomicUsize, Ordering::Release};
 use outswap_sys::signal::*;
 use outswap_sys::{nr, os};
 
@@ -81,7 +82,7 @@ global_asm!(
     "3:",
     "mov rdi, rbx",
     "mov rsi, rsp",
-    "call {deliver_kept}",
+    "call [rip + {deliver_kept}]",
     "jmp outswap_restorer",
     "nop",
     "outswap_return:",
@@ -117,7 +118,7 @@ global_asm!(
     place = const offset_of!(Ucontext, reserved) + PLACE * 8,
     return_stack = sym return_stack,
     on_return = sym on_return,
-    deliver_kept = sym super::deliver_kept,
+    deliver_kept = sym DELIVER_KEPT,
 );
 
 /// Where handlers of the program return to, with the stack pointer at what the kernel's `rt_sigreturn` wants there.
@@ -136,8 +137,12 @@ unsafe extern "C" {
     fn outswap_looked();
 }
 
-/// Code that returns from the handler of faults.
-pub fn fault_restorer() -> usize {
+/// What the code that returns from the handler of faults calls where a signal was kept.
+static DELIVER_KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Code that returns from the handler of faults, and has `deliver` called with a signal that was kept.
+pub fn fault_restorer(deliver: unsafe extern "C" fn(*const Kept, *mut Ucontext)) -> usize {
+    DELIVER_KEPT.store(deliver as usize, Release);
     outswap_fault_return as *const () as usize
 }
 
@@ -262,7 +267,7 @@ pub fn enter_handler(
 
 /// The upper end of the stack for returns, which lies below the other.
 fn place_of_return(thread: Option<&Thread>) -> u64 {
-    thread.map_or(0, |thread| thread.return_end() as u64)
+    thread.map_or(0, |thread| thread.return_top() as u64)
 }
 
 /// Where a handler of the program's is returned from: the kernel reads the whole frame, of which pages may be missing where it
@@ -291,16 +296,17 @@ unsafe extern "C" fn on_return(uc: *mut Ucontext) -> *mut Ucontext {
         thread.set_pretended(mask);
     }
     context.stack = own.kernel_stack();
-    // The floating-point state first, as it is aligned, then the context: both below what this function uses.
+    // Both above what this function uses, and what a signal of ours may put below it until the kernel has read them.
     let bytes = fp_bytes(context.fpstate).min(FP_MAX_BYTES);
-    let place = own.return_stack();
-    // SAFETY: the lower part of the stack that this runs on, and state of that length behind the frame.
+    let at = own.return_top();
+    let place = (at + size_of::<Ucontext>()).next_multiple_of(FP_ALIGN);
+    // SAFETY: the upper end of the stack that this runs on, with room for both, and state of that length behind the frame.
     unsafe {
         if bytes > 0 {
             core::ptr::copy_nonoverlapping(context.fpstate as *const u8, place as *mut u8, bytes);
             context.fpstate = place;
         }
-        let at = (place + FP_MAX_BYTES) as *mut Ucontext;
+        let at = at as *mut Ucontext;
         at.write(context);
         at
     }

@@ -12,7 +12,7 @@
 mod interrupted;
 mod frame;
 
-pub use frame::{copy_failed, fault_restorer, plain_restorer, returns};
+pub use frame::{copy_failed, plain_restorer, returns};
 
 use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, set_default};
 use crate::live::{Live, try_live};
@@ -135,7 +135,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
             return postpone(signal, info, uc);
         }
         live.control.post(b"error: a fault in the runtime itself: the program is ended to keep its data safe");
-        return set_default(signal);
+        return end_by(signal, uc);
     }
     let thread = threads::current_or_new(live, uc);
     let call_mask = mask_of_call(uc);
@@ -152,10 +152,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         SIG_IGN if sent || !ours => return,
         SIG_DFL | SIG_IGN => {
             if ours {
-                // A fault comes again by itself; a signal that was sent, or a fault found by the store, does not.
-                uc.sigmask &= !bit(signal);
-                set_default(signal);
-                let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+                end_by(signal, uc);
             }
             return;
         }
@@ -182,9 +179,19 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     if signal != SIGSEGV && free && segv.handler > SIG_IGN && enter_handler(thread, SIGSEGV, info, uc, &segv, during) {
         return;
     }
-    uc.sigmask &= !bit(SIGSEGV);
-    set_default(SIGSEGV);
-    let _ = os::tgkill(os::getpid(), os::gettid(), SIGSEGV);
+    end_by(SIGSEGV, uc);
+}
+
+/// Has the process end by a signal. A fault comes again by itself; a signal that was sent, or a fault found by the store, does not.
+fn end_by(signal: i32, uc: &mut Ucontext) {
+    uc.sigmask &= !bit(signal);
+    set_default(signal);
+    let _ = os::tgkill(os::getpid(), os::gettid(), signal);
+}
+
+/// Code that returns from the handler of faults: where a signal was kept meanwhile, it is delivered.
+pub fn fault_restorer() -> usize {
+    frame::fault_restorer(deliver_kept)
 }
 
 /// Keeps a signal that came while a fault was served, until that is done; so all others wait, too. Nobody else in the runtime lets signals
@@ -201,7 +208,8 @@ fn keep(signal: i32, info: &Siginfo, uc: &mut Ucontext) -> bool {
 
 /// Hands the signal to the program that was kept while the fault was served that `uc` is of.
 unsafe extern "C" fn deliver_kept(kept: *const Kept, uc: *mut Ucontext) {
-    // SAFETY: the place of the calling thread, and the kernel's own structure. Since the signal was kept, no other comes.
+    set_mask(u64::MAX);
+    // SAFETY: the place of the calling thread, and the kernel's own structure. No other signal comes.
     unsafe {
         if let (Some(live), Some((signal, mut info))) = (try_live(), (*kept).take()) {
             deliver(live, signal, info.as_mut_ptr().cast(), uc);
@@ -213,6 +221,11 @@ unsafe extern "C" fn deliver_kept(kept: *const Kept, uc: *mut Ucontext) {
 fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
     uc.sigmask |= bit(signal);
     set_mask(u64::MAX);
+    if stacks::by_kernel_stack(&uc.stack).is_some_and(|thread| thread.kept.is_some()) {
+        // What is returned to may not be what was interrupted when that was kept: it waits for the same.
+        uc.sigmask |= !OURS;
+        frame::looks_again(uc);
+    }
     send_again(signal, info);
 }
 
