@@ -35,8 +35,14 @@ pub struct Block {
 }
 
 /// Makes and fills the block. `preload` is the value of `LD_PRELOAD` that managed children get first; without one,
-/// the program is not to find the block, and no descriptor is kept. `outer` is the run that this one is inside of.
-pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -> Result<Block, String> {
+/// the program is not to find the block, and no descriptor is kept. `outer` is the run that this one is inside of. `allow_unmanaged`: the
+/// first program goes on where it cannot be managed.
+pub fn make(
+    options: &RunOptions,
+    preload: Option<&str>,
+    outer: Option<Place>,
+    allow_unmanaged: bool,
+) -> Result<Block, String> {
     let fail = |what: &'static str| move |e: Errno| format!("cannot make the control block: {what}: {e:?}");
     let config_fd = memory_file(b"outswap-config\0").map_err(fail("memfd_create"))?;
     let shared_fd = memory_file(b"outswap-control\0").map_err(fail("memfd_create"))?;
@@ -77,6 +83,7 @@ pub fn make(options: &RunOptions, preload: Option<&str>, outer: Option<Place>) -
     config.keep_malloc = options.keep_malloc.into();
     config.when_full = options.when_full as u32;
     config.strict = options.strict.into();
+    config.allow_unmanaged = allow_unmanaged.into();
     for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
         *to = Tier::NONE;
         put(&mut to.kind, from.kind.name().as_bytes(), "a tier's name")?;

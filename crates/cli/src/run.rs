@@ -15,6 +15,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Messages that begin so are printed under `--quiet` too.
 const ERROR_HEAD: &[u8] = b"error";
@@ -85,7 +86,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         }
     }
     let outer = block::outer();
-    let block = block::make(&options, preload.as_deref(), outer).map_err(Failure::ours)?;
+    let block = block::make(&options, preload.as_deref(), outer, options.allow_unmanaged).map_err(Failure::ours)?;
     let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
     let mut recorder =
         options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
@@ -120,7 +121,8 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
             say(&told);
         }
     }
-    if managed && collector.processes_started() == 0 {
+    // Who came as far as to find that it cannot be managed has said why.
+    if managed && collector.processes_started() == 0 && block.control.processes_unmanaged.load(Relaxed) == 0 {
         warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
     }
     if stats_file.is_some() || options.summary {

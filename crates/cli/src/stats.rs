@@ -477,10 +477,15 @@ impl Stats {
         }
         lines.push(line);
         let p = &self.problems;
-        lines.push(format!(
-            "problems    {} warnings, {} times over budget, {} times full, {} store errors, {} corruptions",
-            p.warnings, p.over_budget, p.store_full, p.store_errors, p.corruptions
-        ));
+        let counted = |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+        let all = [
+            counted(p.warnings, "warning", "warnings"),
+            counted(p.over_budget, "time over budget", "times over budget"),
+            counted(p.store_full, "time full", "times full"),
+            counted(p.store_errors, "store error", "store errors"),
+            counted(p.corruptions, "corruption", "corruptions"),
+        ];
+        lines.push(format!("problems    {}", all.join(", ")));
         lines
     }
 }

@@ -72,7 +72,7 @@ pub fn try_managed(options: &RunOptions) -> Result<(String, Managed), String> {
 
 /// Starts the small program, and waits for it. Runs in a child.
 fn start(options: &RunOptions, preload: &str) -> Result<String, String> {
-    let mut block = block::make(options, Some(preload), block::outer())?;
+    let mut block = block::make(options, Some(preload), block::outer(), true)?;
     // Nobody answers here.
     block.requests = None;
     let mut said = os::memfd_create(b"outswap-trial\0", 1)

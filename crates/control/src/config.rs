@@ -129,7 +129,9 @@ pub struct Config {
     /// What is done where the stores are full: [`WhenFull`] as a number.
     pub when_full: u32,
     /// 1: a program that cannot be managed is not executed.
-    pub strict: u32,
+    pub strict: u16,
+    /// 1: the first program may run unmanaged.
+    pub allow_unmanaged: u16,
     /// Tiers, unused ones have no kind.
     pub tiers: [Tier; MAX_TIERS],
     /// Value of [`ENV`] in the run around this one, NUL-terminated; empty where there is none.
@@ -170,6 +172,7 @@ impl Config {
         keep_malloc: 0,
         when_full: WhenFull::Exceed as u32,
         strict: 0,
+        allow_unmanaged: 0,
         tiers: [Tier::NONE; MAX_TIERS],
         outer: [0; PLACE_BYTES],
         swap_dir: [0; 1024],
@@ -219,6 +222,7 @@ pub const VERSION: u32 = {
             keep_malloc,
             when_full,
             strict,
+            allow_unmanaged,
             tiers,
             outer,
             swap_dir,

@@ -440,6 +440,26 @@ fn programs_built_with_sanitizers_end_as_plainly() {
     }
 }
 
+/// What is tried before the start is another program: where the first one turns out to be one that cannot be managed, it ends before it begins.
+#[test]
+fn a_first_program_that_wants_our_addresses_does_not_begin() {
+    if plain_mode() {
+        return;
+    }
+    let program = build::sanitized_program("tests/programs/leaks.c", "thread").to_string_lossy().into_owned();
+    for (options, status, last) in [
+        (&["--ram", "64M"][..], 125, "--allow-unmanaged"),
+        (&["--ram", "64M", "--quiet"], 125, "--allow-unmanaged"),
+        (&["--ram", "64M", "--strict"], 125, "--strict"),
+        (&["--ram", "64M", "--allow-unmanaged"], 0, "a process runs unmanaged"),
+    ] {
+        let options = [options, &["--", &program, "none"]].concat();
+        let end = run(&[], &options).run().exited(status);
+        assert_eq!(end.text().is_empty(), status != 0, "{}", end.describe());
+        assert!(end.errors().lines().last().is_some_and(|line| line.contains(last)), "{}", end.describe());
+    }
+}
+
 /// A child that nobody told the runtime of has none of its parent's managed memory: it must not read zeros there.
 #[test]
 fn a_fork_that_nobody_saw_gives_no_zeros() {

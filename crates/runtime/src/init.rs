@@ -186,8 +186,17 @@ fn setup_or_tell(environment: *const *const c_char) {
             let Text { buf, len } = text;
             control.post(&buf[..len]);
         }
-        if error != SetupError::NotAsked && control.levels().any(|level| level.config.strict != 0) {
+        if error == SetupError::NotAsked {
+            return;
+        }
+        if control.levels().any(|level| level.config.strict != 0) {
             control.post(b"error: a process that cannot be managed was ended (--strict)");
+            os::exit_group(125);
+        }
+        // What was tried before the start is another program, which may differ: in what addresses it wants, say.
+        let is_first = control.used_records().is_empty();
+        if is_first && control.config.allow_unmanaged == 0 {
+            control.post(b"error: the program cannot be managed, and was ended before it began: --allow-unmanaged runs it without the limit");
             os::exit_group(125);
         }
     }
