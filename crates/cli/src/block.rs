@@ -206,7 +206,7 @@ mod tests {
     fn nothing_can_change_the_configuration() {
         let options = crate::args::parse(["outswap", "run", "--ram", "64M", "p"].map(Into::into).to_vec());
         let Ok(crate::args::Parsed::Run(options)) = options else { panic!("not run") };
-        let place = make(&options, Some("/x/p.so"), None).expect("made").place.expect("for the program");
+        let place = make(&options, Some("/x/p.so"), None, false).expect("made").place.expect("for the program");
         let opened = place.open().expect("by its descriptors");
         assert_eq!((opened.config.ram_bytes, opened.fds), (64 << 20, None));
         let elsewhere = Place { fd: -1, ..place }.open().expect("as the supervisor has them");
@@ -233,7 +233,7 @@ mod tests {
     fn what_is_not_sealed_is_not_a_control_block() {
         let options = crate::args::parse(["outswap", "run", "p"].map(Into::into).to_vec());
         let Ok(crate::args::Parsed::Run(options)) = options else { panic!("not run") };
-        let place = make(&options, Some("/x/p.so"), None).expect("made").place.expect("for the program");
+        let place = make(&options, Some("/x/p.so"), None, false).expect("made").place.expect("for the program");
         let copy = |name: &[u8], config: Config, seals: usize| {
             let fd = memory_file(name).expect("memory");
             os::pwrite(fd, config.as_bytes(), 0).expect("room");
