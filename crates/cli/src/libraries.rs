@@ -4,6 +4,7 @@ use outswap_control::{LIBRARIES, Library};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The runtime.
 pub const PRELOAD: &str = "liboutswap_preload.so";
@@ -70,8 +71,14 @@ pub fn preload(directory: &Path, with_malloc: bool) -> Result<String, String> {
 }
 
 /// What the libraries are that a value of `LD_PRELOAD` of ours names. Of one that cannot be read nothing is known: no program loads it, which
-/// shows before one starts.
+/// shows before one starts. They are looked at once: the trial's process has that from the one that makes it.
 pub fn known(preload: &str) -> [Library; LIBRARIES] {
+    static KNOWN: OnceLock<(String, [Library; LIBRARIES])> = OnceLock::new();
+    let (name, libraries) = KNOWN.get_or_init(|| (preload.to_string(), look_at(preload)));
+    if name == preload { *libraries } else { look_at(preload) }
+}
+
+fn look_at(preload: &str) -> [Library; LIBRARIES] {
     let look = |path: &str| {
         let file = File::open(path).ok()?;
         // What is no library is hashed whole: none of it is loaded.

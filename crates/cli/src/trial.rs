@@ -56,6 +56,8 @@ impl Managed {
 pub fn try_managed(options: &RunOptions) -> Result<(String, Managed), String> {
     let directory = libraries::directory()?;
     let preload = libraries::preload(&directory, !options.keep_malloc)?;
+    // Before the child, which has that from here.
+    libraries::known(&preload);
     // In a child of its own, with a control block of its own, which goes away with it.
     let text = probe::in_child_for(0, || start(options, &preload)).map_err(|why| match probe::seccomp() {
         Err(refused) if why.contains("seccomp") => format!("{why} ({refused}: a sandbox forbids them)"),

@@ -40,7 +40,7 @@ impl Library {
     /// As the kernel says where it cannot be looked at.
     pub fn of(fd: i32, hashed_bytes: u64) -> outswap_sys::Result<Library> {
         let status = os::fstat(fd)?;
-        let hash = hash(fd, hashed_bytes)?;
+        let hash = hash::<0x1_0000>(fd, hashed_bytes)?;
         Ok(Library { hashed_bytes, hash, ..Library::by_status(&status) })
     }
 
@@ -64,16 +64,16 @@ impl Library {
             return Found::Other;
         }
         let Some((fd, _)) = os::open_regular(None, path, os::O_RDONLY) else { return Found::Unreadable };
-        let is_same = hash(fd, self.hashed_bytes) == Ok(self.hash);
+        // In small parts: the runtime has little stack.
+        let is_same = hash::<0x800>(fd, self.hashed_bytes) == Ok(self.hash);
         let _ = os::close(fd);
         if is_same { Found::Same } else { Found::Other }
     }
 }
 
-/// A hash of the first bytes of a file, eight at a time (FNV-1a of words).
-fn hash(fd: i32, bytes: u64) -> outswap_sys::Result<u64> {
-    // Small: the runtime has little stack.
-    let mut part = [0u8; 2048];
+/// A hash of the first bytes of a file, eight at a time (FNV-1a of words), read in parts of so many bytes.
+fn hash<const PART_BYTES: usize>(fd: i32, bytes: u64) -> outswap_sys::Result<u64> {
+    let mut part = [0u8; PART_BYTES];
     let (mut hash, mut at) = (crate::fingerprint::START, 0);
     while at < bytes {
         let want = part.len().min((bytes - at) as usize);
@@ -84,8 +84,9 @@ fn hash(fd: i32, bytes: u64) -> outswap_sys::Result<u64> {
                 n => have += n,
             }
         }
-        part[have..].fill(0);
-        for word in part.as_chunks().0 {
+        let words_end = want.next_multiple_of(size_of::<u64>());
+        part[have..words_end].fill(0);
+        for word in part[..words_end].as_chunks().0 {
             hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
         }
         at += want as u64;
