@@ -40,7 +40,7 @@ impl Library {
     /// As the kernel says where it cannot be looked at.
     pub fn of(fd: i32, hashed_bytes: u64) -> outswap_sys::Result<Library> {
         let status = os::fstat(fd)?;
-        let hash = hash::<0x1_0000>(fd, hashed_bytes)?;
+        let hash = hash::<0x2000>(fd, hashed_bytes)?;
         Ok(Library { hashed_bytes, hash, ..Library::by_status(&status) })
     }
 
