@@ -205,17 +205,12 @@ fn setup_or_tell(environment: *const *const c_char) {
 /// Tells something where there is no supervisor to tell it to: at standard error, if that is there, without a signal that it is not.
 fn say_alone(line: &[u8]) {
     const STDERR: i32 = 2;
-    const SIGPIPE: i32 = 13;
-    const SIGXFSZ: i32 = 25;
-    let before = signal::set_mask(!0);
-    let pending = signal::pending();
-    let written = os::write(STDERR, line);
-    for (raised, number) in [(Errno::EPIPE, SIGPIPE), (Errno::EFBIG, SIGXFSZ)] {
-        if written == Err(raised) && pending & signal::bit(number) == 0 {
-            signal::take_pending(number);
-        }
-    }
-    signal::set_mask(before);
+    let raised = |written: &Result<usize, Errno>| match written {
+        Err(Errno::EPIPE) => Some(signal::SIGPIPE),
+        Err(Errno::EFBIG) => Some(signal::SIGXFSZ),
+        _ => None,
+    };
+    let _ = signal::without_signal(|| os::write(STDERR, line), raised);
 }
 
 /// Opens the control block that the control variable names, and those of the runs around it.

@@ -29,14 +29,12 @@ pub fn install(old: &mut [KernelSigaction; 3]) -> Result<()> {
     for (signal, old) in SIGNALS.into_iter().zip(old) {
         // One that is sent and ignored must not interrupt a call.
         let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
-        let action = if signal == SIGSYS {
-            let restorer = deliver::plain_restorer();
-            KernelSigaction { handler: on_sigsys as *const () as usize, flags, restorer, mask: u64::MAX }
-        } else {
-            // Until there are many threads ([`crate::dispositions::open`]).
-            let restorer = deliver::fault_restorer();
-            KernelSigaction { handler: on_fault as *const () as usize, flags, restorer, mask: u64::MAX }
+        let (handler, restorer) = match signal {
+            SIGSYS => (on_sigsys as *const () as usize, deliver::plain_restorer()),
+            _ => (on_fault as *const () as usize, deliver::fault_restorer()),
         };
+        // Of faults, until there are many threads ([`crate::dispositions::open`]).
+        let action = KernelSigaction { handler, flags, restorer, mask: u64::MAX };
         // SAFETY: the handlers keep the contract of the fault path.
         unsafe { sigaction(signal, Some(&action), Some(old))? };
     }

@@ -6,6 +6,10 @@ use crate::nr;
 pub const SIGBUS: i32 = 7;
 /// `SIGSEGV`.
 pub const SIGSEGV: i32 = 11;
+/// `SIGPIPE`.
+pub const SIGPIPE: i32 = 13;
+/// `SIGXFSZ`.
+pub const SIGXFSZ: i32 = 25;
 /// `SIGSYS`.
 pub const SIGSYS: i32 = 31;
 /// `SIG_DFL`.
@@ -78,24 +82,23 @@ pub fn pending() -> u64 {
 /// Makes a write, and takes the signal back that it raises beyond `RLIMIT_FSIZE` (`SIGXFSZ`): it would kill a program for something that the
 /// program did not do.
 pub fn without_sigxfsz<T>(write: impl FnOnce() -> T, is_too_big: impl FnOnce(&T) -> bool) -> T {
-    const SIGXFSZ: i32 = 25;
+    without_signal(write, |done| is_too_big(done).then_some(SIGXFSZ))
+}
+
+/// Makes a write, and takes the signal back of which `raised` says, from its outcome, that it was raised by it.
+pub fn without_signal<T>(write: impl FnOnce() -> T, raised: impl FnOnce(&T) -> Option<i32>) -> T {
     let mask = set_mask(u64::MAX);
     let pending = pending();
     let done = write();
     // One that was there before is the program's own, and ours has merged with it.
-    if is_too_big(&done) && pending & bit(SIGXFSZ) == 0 {
-        take_pending(SIGXFSZ);
+    if let Some(signal) = raised(&done).filter(|signal| pending & bit(*signal) == 0) {
+        let (set, now) = (bit(signal), [0i64; 2]);
+        let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
+        // SAFETY: the set and the timeout live through the call, and no information is asked for.
+        unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
     }
     set_mask(mask);
     done
-}
-
-/// Takes a signal that is held back for the calling thread, if it is; it does not wait for one.
-pub fn take_pending(signal: i32) {
-    let (set, now) = (bit(signal), [0i64; 2]);
-    let (set, now) = (&raw const set as usize, now.as_ptr() as usize);
-    // SAFETY: the set and the timeout live through the call, and no information is asked for.
-    unsafe { syscall4(nr::RT_SIGTIMEDWAIT, set, 0, now, size_of::<u64>()) };
 }
 
 /// `SS_ONSTACK`.
