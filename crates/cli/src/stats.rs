@@ -189,11 +189,12 @@ struct Processes {
 struct Memory {
     tree_peak_bytes: u64,
     tree_peaks: BTreeMap<&'static str, u64>,
-    peak: Peak,
+    summed_peaks: SummedPeaks,
     current: Current,
 }
+/// The highest of each process, summed, at however unlike moments that was.
 #[derive(Serialize)]
-struct Peak {
+struct SummedPeaks {
     resident_bytes: u64,
     pool_bytes: u64,
     tables_bytes: u64,
@@ -339,7 +340,7 @@ impl Stats {
             memory: Memory {
                 tree_peak_bytes: raw.tree_peak_bytes,
                 tree_peaks: TREE_PEAKS.map(|stat| STAT_NAMES[stat as usize]).into_iter().zip(raw.tree_peaks).collect(),
-                peak: Peak {
+                summed_peaks: SummedPeaks {
                     resident_bytes: n(Stat::PeakResidentBytes),
                     pool_bytes: n(Stat::PeakPoolBytes),
                     tables_bytes: n(Stat::PeakTablesBytes),
@@ -574,7 +575,7 @@ mod tests {
         let value = serde_json::to_value(example()).expect("plain data");
         let counter = |stat: Stat| stat as u64 + 1;
         assert_eq!(value["faults"]["miss"], counter(Stat::FaultMiss));
-        assert_eq!(value["memory"]["peak"]["file_bytes"], counter(Stat::PeakFileBytes));
+        assert_eq!(value["memory"]["summed_peaks"]["file_bytes"], counter(Stat::PeakFileBytes));
         assert_eq!(value["memory"]["current"]["resident_bytes"], counter(Stat::ResidentBytes));
         assert_eq!(value["stores"]["memory"]["bytes_out"], counter(Stat::PagesOutRam) * 4096);
         assert_eq!(value["stores"]["file"]["bytes_in"], counter(Stat::BytesInFile));
@@ -681,7 +682,7 @@ mod tests {
         let value = serde_json::to_value(stats).expect("plain data");
         assert_eq!(value["faults"]["miss"], 10);
         assert_eq!(value["memory"]["current"]["resident_bytes"], 8192);
-        assert_eq!(value["memory"]["peak"]["resident_bytes"], 16384);
+        assert_eq!(value["memory"]["summed_peaks"]["resident_bytes"], 16384);
         assert_eq!(value["fault_latency"]["buckets"][3]["count"], 14);
         assert_eq!(value["fault_sources"], serde_json::json!(["copy"]));
         assert_eq!((&value["exit"]["signal"], &value["managed"]), (&9.into(), &true.into()));

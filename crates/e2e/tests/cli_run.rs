@@ -383,7 +383,7 @@ fn statistics_are_whole_and_add_up() {
     assert!(n("/compression/in_bytes") > n("/compression/out_bytes"), "{stats:#}");
     assert!(stats["compression"]["ratio"].as_f64().is_some_and(|r| r > 1.0), "{stats:#}");
     assert!(n("/memory/tree_peak_bytes") > 8 * MIB && n("/memory/tree_peak_bytes") < 2 * RAM_BYTES, "{stats:#}");
-    assert!(n("/memory/peak/resident_bytes") > 0 && n("/pages/taken") > 0, "{stats:#}");
+    assert!(n("/memory/summed_peaks/resident_bytes") > 0 && n("/pages/taken") > 0, "{stats:#}");
     assert_eq!((n("/problems/corruptions"), n("/problems/store_errors")), (0, 0));
     assert!(n("/duration_ns") > 1_000_000);
 }

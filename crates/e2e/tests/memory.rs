@@ -332,7 +332,8 @@ fn parts_are_what_the_whole_is_of() {
     assert!(parts.abs_diff(now("charge")) < MIB / 2, "{parts} of {}: {stats:#}", now("charge"));
     // One process: both kinds of peaks are the same, and none is more than the whole.
     for name in ["resident", "pool", "tables", "file"] {
-        let [whole, sum] = ["tree_peaks", "peak"].map(|kind| number(&stats, &format!("/memory/{kind}/{name}_bytes")));
+        let [whole, sum] =
+            ["tree_peaks", "summed_peaks"].map(|kind| number(&stats, &format!("/memory/{kind}/{name}_bytes")));
         assert!(whole <= sum && (sum - whole <= MIB), "{name}: {stats:#}");
         assert!(name == "file" || whole <= number(&stats, "/memory/tree_peak_bytes"), "{name}: {stats:#}");
     }
@@ -349,7 +350,8 @@ fn peaks_of_one_after_the_other_are_no_sum() {
     let script = format!("for i in 1 2 3 4; do {} heap 16 200 || exit 1; done", program());
     let (end, stats) = run(&["--ram", "64M"], &["sh", "-c", &script]);
     is_the_peak(&ok(end), &stats);
-    let [whole, sum] = ["tree_peaks", "peak"].map(|kind| number(&stats, &format!("/memory/{kind}/resident_bytes")));
+    let [whole, sum] =
+        ["tree_peaks", "summed_peaks"].map(|kind| number(&stats, &format!("/memory/{kind}/resident_bytes")));
     assert!((16 * MIB..24 * MIB).contains(&whole) && sum > 60 * MIB, "{stats:#}");
 }
 

@@ -92,7 +92,7 @@ fn what_went_to_the_file_is_there() {
     assert!(written.abs_diff(out) < MIB, "{written} written, {out} told: {stats:#}");
     let peak = number(&stats, "/memory/tree_peaks/file_bytes");
     assert!(blocks_bytes > 20 * MIB && blocks_bytes.abs_diff(peak) < peak / 4 + MIB, "{blocks_bytes}: {stats:#}");
-    let (charge, seen) = (number(&stats, "/memory/peak/charge_bytes"), end.peak.largest_part_bytes);
+    let (charge, seen) = (number(&stats, "/memory/summed_peaks/charge_bytes"), end.peak.largest_part_bytes);
     assert!(charge.abs_diff(seen) < BESIDE_BYTES, "told {charge}, seen {seen}: {stats:#}");
     assert_eq!(number(&stats, "/fault_latency/count"), number(&stats, "/faults/total"), "{stats:#}");
     assert_eq!(number(&stats, "/problems/corruptions"), 0, "{stats:#}");
@@ -158,14 +158,14 @@ fn what_a_small_program_has_is_told() {
     }
     let (end, stats) = run(&["--ram", "64M"], &[&held(), "touch", "50", "1000"]);
     end.exited(0);
-    for path in ["current", "peak", "tree_peaks"] {
+    for path in ["current", "summed_peaks", "tree_peaks"] {
         let bytes = number(&stats, &format!("/memory/{path}/resident_bytes"));
         assert!((50 * PAGE..50 * PAGE + MIB).contains(&bytes), "{path}: {stats:#}");
     }
     // All of it comes and goes between two looks.
     let (end, stats) = run(&["--ram", "64M"], &[&held(), "out", "1023", "300"]);
     end.exited(0);
-    for path in ["peak", "tree_peaks"] {
+    for path in ["summed_peaks", "tree_peaks"] {
         let bytes = number(&stats, &format!("/memory/{path}/resident_bytes"));
         assert!((960 * PAGE..1023 * PAGE + MIB).contains(&bytes), "{path}: {stats:#}");
     }
