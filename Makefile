@@ -60,7 +60,7 @@ examples:
 
 # What is said to be one file and one line is: each is added in a copy of the tree, which is built and tried on a program.
 one-file:
-	scripts/one-file.sh
+	scripts/one-file.sh $(ONE_FILE)
 
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_pins --test loom_occupancy --test loom_slots --release --target-dir target/loom
@@ -89,13 +89,14 @@ test: setup
 	$(MAKE) --no-print-directory examples
 	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory broken
-	$(MAKE) --no-print-directory one-file
+	$(MAKE) --no-print-directory one-file ONE_FILE=source
 	$(MAKE) --no-print-directory test-install
 	$(MAKE) --no-print-directory e2e
 
 # Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys; and larger programs in
 # half and in a quarter of their memory, for which it installs much. Not part of CI.
 e2e-full: setup setup-full build
+	$(MAKE) --no-print-directory one-file
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked -p outswap-e2e
 
 # Test suites that others wrote, plainly and with eviction forced, and a table of every difference. Installs them. Not part of CI.

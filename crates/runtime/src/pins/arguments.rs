@@ -143,6 +143,10 @@ impl CallPins<'_> {
             }
             return Ok(());
         };
+        // What is cut to was found to have room, and the limit may have moved since.
+        if window_bytes != UNCUT {
+            self.most_bytes = self.most_bytes.max(window_bytes.saturating_add(SHORT_BYTES));
+        }
         self.set_access(call.access());
         let pointers = pointers::pointers_of(call.nr, args);
         for (i, spec) in call.args.iter().enumerate().filter(|(i, _)| pointers & 1 << i != 0) {

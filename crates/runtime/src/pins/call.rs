@@ -19,6 +19,8 @@ pub struct CallPins<'a> {
     pin: usize,
     /// Managed bytes that were asked for.
     pinned_bytes: usize,
+    /// How many may be: as the limit was when the call began. It moves, and what was found to have room would fail for want of it.
+    pub(super) most_bytes: usize,
     /// What the call does to what is pinned.
     access: Access,
     /// See [`CallPins::shared`].
@@ -34,7 +36,8 @@ impl<'a> CallPins<'a> {
             if let Some(pin) = acquire(live, tid) {
                 // SAFETY: the pin is this call's. What an earlier one waited with says nothing of this one.
                 unsafe { (*gate::state(pin)).waits_with = None };
-                return CallPins { live, pin, pinned_bytes: 0, access: Access::Write, shared: None };
+                let most_bytes = budget::pinned_max_bytes(live.pager.limit_pages());
+                return CallPins { live, pin, pinned_bytes: 0, most_bytes, access: Access::Write, shared: None };
             }
             if spins == PIN_SPINS {
                 free_dead(live);
@@ -61,7 +64,7 @@ impl<'a> CallPins<'a> {
 
     /// Bytes that may be asked for yet.
     pub fn room_bytes(&self) -> usize {
-        budget::pinned_max_bytes(self.live.pager.limit_pages()).saturating_sub(self.pinned_bytes)
+        self.most_bytes.saturating_sub(self.pinned_bytes)
     }
 
     /// Ends the assistance.
@@ -80,7 +83,7 @@ impl<'a> CallPins<'a> {
             return Ok(());
         }
         self.pinned_bytes = self.pinned_bytes.saturating_add(end - start);
-        if self.pinned_bytes > budget::pinned_max_bytes(self.live.pager.limit_pages()) {
+        if self.pinned_bytes > self.most_bytes {
             self.live.control.post_once(Once::TooLong);
             return Err(Fault::NoMemory);
         }
