@@ -94,7 +94,7 @@ test: setup
 	$(MAKE) --no-print-directory e2e
 
 # Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys; and larger programs in
-# half and in a quarter of their memory, for which it installs much. Not part of CI.
+# half and in a quarter of their memory, for which it installs much; and each kind of one-file. Not part of CI.
 e2e-full: setup setup-full build
 	$(MAKE) --no-print-directory one-file
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked -p outswap-e2e
