@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release
 PREFIX ?= /usr/local
 
-.PHONY: all build install uninstall deb test-install test-bundled setup setup-demo setup-full demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full suites soak soak-e2e bench \
+.PHONY: all build install uninstall deb test-install test-bundled test-systemd setup setup-demo setup-full demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full suites soak soak-e2e bench \
 	bench-programs bench-experiments clean
 
 all: build
@@ -39,6 +39,10 @@ test-install: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_mall
 # The same for what `cargo install` installs alone. Builds everything anew, in a scratch directory.
 test-bundled:
 	@scripts/test-install.sh '$(BIN)' bundled
+
+# The recipe for systemd, under a systemd of its own. Needs root and systemd. Not part of CI.
+test-systemd: build
+	@scripts/test-systemd.sh '$(BIN)'
 
 demo: setup-demo
 	@scripts/demo.sh

@@ -81,6 +81,8 @@ pub struct RunOptions {
     pub keep_malloc: bool,
     /// Exec'd children are not managed.
     pub no_follow: bool,
+    /// The program has the process id that `outswap run` was started with.
+    pub keep_pid: bool,
     /// What is done where the stores are full.
     pub when_full: WhenFull,
     /// A program that cannot be managed is not executed.
@@ -300,6 +302,7 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
+        keep_pid: given.switch("keep-pid")?,
         when_full: given.when_full()?,
         strict: given.strict()?,
         stats: given.value("stats").map(|(_, v)| v.into()),
@@ -334,6 +337,7 @@ fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String>
         fault_source: given.fault_source()?,
         keep_malloc: given.keep_malloc()?,
         no_follow: given.switch("no-follow")?,
+        keep_pid: false,
         when_full: WhenFull::Exceed,
         strict: false,
         stats: None,
@@ -372,7 +376,7 @@ mod tests {
         assert_eq!(o.tiers, spec::parse("compressed,file", 0).expect("fine"));
         assert_eq!(o.swap_dir, PathBuf::from("/var/tmp").canonicalize().unwrap_or("/var/tmp".into()));
         assert!(!o.strict && o.when_full == WhenFull::Exceed);
-        assert!(!o.no_follow && !o.summary && !o.quiet && !o.allow_unmanaged && o.stats.is_none());
+        assert!(!o.no_follow && !o.keep_pid && !o.summary && !o.quiet && !o.allow_unmanaged && o.stats.is_none());
     }
 
     #[test]
@@ -393,6 +397,7 @@ mod tests {
             "--page-cluster",
             "5",
             "--no-follow",
+            "--keep-pid",
             "--stats",
             "s.json",
             "--summary",
@@ -412,6 +417,7 @@ mod tests {
             ("OUTSWAP_READAHEAD", "cluster"),
             ("OUTSWAP_PAGE_CLUSTER", "5"),
             ("OUTSWAP_NO_FOLLOW", "1"),
+            ("OUTSWAP_KEEP_PID", "on"),
             ("OUTSWAP_STATS", "s.json"),
             ("OUTSWAP_SUMMARY", "yes"),
             ("OUTSWAP_QUIET", "on"),
@@ -424,7 +430,12 @@ mod tests {
         assert_eq!((by_flag.resident_bytes, by_flag.page_cluster), (64 << 20, 5));
         assert_eq!(by_flag.command, ["-prog", "-x"]);
         assert!(
-            !by_flag.keep_malloc && by_flag.no_follow && by_flag.allow_unmanaged && by_flag.quiet && by_flag.summary
+            !by_flag.keep_malloc
+                && by_flag.no_follow
+                && by_flag.keep_pid
+                && by_flag.allow_unmanaged
+                && by_flag.quiet
+                && by_flag.summary
         );
     }
 

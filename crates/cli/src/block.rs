@@ -34,6 +34,21 @@ pub struct Block {
     pub requests: Option<OwnedFd>,
 }
 
+/// A block that is there, and says nothing yet.
+pub struct Blank {
+    config_fd: i32,
+    shared_fd: i32,
+    shared: &'static Shared,
+    /// The first of the numbers that the program finds it under, where it is to.
+    fd: Option<i32>,
+    requests: Option<OwnedFd>,
+    outer: Option<Place>,
+}
+
+fn fail(what: &'static str) -> impl Fn(Errno) -> String {
+    move |e| format!("cannot make the control block: {what}: {e:?}")
+}
+
 /// Makes and fills the block. `preload` is the value of `LD_PRELOAD` that managed children get first; without one,
 /// the program is not to find the block, and no descriptor is kept. `outer` is the run that this one is inside of. `allow_unmanaged`: the
 /// first program goes on where it cannot be managed.
@@ -43,74 +58,90 @@ pub fn make(
     outer: Option<Place>,
     allow_unmanaged: bool,
 ) -> Result<Block, String> {
-    let fail = |what: &'static str| move |e: Errno| format!("cannot make the control block: {what}: {e:?}");
-    let config_fd = memory_file(b"outswap-config\0").map_err(fail("memfd_create"))?;
-    let shared_fd = memory_file(b"outswap-control\0").map_err(fail("memfd_create"))?;
-    os::ftruncate(shared_fd, size_of::<Shared>() as u64).map_err(fail("ftruncate"))?;
-    os::fcntl(shared_fd, os::F_ADD_SEALS, SHARED_SEALS).map_err(fail("F_ADD_SEALS"))?;
-    let (prot, flags) = (os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED);
-    // SAFETY: a new mapping at a place of the kernel's choice.
-    let at = unsafe { os::mmap(0, size_of::<Shared>(), prot, flags, shared_fd, 0) }.map_err(fail("mmap"))?;
-    // SAFETY: the mapping is as long as the block, page-aligned and zero, which is a valid value of every field; it
-    // is never unmapped.
-    let shared = unsafe { &*(at as *const Shared) };
-    let fd = match preload {
-        Some(_) => Some(inheritable(config_fd, shared_fd, outer).map_err(fail("fcntl"))?),
-        None => None,
-    };
+    Blank::make(options, preload.is_some(), outer)?.fill(options, preload, allow_unmanaged)
+}
 
-    let mut config = Box::new(Config::EMPTY);
-    config.supervisor_pid = os::getpid();
-    config.supervisor_fd = fd.unwrap_or(-1);
-    let status = os::fstat(shared_fd).map_err(fail("fstat"))?;
-    config.shared_file = [status.device, status.inode];
-    let has_file = options.tiers.iter().any(|tier| tier.kind.is_file());
-    let requests = fd.filter(|_| has_file).and_then(|fd| socket_pair(fd + 2));
-    if let (Some(fd), Some(_)) = (fd, &requests) {
-        config.requests = os::fstat(fd + 2).map_or([0; 2], |status| [status.device, status.inode]);
+impl Blank {
+    /// Makes a block, which the program is to find if `is_found`.
+    pub fn make(options: &RunOptions, is_found: bool, outer: Option<Place>) -> Result<Blank, String> {
+        let config_fd = memory_file(b"outswap-config\0").map_err(fail("memfd_create"))?;
+        let shared_fd = memory_file(b"outswap-control\0").map_err(fail("memfd_create"))?;
+        os::ftruncate(shared_fd, size_of::<Shared>() as u64).map_err(fail("ftruncate"))?;
+        os::fcntl(shared_fd, os::F_ADD_SEALS, SHARED_SEALS).map_err(fail("F_ADD_SEALS"))?;
+        let (prot, flags) = (os::PROT_READ | os::PROT_WRITE, os::MAP_SHARED);
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let at = unsafe { os::mmap(0, size_of::<Shared>(), prot, flags, shared_fd, 0) }.map_err(fail("mmap"))?;
+        // SAFETY: the mapping is as long as the block, page-aligned and zero, which is a valid value of every field; it
+        // is never unmapped.
+        let shared = unsafe { &*(at as *const Shared) };
+        let fd = if is_found { Some(inheritable(config_fd, shared_fd, outer).map_err(fail("fcntl"))?) } else { None };
+        let requests = fd.filter(|_| has_file(options)).and_then(|fd| socket_pair(fd + 2));
+        Ok(Blank { config_fd, shared_fd, shared, fd, requests, outer })
     }
-    config.pid_namespace = os::stat_at(None, b"/proc/self/ns/pid\0").map_or(0, |status| status.inode);
-    config.gate = gate(outer).map_err(fail("getrandom"))?;
-    config.ram_bytes = options.ram_bytes;
-    config.resident_bytes = options.resident_bytes;
-    config.policies = options.mechanisms.0;
-    config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
-    config.file_in_memory = (has_file && swap_dir::is_memory(&options.swap_dir)).into();
-    config.page_cluster = options.page_cluster as u64;
-    config.folio_orders = options.folio_orders;
-    config.record = options.record.is_some().into();
-    config.no_follow = options.no_follow.into();
-    config.keep_malloc = options.keep_malloc.into();
-    config.when_full = options.when_full as u32;
-    config.strict = options.strict.into();
-    config.allow_unmanaged = allow_unmanaged.into();
-    for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
-        *to = Tier::NONE;
-        put(&mut to.kind, from.kind.name().as_bytes(), "a tier's name")?;
-        to.parameters = from.kind.pack();
-        to.max_bytes = from.max_bytes;
-        to.device = from.device.to_words();
+
+    /// Where the program finds it, if `supervisor_pid` fills it.
+    pub fn place(&self, supervisor_pid: i32) -> Option<Place> {
+        self.fd.map(|fd| Place { fd, supervisor_pid, supervisor_fd: fd })
     }
-    if let Some(outer) = outer {
-        put(&mut config.outer, outer.write(&mut [0; PLACE_BYTES]), "the place of the run around this one")?;
+
+    /// Fills it, as [`make`] does: this process is the supervisor.
+    pub fn fill(self, options: &RunOptions, preload: Option<&str>, allow_unmanaged: bool) -> Result<Block, String> {
+        let Blank { config_fd, shared_fd, shared, fd, ref requests, outer } = self;
+        let mut config = Box::new(Config::EMPTY);
+        config.supervisor_pid = os::getpid();
+        config.supervisor_fd = fd.unwrap_or(-1);
+        let status = os::fstat(shared_fd).map_err(fail("fstat"))?;
+        config.shared_file = [status.device, status.inode];
+        if let (Some(fd), Some(_)) = (fd, requests) {
+            config.requests = os::fstat(fd + 2).map_or([0; 2], |status| [status.device, status.inode]);
+        }
+        config.pid_namespace = os::stat_at(None, b"/proc/self/ns/pid\0").map_or(0, |status| status.inode);
+        config.gate = gate(outer).map_err(fail("getrandom"))?;
+        config.ram_bytes = options.ram_bytes;
+        config.resident_bytes = options.resident_bytes;
+        config.policies = options.mechanisms.0;
+        config.fault_source = options.fault_source.map_or(source::AUTO, Source::number);
+        config.file_in_memory = (has_file(options) && swap_dir::is_memory(&options.swap_dir)).into();
+        config.page_cluster = options.page_cluster as u64;
+        config.folio_orders = options.folio_orders;
+        config.record = options.record.is_some().into();
+        config.no_follow = options.no_follow.into();
+        config.keep_malloc = options.keep_malloc.into();
+        config.when_full = options.when_full as u32;
+        config.strict = options.strict.into();
+        config.allow_unmanaged = allow_unmanaged.into();
+        for (to, from) in config.tiers.iter_mut().zip(&options.tiers) {
+            *to = Tier::NONE;
+            put(&mut to.kind, from.kind.name().as_bytes(), "a tier's name")?;
+            to.parameters = from.kind.pack();
+            to.max_bytes = from.max_bytes;
+            to.device = from.device.to_words();
+        }
+        if let Some(outer) = outer {
+            put(&mut config.outer, outer.write(&mut [0; PLACE_BYTES]), "the place of the run around this one")?;
+        }
+        put(&mut config.swap_dir, options.swap_dir.as_os_str().as_bytes(), "the path of --swap-dir")?;
+        put(&mut config.preload, preload.unwrap_or_default().as_bytes(), "the path of the libraries")?;
+        if let Some(preload) = preload {
+            config.libraries = libraries::known(preload);
+        }
+        let written = os::pwrite(config_fd, config.as_bytes(), 0).map_err(fail("pwrite"))?;
+        if written != size_of::<Config>() {
+            return Err("cannot make the control block: memory is full".into());
+        }
+        // From here on nothing can change it, neither the program nor we.
+        os::fcntl(config_fd, os::F_ADD_SEALS, CONFIG_SEALS).map_err(fail("F_ADD_SEALS"))?;
+        os::close(config_fd).map_err(fail("close"))?;
+        os::close(shared_fd).map_err(fail("close"))?;
+        let place = self.place(config.supervisor_pid);
+        let control = Box::leak(Box::new(Control::new(Box::leak(config), shared, None)));
+        control.shared_fd.store(fd.map_or(-1, |fd| fd + 1), Relaxed);
+        Ok(Block { control, place, requests: self.requests })
     }
-    put(&mut config.swap_dir, options.swap_dir.as_os_str().as_bytes(), "the path of --swap-dir")?;
-    put(&mut config.preload, preload.unwrap_or_default().as_bytes(), "the path of the libraries")?;
-    if let Some(preload) = preload {
-        config.libraries = libraries::known(preload);
-    }
-    let written = os::pwrite(config_fd, config.as_bytes(), 0).map_err(fail("pwrite"))?;
-    if written != size_of::<Config>() {
-        return Err("cannot make the control block: memory is full".into());
-    }
-    // From here on nothing can change it, neither the program nor we.
-    os::fcntl(config_fd, os::F_ADD_SEALS, CONFIG_SEALS).map_err(fail("F_ADD_SEALS"))?;
-    os::close(config_fd).map_err(fail("close"))?;
-    os::close(shared_fd).map_err(fail("close"))?;
-    let place = fd.map(|fd| Place { fd, supervisor_pid: config.supervisor_pid, supervisor_fd: fd });
-    let control = Box::leak(Box::new(Control::new(Box::leak(config), shared, None)));
-    control.shared_fd.store(fd.map_or(-1, |fd| fd + 1), Relaxed);
-    Ok(Block { control, place, requests })
+}
+
+fn has_file(options: &RunOptions) -> bool {
+    options.tiers.iter().any(|tier| tier.kind.is_file())
 }
 
 /// The run that this process is inside of, if there is one that can be reached.

@@ -148,6 +148,11 @@ pub fn documented() -> Command {
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())
         .arg(no_follow())
+        .arg(switch(
+            "keep-pid",
+            "The program has the process id that outswap was started with, for who signals or waits for that one; what Outswap has to say \
+             at the end may come after the program's end",
+        ))
         .arg(value(
             "when-full",
             "exceed|wait|fail",

@@ -26,6 +26,7 @@ mod probe;
 mod requests;
 mod supervise;
 mod spawn;
+mod keep;
 mod trial;
 mod causes;
 mod processes;

@@ -1,5 +1,7 @@
 //! `outswap run`.
 use crate::args::{RamSource, RunOptions};
+use crate::block::{self, Blank};
+use crate::keep::{self, ProgramSide, Side, SupervisorSide};
 use crate::preflight::{self, Program};
 use crate::record::Recorder;
 use crate::requests::Requests;
@@ -7,15 +9,19 @@ use crate::spawn::{self, SpawnError};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::watch::Watch;
-use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, block, limits, say, swap_dir, tell, trial};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, limits, say, swap_dir, tell, trial};
 use outswap_control::{Control, Place};
-use std::ffi::{CString, OsStr};
+use outswap_sys::os;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The process whose end ends all others of its container.
+const FIRST_OF_ALL: i32 = 1;
 
 /// Messages that begin so are printed under `--quiet` too.
 const ERROR_HEAD: &[u8] = b"error";
@@ -56,6 +62,11 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     if let Some(remark) = &program.remark {
         warn(remark);
     }
+    if options.keep_pid && os::getpid() == FIRST_OF_ALL && (options.summary || options.stats.is_some()) {
+        return Err(Failure::ours(
+            "--keep-pid: as the first process of a container the program ends all others, so that nothing can be told after it: leave --summary and --stats out",
+        ));
+    }
     if program.refusal.is_none() {
         swap_dir::check_for(&options.tiers, &options.swap_dir)
             .map_err(Failure::ours)?
@@ -86,73 +97,150 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         }
     }
     let outer = block::outer();
-    let block = block::make(&options, preload.as_deref(), outer, options.allow_unmanaged).map_err(Failure::ours)?;
-    let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
-    let mut recorder =
-        options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
-    let mut collector = Collector::new(block.control);
-    let environment = spawn::environment(block.place.zip(preload.as_deref()));
-    let oom_kills = limits::oom_kills();
-    let pid = start(&program, &options, &environment, &signals)?;
-    leave_to_program(&inherited, outer);
-    let mut watch = Watch::new(block.control, pid, !options.no_follow);
-    let print = || print_messages(block.control, options.quiet);
-    if let Some(socket) = block.requests {
-        Requests::new(socket, options.swap_dir.as_os_str()).serve_apart();
-    }
-    let end = supervise::supervise(pid, &signals, || {
-        print();
-        collector.tick();
-        if let Some(recorder) = &mut recorder {
-            recorder.take(&block.control.accesses);
-        }
-        watch.look(|text| warn(&harmless(text.as_bytes())))
-    });
-    collector.tick();
-    print();
-    watch.finish(warn);
-    if let Some(text) = limits::killed(oom_kills, end == supervise::End::Killed(libc::SIGKILL)) {
-        say(&format!("error: {text}"));
-    }
-    if let Some(recorder) = recorder {
-        let told = recorder.finish(&block.control.accesses).map_err(Failure::ours)?;
-        if !options.quiet {
-            say(&told);
-        }
-    }
-    // Who came as far as to find that it cannot be managed has said why.
-    if managed && collector.processes_started() == 0 && block.control.processes_unmanaged.load(Relaxed) == 0 {
-        warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
-    }
-    if stats_file.is_some() || options.summary {
-        let stats = collector.finish(&options, managed, end, &watch);
-        if options.summary {
-            stats.summary().iter().for_each(|line| say(line));
-        }
-        if let Some(mut file) = stats_file {
-            // A pipe or terminal cannot be cut to length and needs no cutting.
-            let _ = file.set_len(0);
-            let text = serde_json::to_string_pretty(&stats).map_err(std::io::Error::from);
-            if let Err(e) = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes())) {
-                say(&format!("cannot write the statistics: {e}"));
+    let blank = Blank::make(&options, managed, outer).map_err(Failure::ours)?;
+    let mut beside = None;
+    if options.keep_pid {
+        match keep::part().map_err(Failure::ours)? {
+            Side::Supervisor(side) => beside = Some(side),
+            Side::Program(side) => {
+                let place = blank.place(side.supervisor_pid);
+                return become_program(
+                    side,
+                    &program,
+                    &options,
+                    &spawn::environment(place.zip(preload.as_deref())),
+                    &signals,
+                );
             }
         }
     }
-    Ok(supervise::end_like(end))
+    let run = Run { options, program, preload, inherited, outer, signals };
+    let result = run.attend(blank, beside.as_ref());
+    if let (Some(side), Err(failure)) = (&beside, &result) {
+        side.refuse(failure.status);
+    }
+    result
 }
 
-fn start(program: &Program, options: &RunOptions, envp: &[CString], signals: &Signals) -> Result<i32, Failure> {
+/// The program's side of a run that keeps its number: comes back only where there is no program.
+fn become_program(
+    side: ProgramSide,
+    program: &Program,
+    options: &RunOptions,
+    envp: &[CString],
+    signals: &Signals,
+) -> Result<i32, Failure> {
+    match side.wait() {
+        Ok(()) => {}
+        Err(Some(status)) => return Ok(status),
+        Err(None) => return Err(Failure::ours("--keep-pid: the supervisor has ended before the program began")),
+    }
+    let result = start(program, options, |path, argv| Err(spawn::become_program(path, argv, envp, signals)));
+    side.give_up();
+    result
+}
+
+/// A run for which all is prepared.
+struct Run {
+    options: RunOptions,
+    program: Program,
+    preload: Option<String>,
+    inherited: Vec<i32>,
+    outer: Option<Place>,
+    signals: Signals,
+}
+
+impl Run {
+    /// Starts the program, stays until it ends, and says what there is to say. `beside`: the program is not our child.
+    fn attend(&self, blank: Blank, beside: Option<&SupervisorSide>) -> Result<i32, Failure> {
+        let Run { options, program, preload, signals, .. } = self;
+        let managed = preload.is_some();
+        let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
+        let block = blank.fill(options, preload.as_deref(), options.allow_unmanaged).map_err(Failure::ours)?;
+        let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
+        let mut recorder =
+            options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
+        let mut collector = Collector::new(block.control);
+        let oom_kills = limits::oom_kills();
+        let pid = match beside {
+            None => {
+                let environment = spawn::environment(block.place.zip(preload.as_deref()));
+                start(program, options, |path, argv| spawn::spawn(path, argv, &environment, signals))?
+            }
+            Some(side) if side.let_begin() => side.program_pid,
+            // It has said why.
+            Some(_) => return Ok(0),
+        };
+        leave_to_program(&self.inherited, self.outer);
+        let mut watch = Watch::new(block.control, pid, !options.no_follow);
+        let print = || print_messages(block.control, options.quiet);
+        if let Some(socket) = block.requests {
+            Requests::new(socket, options.swap_dir.as_os_str()).serve_apart();
+        }
+        let tick = || {
+            print();
+            collector.tick();
+            if let Some(recorder) = &mut recorder {
+                recorder.take(&block.control.accesses);
+            }
+            watch.look(|text| warn(&harmless(text.as_bytes())))
+        };
+        let end = match beside {
+            None => supervise::supervise(pid, signals, tick),
+            Some(side) => side.supervise(tick),
+        };
+        collector.tick();
+        print();
+        watch.finish(warn);
+        if let Some(text) = limits::killed(oom_kills, end == supervise::End::Killed(libc::SIGKILL)) {
+            say(&format!("error: {text}"));
+        }
+        if let Some(recorder) = recorder {
+            let told = recorder.finish(&block.control.accesses).map_err(Failure::ours)?;
+            if !options.quiet {
+                say(&told);
+            }
+        }
+        // Who came as far as to find that it cannot be managed has said why.
+        if managed && collector.processes_started() == 0 && block.control.processes_unmanaged.load(Relaxed) == 0 {
+            warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
+        }
+        if stats_file.is_some() || options.summary {
+            let stats = collector.finish(options, managed, end, &watch);
+            if options.summary {
+                stats.summary().iter().for_each(|line| say(line));
+            }
+            if let Some(mut file) = stats_file {
+                // A pipe or terminal cannot be cut to length and needs no cutting.
+                let _ = file.set_len(0);
+                let text = serde_json::to_string_pretty(&stats).map_err(std::io::Error::from);
+                if let Err(e) = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes())) {
+                    say(&format!("cannot write the statistics: {e}"));
+                }
+            }
+        }
+        // Beside the program nobody waits for our status.
+        Ok(if beside.is_some() { 0 } else { supervise::end_like(end) })
+    }
+}
+
+/// Starts the program by `launch`, which is given a path and arguments; one without a format goes to the shell.
+fn start<T>(
+    program: &Program,
+    options: &RunOptions,
+    mut launch: impl FnMut(&CStr, &[CString]) -> Result<T, SpawnError>,
+) -> Result<T, Failure> {
     // Neither the command line nor the environment can hold a NUL byte, so nothing is lost here.
     let c_string = |text: &OsStr| CString::new(text.as_bytes()).unwrap_or_default();
     let argv: Vec<CString> = options.command.iter().map(|word| c_string(word)).collect();
     let path = c_string(program.path.as_os_str());
-    let mut result = spawn::spawn(&path, &argv, envp, signals);
+    let mut result = launch(&path, &argv);
     let no_exec_format = |e: &std::io::Error| e.raw_os_error() == Some(libc::ENOEXEC);
     if program.maybe_shell && matches!(&result, Err(SpawnError::Exec(e)) if no_exec_format(e)) {
         let shell = c"/bin/sh";
         let words = [shell.to_owned(), path].into_iter().chain(argv.into_iter().skip(1));
-        result = spawn::spawn(shell, &words.collect::<Vec<_>>(), envp, signals);
+        result = launch(shell, &words.collect::<Vec<_>>());
     }
     result.map_err(|error| match error {
         SpawnError::Clone(e) => Failure::ours(format!("cannot start a process: {e}")),

@@ -80,9 +80,6 @@ pub enum SpawnError {
 /// dies with us if we are killed: whoever kills the process they started means the program.
 pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals) -> Result<libc::pid_t, SpawnError> {
     let supervisor = outswap_sys::os::getpid();
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-    };
     let found = envp.iter().enumerate().filter_map(|(i, entry)| Some((i, Meant::of(entry, supervisor)?)));
     let (places, meant): (Vec<_>, Vec<_>) = found.unzip();
     let (argv, mut envp) = (pointers(argv), pointers(envp));
@@ -115,6 +112,20 @@ pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals)
             Err(SpawnError::Exec(std::io::Error::from_raw_os_error(errno)))
         }
     }
+}
+
+/// Becomes the program, with the signal mask and dispositions that we were started with. Comes back only where that fails.
+pub fn become_program(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals) -> SpawnError {
+    let (argv, envp) = (pointers(argv), pointers(envp));
+    signals.restore_for_program();
+    // SAFETY: NULL-terminated arrays of NUL-terminated strings, which live as long as this call.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    SpawnError::Exec(std::io::Error::last_os_error())
+}
+
+/// What `execve` wants: their addresses, and a NULL.
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Our environment, with what managed programs need.

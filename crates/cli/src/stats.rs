@@ -313,6 +313,7 @@ impl Stats {
             exit: match raw.end {
                 End::Exited(status) => Exit { status: Some(status), signal: None },
                 End::Killed(signal) => Exit { status: None, signal: Some(signal) },
+                End::Unknown => Exit { status: None, signal: None },
             },
             duration_ns: raw.duration_ns,
             config: ConfigStats {

@@ -19,6 +19,19 @@ pub enum End {
     Exited(i32),
     /// A signal killed it.
     Killed(i32),
+    /// Nobody knows: the program was no child of ours.
+    Unknown,
+}
+
+impl End {
+    /// What a status means that the kernel gives for a process that has ended.
+    pub fn of_status(status: i32) -> End {
+        if libc::WIFSIGNALED(status) {
+            End::Killed(libc::WTERMSIG(status))
+        } else {
+            End::Exited(libc::WEXITSTATUS(status))
+        }
+    }
 }
 
 impl Signals {
@@ -139,11 +152,8 @@ impl Job {
             if pid != self.pid {
                 continue;
             }
-            if libc::WIFEXITED(status) {
-                return Some(End::Exited(libc::WEXITSTATUS(status)));
-            }
-            if libc::WIFSIGNALED(status) {
-                return Some(End::Killed(libc::WTERMSIG(status)));
+            if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+                return Some(End::of_status(status));
             }
             if libc::WIFSTOPPED(status) {
                 self.stopped = true;
@@ -189,6 +199,7 @@ fn in_foreground(program: libc::pid_t) -> bool {
 pub fn end_like(end: End) -> i32 {
     match end {
         End::Exited(status) => status,
+        End::Unknown => 0,
         End::Killed(signal) => {
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             let mut only = MaybeUninit::uninit();

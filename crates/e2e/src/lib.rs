@@ -14,7 +14,7 @@ pub mod applications;
 pub mod calls;
 
 pub use place::plain_mode;
-pub use process::{Outcome, Run};
+pub use process::{Outcome, Run, Running};
 pub use setup::{Setup, Tmp};
 
 /// A binary kilobyte.

@@ -1,0 +1,193 @@
+//! The program has the process id that `outswap run` was started with (`--keep-pid`): this process becomes the program, and a child of
+//! it the supervisor. The program does not learn of that child by waiting: it was made with no signal for its end, as threads are, and
+//! `wait` passes over such children unless it is asked for them (`__WALL`).
+use crate::supervise::End;
+use outswap_sys::os;
+use std::io::{Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The supervisor is ready. Any other byte is a status to end with.
+const GO: u8 = 0;
+/// Asks the kernel about a process (`struct pidfd_info` of Linux 6.13, its first version).
+const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
+/// How it ended is asked for, and answered: since Linux 6.15, once it has been waited for.
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+/// Where `/proc/PID/stat` has the status of a process that has ended, counted from behind the name.
+const STAT_EXIT_CODE: usize = 49;
+
+/// The two that one process has become.
+pub enum Side {
+    /// Keeps the number, and becomes the program.
+    Program(ProgramSide),
+    /// Is new, and becomes the supervisor.
+    Supervisor(SupervisorSide),
+}
+
+/// What the process has that becomes the program.
+pub struct ProgramSide {
+    socket: UnixStream,
+    /// The other one.
+    pub supervisor_pid: libc::pid_t,
+}
+
+/// What the process has that becomes the supervisor.
+pub struct SupervisorSide {
+    socket: UnixStream,
+    program: OwnedFd,
+    /// The other one.
+    pub program_pid: libc::pid_t,
+}
+
+/// Makes two of this process, which must have no other thread, and blocks all signals.
+///
+/// # Errors
+/// A text, where the kernel knows no descriptors of processes (before Linux 5.3), or makes no process.
+pub fn part() -> Result<Side, String> {
+    let fail = |what: &'static str| move |e: std::io::Error| format!("--keep-pid: {what}: {e}");
+    let program_pid = os::getpid();
+    // SAFETY: takes integers; the descriptor is new, and ours. It is closed by an exec.
+    let program = unsafe {
+        match libc::syscall(libc::SYS_pidfd_open, program_pid, 0) {
+            fd if fd >= 0 => OwnedFd::from_raw_fd(fd as i32),
+            _ => return Err(fail("pidfd_open, which Linux has since 5.3")(std::io::Error::last_os_error())),
+        }
+    };
+    let (ours, theirs) = UnixStream::pair().map_err(fail("socketpair"))?;
+    // SAFETY: without CLONE_VM this is a fork: the child has a copy of all. Only the C library's note of the thread's number is the
+    // parent's in it, which is used for signals to oneself and for mutexes that know their owner; the child does with neither.
+    match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
+        0 => {
+            // What a terminal or a shell sends to the program's group is not for us.
+            // SAFETY: takes nothing.
+            unsafe { libc::setsid() };
+            Ok(Side::Supervisor(SupervisorSide { socket: theirs, program, program_pid }))
+        }
+        pid if pid > 0 => Ok(Side::Program(ProgramSide { socket: ours, supervisor_pid: pid as libc::pid_t })),
+        _ => Err(fail("cannot start a process")(std::io::Error::last_os_error())),
+    }
+}
+
+impl ProgramSide {
+    /// Waits until the supervisor is ready; `Err` is the status to end with where it is not: it has said why.
+    pub fn wait(&self) -> Result<(), Option<i32>> {
+        let mut byte = [0];
+        match (&self.socket).read_exact(&mut byte) {
+            Ok(()) if byte == [GO] => Ok(()),
+            Ok(()) => Err(Some(byte[0].into())),
+            Err(_) => Err(None),
+        }
+    }
+
+    /// The program could not be executed.
+    pub fn give_up(&self) {
+        // A supervisor that is not there needs not be told.
+        let _ = (&self.socket).write_all(&[GO]);
+    }
+}
+
+impl SupervisorSide {
+    /// All is ready: the other one executes the program. False where it could not, and has said why.
+    pub fn let_begin(&self) -> bool {
+        let mut byte = [0];
+        // The other end is closed by the exec, or by the end of who had it.
+        (&self.socket).write_all(&[GO]).is_ok() && matches!((&self.socket).read(&mut byte), Ok(0))
+    }
+
+    /// There will be no program: the other one is to end with this status, which is not 0.
+    pub fn refuse(&self, status: i32) {
+        let _ = (&self.socket).write_all(&[status as u8]);
+    }
+
+    /// Waits until the program ends. `tick` is called at once, and then after as long as it says.
+    pub fn supervise(&self, mut tick: impl FnMut() -> Duration) -> End {
+        let mut next_tick = Instant::now();
+        loop {
+            let left = next_tick.saturating_duration_since(Instant::now());
+            let mut poll = libc::pollfd { fd: self.program.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry, as said.
+            if unsafe { libc::poll(&mut poll, 1, left.as_micros().div_ceil(1000).min(1000) as i32) } > 0 {
+                return self.end();
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + tick();
+            }
+        }
+    }
+
+    /// How the program ended, as far as the kernel says: until its parent has waited for it, in its line of `/proc`; after that, where
+    /// the kernel is new enough.
+    fn end(&self) -> End {
+        let line = std::fs::read(format!("/proc/{}/stat", self.program_pid)).unwrap_or_default();
+        // Where another has its number by now, the descriptor knows better; it has nothing to say before.
+        self.end_by_descriptor().or_else(|| parse_exit_code(&line)).map_or(End::Unknown, End::of_status)
+    }
+
+    fn end_by_descriptor(&self) -> Option<i32> {
+        /// `struct pidfd_info`.
+        #[repr(C)]
+        struct Info {
+            mask: u64,
+            others: [u32; 13],
+            exit_code: i32,
+        }
+        const _: () = assert!(size_of::<Info>() == 64);
+        let mut info = MaybeUninit::<Info>::zeroed();
+        // SAFETY: all zero is a question for nothing; the kernel writes no more than the size that the code of the call has in it.
+        let info = unsafe {
+            (*info.as_mut_ptr()).mask = PIDFD_INFO_EXIT;
+            if libc::ioctl(self.program.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) != 0 {
+                return None;
+            }
+            info.assume_init()
+        };
+        (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
+    }
+}
+
+/// The status in a line of `/proc/PID/stat` of a process that has ended and was not waited for.
+fn parse_exit_code(line: &[u8]) -> Option<i32> {
+    // The name before the last parenthesis may hold anything.
+    let after = line.iter().rposition(|c| *c == b')')? + 1;
+    let mut fields = std::str::from_utf8(&line[after..]).ok()?.split_ascii_whitespace();
+    if fields.next()? != "Z" {
+        return None;
+    }
+    fields.nth(STAT_EXIT_CODE - 1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side_of(child: &std::process::Child) -> SupervisorSide {
+        let pid = child.id() as i32;
+        // SAFETY: as in `part`.
+        let program = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, pid, 0) as i32) };
+        let (socket, _) = UnixStream::pair().expect("descriptors");
+        SupervisorSide { socket, program, program_pid: pid }
+    }
+
+    #[test]
+    fn how_a_program_ended_is_known_before_and_after_it_was_waited_for() {
+        for (script, end) in [("exit 3", End::Exited(3)), ("kill -9 $$", End::Killed(9)), ("exit 0", End::Exited(0))] {
+            let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+            let side = side_of(&child);
+            assert_eq!(side.supervise(|| Duration::from_millis(10)), end, "{script}");
+            child.wait().expect("our child");
+            let after = side.end();
+            // Before Linux 6.15 nobody knows any more.
+            assert!(after == end || after == End::Unknown && side.end_by_descriptor().is_none(), "{script}: {after:?}");
+        }
+    }
+
+    #[test]
+    fn only_who_has_ended_has_a_status() {
+        let line = |state| format!("7 (a) Z b) {state} 1 {} 768\n", "0 ".repeat(STAT_EXIT_CODE - 2));
+        assert_eq!(parse_exit_code(line("Z").as_bytes()), Some(768));
+        assert!(parse_exit_code(line("S").as_bytes()).is_none() && parse_exit_code(b"7 (a) Z 1 2").is_none());
+        assert!(parse_exit_code(b"").is_none());
+    }
+}

@@ -1,0 +1,202 @@
+//! `outswap run --keep-pid`: the process that was started is the program, and the supervisor is beside it.
+use outswap_e2e::workloads::python;
+use outswap_e2e::{MIB, Outcome, Run, Running, Tmp, plain_mode, setup, stats};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// 64 MiB of noise, and a digest of it after each line that is read.
+const NOISE: &str = "import hashlib,os,random,sys\nrandom.seed(7)\na=bytearray(random.randbytes(64<<20))\n\
+    d=hashlib.sha256(a).hexdigest()\nprint(os.getpid(),flush=True)\n\
+    for _ in sys.argv[1:]:\n  open(_).read()\n  print(hashlib.sha256(a).hexdigest()==d,flush=True)\n";
+
+fn keep(args: &[&str]) -> Run {
+    Run::new(setup::outswap()).args(["run", "--keep-pid", "--ram", "32M"]).args(args).timeout_s(60)
+}
+
+/// Children of a process, as the kernel has them.
+fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+/// The supervisor of a program that has no children of its own.
+fn supervisor(program: &Running) -> i32 {
+    for _ in 0..2000 {
+        if let [supervisor] = children(program.pid)[..]
+            && fs::read(format!("/proc/{}/comm", program.pid)).is_ok_and(|name| name != b"outswap\n")
+        {
+            return supervisor;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("no supervisor beside {}", program.pid);
+}
+
+fn wait_for(path: &Path) {
+    for _ in 0..4000 {
+        if path.exists() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{} never came", path.display());
+}
+
+fn lines(end: &Outcome) -> Vec<String> {
+    end.text().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_process_that_was_started_is_the_program() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let program = r#"echo $$ $PPID $LISTEN_PID; cat <&3; exit 5"#;
+    let script = format!(
+        "echo $$ $PPID $$; LISTEN_PID=$$ exec {} run --keep-pid --ram 32M --stats {} -- sh -c '{program}' 3<<end\nwhat the socket brings\nend\n",
+        setup::outswap().display(),
+        file.display()
+    );
+    let end = Run::new("sh").args(["-c", &script]).run().exited(5);
+    let lines = lines(&end);
+    assert!(lines.len() == 3 && lines[0] == lines[1] && lines[2] == "what the socket brings", "{}", end.describe());
+    assert!(end.stderr.is_empty(), "{}", end.describe());
+    // The supervisor has standard error as long as it has something to say, so it has ended now.
+    let stats = stats::read(&file);
+    let found = ["/managed", "/exit/status", "/exit/signal", "/processes/managed"].map(|at| stats.pointer(at).cloned());
+    assert_eq!(found, [Some(true.into()), Some(5.into()), Some(serde_json::Value::Null), Some(2.into())], "{stats:#}");
+}
+
+#[test]
+fn the_program_has_no_child_to_wait_for() {
+    if plain_mode() {
+        return;
+    }
+    let script = "import os\ntry:\n  print(os.waitpid(-1,0))\nexcept ChildProcessError:\n  print('none')\n\
+        if os.fork()==0: os._exit(9)\np,s=os.wait()\nprint(s>>8)\ntry:\n  print(os.waitid(os.P_ALL,0,os.WEXITED))\n\
+        except ChildProcessError:\n  print('none')\n";
+    let end = keep(&["--", python(), "-c", script]).run().succeeded();
+    assert_eq!(lines(&end), ["none", "9", "none"], "{}", end.describe());
+    let end = keep(&["--", "bash", "-c", "sleep 0.05 & wait; wait -n; echo $?; jobs; (exit 4); echo $?"]).run();
+    assert_eq!(lines(&end.succeeded()), ["127", "4"]);
+}
+
+#[test]
+fn signals_are_the_programs() {
+    if plain_mode() {
+        return;
+    }
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGUSR1] {
+        let dir = Tmp::new();
+        let (ready, file) = (dir.join("ready"), dir.join("stats.json"));
+        let options = ["--stats", &*file.to_string_lossy(), "--summary", "--"];
+        let script = format!(": > {}; exec sleep 100", ready.display());
+        let program = keep(&[&options[..], &["sh", "-c", &script]].concat()).start();
+        wait_for(&ready);
+        program.signal(signal);
+        let end = program.wait();
+        assert_eq!(end.status.signal(), Some(signal), "{}", end.describe());
+        assert!(end.errors().contains("outswap: memory "), "{}", end.describe());
+        assert_eq!(stats::read(&file)["exit"]["signal"], signal, "{}", end.describe());
+    }
+}
+
+#[test]
+fn what_its_group_is_sent_does_not_end_the_supervisor() {
+    if plain_mode() {
+        return;
+    }
+    let script = "trap 'echo got; exit 3' INT; kill -INT 0; sleep 1";
+    let end = Run::new("setsid").arg("-w").arg(setup::outswap());
+    let end = end.args(["run", "--keep-pid", "--ram", "32M", "--summary", "--", "sh", "-c", script]).run().exited(3);
+    assert_eq!(lines(&end), ["got"]);
+    assert!(end.errors().contains("outswap: memory "), "{}", end.describe());
+}
+
+#[test]
+fn the_program_goes_on_without_its_supervisor() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let [first, second] = ["first", "second"].map(|name| {
+        let path = dir.join(name);
+        Run::new("mkfifo").arg(&path).run().succeeded();
+        path
+    });
+    let program = keep(&["--", python(), "-c", NOISE, &first.to_string_lossy(), &second.to_string_lossy()]).start();
+    let supervisor = supervisor(&program);
+    fs::write(&first, "on").expect("the program reads it");
+    // SAFETY: takes no pointer. It is a child of the program's, which does not wait for it.
+    assert_eq!(unsafe { libc::kill(supervisor, libc::SIGKILL) }, 0);
+    fs::write(&second, "on").expect("the program reads it");
+    let pid = program.pid.to_string();
+    let end = program.wait().succeeded().within(32 * MIB);
+    assert_eq!(lines(&end), [pid.as_str(), "True", "True"]);
+}
+
+#[test]
+fn what_cannot_be_executed_is_told_as_ever_and_leaves_nothing_behind() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let lost = dir.join("lost");
+    fs::write(&lost, "#!/no/such/interpreter\n").expect("ours");
+    Run::new("chmod").arg("755").arg(&lost).run().succeeded();
+    // What is not ELF and no script is the shell's, as `execvp` has it.
+    let plain = dir.join("plain");
+    fs::write(&plain, "echo $$; exit 6\n").expect("ours");
+    Run::new("chmod").arg("755").arg(&plain).run().succeeded();
+    for (options, program, status, text) in [
+        (&[][..], "no-such-program-anywhere", 127, "not found"),
+        (&[], &*lost.to_string_lossy(), 127, "interpreter"),
+        (&[], "/", 126, "directory"),
+        (&["--stats", "/no/such/directory/file"], "true", 125, "--stats"),
+    ] {
+        let end = keep(&[options, &["--", program]].concat()).run().exited(status);
+        let told = end.errors();
+        assert!(told.lines().count() == 1 && told.contains(text) && end.stdout.is_empty(), "{}", end.describe());
+    }
+    let program = keep(&["--", &plain.to_string_lossy()]).start();
+    let pid = program.pid.to_string();
+    assert_eq!(lines(&program.wait().exited(6)), [pid]);
+}
+
+#[test]
+fn a_run_inside_a_run_keeps_its_number() {
+    if plain_mode() {
+        return;
+    }
+    let ours = setup::outswap().to_string_lossy().into_owned();
+    for (outer, inner) in [(true, true), (true, false), (false, true)] {
+        let option = |keeps: bool| keeps.then_some("--keep-pid");
+        let run = Run::new(&ours).arg("run").args(option(outer)).args(["--ram", "32M", "--", &ours, "run"]);
+        let run = run.args(option(inner)).args(["--ram", "96M", "--", python(), "-c", NOISE]).timeout_s(60);
+        let program = run.start();
+        let pid = program.pid.to_string();
+        let end = program.wait().succeeded();
+        assert_eq!(lines(&end) == [pid], outer && inner, "{}", end.describe());
+        assert!(end.stderr.is_empty(), "{}", end.describe());
+    }
+}
+
+/// The end of a container's first process is the end of all others.
+#[test]
+fn the_first_process_of_a_container_cannot_promise_a_report() {
+    if plain_mode() || !setup::is_root() {
+        return;
+    }
+    let first = |options: &[&str]| {
+        let run = Run::new("unshare").args(["--pid", "--fork", "--mount-proc"]).arg(setup::outswap());
+        run.args(["run", "--keep-pid", "--ram", "32M"]).args(options).args(["--", "sh", "-c", "echo $$; exit 4"]).run()
+    };
+    assert_eq!(lines(&first(&[]).exited(4)), ["1"]);
+    let end = first(&["--summary"]).exited(125);
+    assert!(end.stdout.is_empty() && end.errors().contains("first process"), "{}", end.describe());
+}
