@@ -57,6 +57,33 @@ static void pieces(void) {
             OK(munmap(p, PAGES * PAGE));
         }
 }
+/* A file that was mapped without access and is opened afterwards: a call goes on behind it. */
+static void opened(void) {
+    for (int shared = 0; shared < 2; shared++)
+        for (int write = 0; write < 2; write++) {
+            char *p = fresh(64);
+            int other = open("other", O_RDWR | O_CREAT | O_TRUNC, 0600);
+            CHECK(other >= 0);
+            noise(p, 64 * PAGE, 5);
+            EQ(pwrite(other, p, 64 * PAGE, 0), 64 * PAGE);
+            int flags = (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED;
+            CHECK(mmap(p + 20 * PAGE, 13 * PAGE, PROT_NONE, flags, other, 20 * PAGE) == p + 20 * PAGE);
+            int prot = write ? PROT_READ | PROT_WRITE : PROT_READ;
+            OK(mprotect(p + 20 * PAGE, 13 * PAGE, prot));
+            evict(p, 64 * PAGE);
+            EQ(pwrite(file, p + 9, 64 * PAGE - 18, 0), 64 * PAGE - 18);
+            struct iovec v[2] = {{p + 30 * PAGE, 20 * PAGE}, {p, 25 * PAGE}};
+            evict(p, 64 * PAGE);
+            EQ(pwritev(file, v, 2, 0), 45 * PAGE);
+            OK(mprotect(p + 22 * PAGE, PAGE, PROT_NONE));
+            evict(p, 64 * PAGE);
+            EQ(pwrite(file, p, 64 * PAGE, 0), 22 * PAGE);
+            OK(mprotect(p + 22 * PAGE, PAGE, prot));
+            check_noise(p, 64 * PAGE, 5);
+            OK(munmap(p, 64 * PAGE));
+            OK(close(other));
+        }
+}
 int main(void) {
     tmpdir();
     area = fresh(PAGES);
@@ -82,6 +109,7 @@ int main(void) {
         }
     pieces();
     expect_exit(CHILD({ pieces(); }), 0);
+    opened();
     puts("ok");
     return 0;
 }

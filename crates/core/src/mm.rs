@@ -141,6 +141,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         true
     }
 
+    /// The kernel changes the protection of a part of a foreign mapping. False where the map has no room for that.
+    #[must_use]
+    pub fn note_protection(&self, first: PageNo, count: u32, prot: Prot) -> bool {
+        self.map.lock(self.pause()).update(first, count, |v| v.prot = prot).is_ok()
+    }
+
     /// Calls `f` for the parts of a range that may hold pages, skipping regions never touched.
     pub fn touched(&self, first: PageNo, count: u32, f: impl FnMut(PageNo, u32)) {
         self.regions.touched(first, count, f);

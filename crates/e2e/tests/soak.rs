@@ -1,5 +1,6 @@
-//! The stress whose every byte is looked at (`tests/soak/stress.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so
-//! many seconds over every source and store, until the first failure (`make soak`).
+//! The stress whose every byte is looked at (`tests/soak/stress.c`), and random calls on memory beside those of a plain run
+//! (`tests/soak/memory_calls.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so many seconds over every source and store, until
+//! the first failure (`make soak`).
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::sample::Sample;
 use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup, stats};
@@ -14,6 +15,9 @@ const THREADS: u64 = 3;
 const RAM_BYTES: u64 = 80 * MIB;
 /// One run of a soak. Many short ones see more starts and ends than a long one.
 const RUN_S: u64 = 60;
+/// Seeds of random calls where no soak is asked for; and the limit that is more than they use.
+const SMOKE_SEEDS: std::ops::Range<u64> = 1..3;
+const CALLS_RAM_BYTES: u64 = 1 << 30;
 /// What a run may take beyond its time: the watchdog of the program itself is to speak first.
 const GRACE_S: u64 = 240;
 
@@ -70,17 +74,44 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
     end.within(RAM_BYTES)
 }
 
+/// Random calls on memory, plainly and managed: each is to end the same way, and all content is to be the same.
+fn memory_calls(source: &str, seed: u64, steps: u64) {
+    let calls = build::program("tests/soak/memory_calls.c");
+    let setup = Setup::new().option("--fault-source", source).option("--swap", "compressed").option("--resident", "8M");
+    let numbers = [seed, steps].map(|n| n.to_string());
+    let plain = setup.plain(&calls).args(&numbers).run().exited(0);
+    let command = setup.managed(CALLS_RAM_BYTES, &calls).args(&numbers).timeout_s(GRACE_S);
+    let end = command.run().exited(0);
+    let (wanted, found) = (plain.text(), end.text());
+    assert!(wanted.lines().count() as u64 > steps, "the program said all that it did");
+    if let Some((wanted, found)) = wanted.lines().zip(found.lines()).find(|(wanted, found)| wanted != found) {
+        let words: Vec<_> = command.command.iter().map(|word| word.to_string_lossy()).collect();
+        panic!(
+            "plainly: {wanted}\nunder Outswap: {found}\nto repeat it (the program: cc -O1 tests/soak/memory_calls.c):\n{}",
+            words.join(" ")
+        );
+    }
+    assert_eq!(wanted.len(), found.len(), "{}", end.describe());
+}
+
+fn trial(name: String, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        catch_unwind(AssertUnwindSafe(test))
+            .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
+    })
+}
+
 fn smoke() -> Vec<Trial> {
-    let trial = |source: &'static str| {
-        Trial::test(format!("smoke::{source}"), move || {
+    let stress = SOURCES.map(|source| {
+        trial(format!("smoke::{source}"), move || {
             let way = Way { source, swap: "compressed,file", data_mib: DATA_MIB };
-            let seed = u64::from(std::process::id());
-            catch_unwind(AssertUnwindSafe(|| run(way, 8, seed)))
-                .map(|end| println!("{source}: at most {}", end.peak.worst))
-                .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
+            println!("{source}: at most {}", run(way, 8, u64::from(std::process::id())).peak.worst);
         })
-    };
-    SOURCES.map(trial).into()
+    });
+    let calls = SOURCES.map(|source| {
+        trial(format!("memory_calls::{source}"), move || SMOKE_SEEDS.for_each(|seed| memory_calls(source, seed, 1500)))
+    });
+    stress.into_iter().chain(calls).collect()
 }
 
 fn soak(seconds: u64) -> ExitCode {
@@ -94,7 +125,11 @@ fn soak(seconds: u64) -> ExitCode {
         while started.elapsed() < until {
             let left_s = (until - started.elapsed()).as_secs().clamp(1, RUN_S);
             seed += 1;
-            match catch_unwind(|| run(way, left_s, seed)) {
+            let both = || {
+                memory_calls(way.source, seed, 3000);
+                run(way, left_s, seed)
+            };
+            match catch_unwind(both) {
                 Ok(end) => {
                     done += operations(&end);
                     if end.peak.worst.charged_bytes() > most.charged_bytes() {

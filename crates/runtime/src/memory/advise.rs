@@ -58,7 +58,14 @@ pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -
         let outcome = if i != 1 {
             Err(pass(nr::MADVISE, [addr, len, what, 0, 0, 0]))
         } else {
+            // These end at the first page that cannot be had, all others where all is done that can be.
+            let ends_at_hole = matches!(what, advice::POPULATE_READ | advice::POPULATE_WRITE);
+            let mut next = page_of(addr);
             each(live, page_of(addr), (len / PAGE_BYTES) as u32, |vma| {
+                if ends_at_hole && vma.first != next {
+                    return ENOMEM;
+                }
+                next = PageNo(vma.end());
                 if vma.foreign {
                     if what == MADV_DONTDUMP {
                         // Nor is what the kernel manages in the range to be shown later, with what lies around it.

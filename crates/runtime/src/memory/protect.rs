@@ -44,9 +44,15 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
             match live.pager.next_in(page, end) {
                 Some(vma) if vma.first.0 == page => {
                     if vma.foreign {
+                        // What a call can reach is told by the map, too.
+                        if !live.pager.note_protection(vma.first, vma.count, Prot((prot & PROT_ALL) as u8)) {
+                            return ENOMEM;
+                        }
                         let result =
                             pass(nr::MPROTECT, [address(vma.first), vma.count as usize * PAGE_BYTES, prot, 0, 0, 0]);
                         if result < 0 {
+                            // It needs no more entries than the way here.
+                            let _ = live.pager.note_protection(vma.first, vma.count, vma.prot);
                             return result;
                         }
                     } else {
