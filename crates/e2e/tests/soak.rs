@@ -1,5 +1,5 @@
 //! The stress whose every byte is looked at (`tests/soak/stress.c`), and random calls on memory beside those of a plain run
-//! (`tests/soak/memory_calls.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so many seconds over every source and store, until
+//! (`tests/soak/memory_calls.c`) and on all else (`tests/soak/other_calls.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so many seconds over every source and store, until
 //! the first failure (`make soak`).
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::sample::Sample;
@@ -74,20 +74,26 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
     end.within(RAM_BYTES)
 }
 
-/// Random calls on memory, plainly and managed: each is to end the same way, and all content is to be the same.
-fn memory_calls(source: &str, seed: u64, steps: u64) {
-    let calls = build::program("tests/soak/memory_calls.c");
-    let setup = Setup::new().option("--fault-source", source).option("--swap", "compressed").option("--resident", "8M");
+/// Programs that make calls at random: a name for the test, the source, and what may be resident.
+const RANDOM: [(&str, &str, &str); 2] =
+    [("memory_calls", "tests/soak/memory_calls.c", "8M"), ("other_calls", "tests/soak/other_calls.c", "4M")];
+
+/// Random calls, plainly and managed: each is to end the same way, and all content is to be the same.
+fn random_calls((_, program, resident): (&str, &str, &str), source: &str, seed: u64, steps: u64) {
+    let calls = build::program(program);
+    let setup = Setup::new().option("--fault-source", source).option("--swap", "compressed");
+    let setup = setup.option("--resident", resident);
     let numbers = [seed, steps].map(|n| n.to_string());
-    let plain = setup.plain(&calls).args(&numbers).run().exited(0);
-    let command = setup.managed(CALLS_RAM_BYTES, &calls).args(&numbers).timeout_s(GRACE_S);
+    let (dir, other) = (Tmp::new(), Tmp::new());
+    let plain = setup.plain(&calls).args(&numbers).dir(dir.path()).timeout_s(GRACE_S).run().exited(0);
+    let command = setup.managed(CALLS_RAM_BYTES, &calls).args(&numbers).dir(other.path()).timeout_s(GRACE_S);
     let end = command.run().exited(0);
     let (wanted, found) = (plain.text(), end.text());
     assert!(wanted.lines().count() as u64 > steps, "the program said all that it did");
     if let Some((wanted, found)) = wanted.lines().zip(found.lines()).find(|(wanted, found)| wanted != found) {
         let words: Vec<_> = command.command.iter().map(|word| word.to_string_lossy()).collect();
         panic!(
-            "plainly: {wanted}\nunder Outswap: {found}\nto repeat it (the program: cc -O1 tests/soak/memory_calls.c):\n{}",
+            "plainly: {wanted}\nunder Outswap: {found}\nto repeat it (the program: cc -O1 {program}):\n{}",
             words.join(" ")
         );
     }
@@ -108,8 +114,11 @@ fn smoke() -> Vec<Trial> {
             println!("{source}: at most {}", run(way, 8, u64::from(std::process::id())).peak.worst);
         })
     });
-    let calls = SOURCES.map(|source| {
-        trial(format!("memory_calls::{source}"), move || SMOKE_SEEDS.for_each(|seed| memory_calls(source, seed, 1500)))
+    let calls = RANDOM.into_iter().flat_map(|random| {
+        SOURCES.map(|source| {
+            let test = move || SMOKE_SEEDS.for_each(|seed| random_calls(random, source, seed, 1500));
+            trial(format!("{}::{source}", random.0), test)
+        })
     });
     stress.into_iter().chain(calls).collect()
 }
@@ -126,7 +135,7 @@ fn soak(seconds: u64) -> ExitCode {
             let left_s = (until - started.elapsed()).as_secs().clamp(1, RUN_S);
             seed += 1;
             let both = || {
-                memory_calls(way.source, seed, 3000);
+                RANDOM.into_iter().for_each(|random| random_calls(random, way.source, seed, 3000));
                 run(way, left_s, seed)
             };
             match catch_unwind(both) {
