@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -43,7 +42,7 @@ static unsigned char kinds[PAGES];
 static uint64_t state;
 static char out[1 << 16];
 static size_t out_len;
-static int file, stream[2], dgram[2], packet[2], pipes[2], other_pipe[2], epoll, timer, sems;
+static int file, stream[2], dgram[2], packet[2], pipes[2], other_pipe[2], epoll, timer;
 
 static void flush(void) {
     for (size_t done = 0; done < out_len;) {
@@ -440,7 +439,8 @@ static void questions(void) {
     case 14: gave("sigpending", to, 8, syscall(SYS_rt_sigpending, to, 8)); break;
     case 15: {
         struct sembuf op = {0, any(2) ? 1 : -1, IPC_NOWAIT}, *put_at = put(&op, sizeof op);
-        gave("semop", put_at, sizeof op, semop(sems, put_at, 1));
+        // Of no set of semaphores, which is seen when the operation was read.
+        gave("semop", put_at, sizeof op, semop(-1, put_at, 1));
         break;
     }
     case 16: {
@@ -460,13 +460,10 @@ int main(int argc, char **argv) {
     file = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
     epoll = epoll_create1(0);
     timer = timerfd_create(CLOCK_MONOTONIC, 0);
-    sems = semget(IPC_PRIVATE, 1, 0600);
     if (base == MAP_FAILED || file < 0 || epoll < 0 || timer < 0 || pipe(pipes) || pipe(other_pipe) ||
         socketpair(AF_UNIX, SOCK_STREAM, 0, stream) || socketpair(AF_UNIX, SOCK_DGRAM, 0, dgram) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET, 0, packet))
         return 93;
-    semctl(sems, 0, IPC_RMID + 0 * steps);
-    sems = -1;
     struct epoll_event event = {.events = EPOLLOUT, .data.u64 = 77};
     epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[1], &event);
     static char content[PAGE];
