@@ -14,14 +14,14 @@ done
 # Not where services have directories of their own (/tmp, /var/tmp), nor in somebody's home.
 work=$(mktemp -d /opt/outswap-systemd-XXXXXX)
 systemd=
-groups() { find /sys/fs/cgroup -mindepth 2 -type d -printf '%p\n' | sort -r; }
+groups() { find /sys/fs/cgroup -mindepth 2 -type d | sort; }
 before=$(groups)
 finish() {
     if [[ -n $systemd ]]; then
         { kill -9 "$systemd" && wait "$systemd"; } 2>/dev/null || true
     fi
     # What it has made of control groups, the inner ones first.
-    comm -23 <(groups | sort) <(echo "$before" | sort) | sort -r | xargs -r rmdir 2>/dev/null || true
+    comm -23 <(groups) <(echo "$before") | sort -r | xargs -r rmdir 2>/dev/null || true
     rm -rf "$work"
 }
 trap finish EXIT

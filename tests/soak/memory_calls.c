@@ -5,19 +5,16 @@
 //
 // Left out is what the kernel does not promise (MADV_FREE, what is resident), and what docs/limits.md says is different.
 #define _GNU_SOURCE
+#include "random.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { PAGE = 4096, PAGES = 6144, FILE_PAGES = 512 };
 #ifndef MADV_POPULATE_READ
@@ -27,37 +24,10 @@ enum { PAGE = 4096, PAGES = 6144, FILE_PAGES = 512 };
 
 static char *base;
 static int file, pipes[2];
-static uint64_t state;
 static jmp_buf back;
 static volatile sig_atomic_t probing;
-static char out[1 << 16];
-static size_t out_len;
 // Ranges with locks and for forks, since the last time that all were taken back.
 static int locks, marks;
-
-static void flush(void) {
-    for (size_t done = 0; done < out_len;) {
-        ssize_t n = write(1, out + done, out_len - done);
-        if (n <= 0) _exit(90);
-        done += (size_t)n;
-    }
-    out_len = 0;
-}
-
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    if (out_len > sizeof out - 256) flush();
-    out_len += (size_t)vsnprintf(out + out_len, 256, format, list);
-    va_end(list);
-}
-
-static uint64_t any(uint64_t below) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
 
 static void fault(int signal, siginfo_t *info, void *context) {
     (void)context;
@@ -250,11 +220,11 @@ static void transfer(void) {
 
 static void family(void) {
     flush();
-    uint64_t seed = any(UINT64_MAX);
+    uint64_t from = any(UINT64_MAX);
     pid_t pid = fork();
     if (pid == 0) {
         uint64_t hash = range_hash(0, PAGES);
-        for (int i = 0; i < 300; i++) hash = hash * 31 + (uint64_t)page_write((seed + (uint64_t)i * 7919) % PAGES, seed + (uint64_t)i, 1);
+        for (int i = 0; i < 300; i++) hash = hash * 31 + (uint64_t)page_write((from + (uint64_t)i * 7919) % PAGES, from + (uint64_t)i, 1);
         hash ^= range_hash(0, PAGES);
         ssize_t n = write(pipes[1], &hash, sizeof hash);
         _exit(n == sizeof hash ? 0 : 92);
@@ -271,7 +241,7 @@ static void family(void) {
 }
 
 int main(int argc, char **argv) {
-    state = (argc > 1 ? strtoull(argv[1], NULL, 10) : 1) * 0x9e3779b97f4a7c15u | 1;
+    seed(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
     long steps = argc > 2 ? atol(argv[2]) : 1000;
     struct sigaction action = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGSEGV, &action, NULL);

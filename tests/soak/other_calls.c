@@ -3,6 +3,7 @@
 //
 //   other_calls SEED STEPS        in a directory of its own
 #define _GNU_SOURCE
+#include "random.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,9 +11,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,7 +29,6 @@
 #include <sys/un.h>
 #include <sys/utsname.h>
 #include <time.h>
-#include <unistd.h>
 
 // Structures with addresses in them have the last pages to themselves: what they hold differs from run to run.
 enum { PAGE = 4096, PAGES = 640, BUFFERS = 560 };
@@ -39,32 +36,7 @@ enum kind { OPEN, READ, NONE, HOLE, FILED, KINDS };
 
 static char *base;
 static unsigned char kinds[PAGES];
-static uint64_t state;
-static char out[1 << 16];
-static size_t out_len;
 static int file, stream[2], dgram[2], packet[2], pipes[2], other_pipe[2], epoll, timer;
-
-static void flush(void) {
-    for (size_t done = 0; done < out_len;) {
-        ssize_t n = write(1, out + done, out_len - done);
-        if (n <= 0) _exit(90);
-        done += (size_t)n;
-    }
-    out_len = 0;
-}
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    if (out_len > sizeof out - 512) flush();
-    out_len += (size_t)vsnprintf(out + out_len, 512, format, list);
-    va_end(list);
-}
-static uint64_t any(uint64_t below) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
 
 static int is(size_t at, size_t len, int write) {
     for (size_t page = at / PAGE; len && page <= (at + len - 1) / PAGE; page++)
@@ -171,7 +143,7 @@ static void empty(int fd) {
     while (ioctl(fd, FIONREAD, &n) == 0 && n > 0) n = (int)read(fd, rest, sizeof rest);
 }
 
-// In `several`, three lists at the same time may overlap: each is one buffer, whose content is no address.
+// Entries lie at multiples of their size, so that of several lists of one entry two are the same, or apart.
 static struct iovec *pieces(int n, size_t *bytes) {
     struct iovec v[4];
     *bytes = 0;
@@ -289,7 +261,7 @@ static void messages(void) {
             }
         }
     }
-    // Descriptors that went where they cannot be read stay open in both runs alike.
+    // Those that came where they cannot be read are closed by their numbers.
     for (int fd = 20; fd < 100; fd++) close(fd);
     drain(stream[1]), drain(dgram[1]), drain(packet[1]);
 }
@@ -453,7 +425,7 @@ static void questions(void) {
 }
 
 int main(int argc, char **argv) {
-    state = (argc > 1 ? strtoull(argv[1], NULL, 10) : 1) * 0x9e3779b97f4a7c15u | 1;
+    seed(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
     long steps = argc > 2 ? atol(argv[2]) : 1000;
     signal(SIGPIPE, SIG_IGN);
     base = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,7 +1,8 @@
 //! The program has the process id that `outswap run` was started with (`--keep-pid`): this process becomes the program, and a child of
 //! it the supervisor. The program does not learn of that child by waiting: it was made with no signal for its end, as threads are, and
 //! `wait` passes over such children unless it is asked for them (`__WALL`).
-use crate::supervise::End;
+use crate::processes::fields_of;
+use crate::supervise::{End, wait_for};
 use outswap_sys::os;
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
@@ -106,9 +107,7 @@ impl SupervisorSide {
         let mut next_tick = Instant::now();
         loop {
             let left = next_tick.saturating_duration_since(Instant::now());
-            let mut poll = libc::pollfd { fd: self.program.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one entry, as said.
-            if unsafe { libc::poll(&mut poll, 1, left.as_micros().div_ceil(1000).min(1000) as i32) } > 0 {
+            if wait_for(self.program.as_raw_fd(), left) {
                 return self.end();
             }
             if Instant::now() >= next_tick {
@@ -149,13 +148,11 @@ impl SupervisorSide {
 
 /// The status in a line of `/proc/PID/stat` of a process that has ended and was not waited for.
 fn parse_exit_code(line: &[u8]) -> Option<i32> {
-    // The name before the last parenthesis may hold anything.
-    let after = line.iter().rposition(|c| *c == b')')? + 1;
-    let mut fields = std::str::from_utf8(&line[after..]).ok()?.split_ascii_whitespace();
-    if fields.next()? != "Z" {
+    let fields = fields_of(line)?;
+    if *fields.first()? != "Z" {
         return None;
     }
-    fields.nth(STAT_EXIT_CODE - 1)?.parse().ok()
+    fields.get(STAT_EXIT_CODE)?.parse().ok()
 }
 
 #[cfg(test)]

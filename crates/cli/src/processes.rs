@@ -30,11 +30,15 @@ pub fn find(pid: i32) -> Option<Found> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-fn parse_stat(text: &[u8]) -> Option<Found> {
+/// The fields of a line of `/proc/PID/stat` behind the name: the state is the first.
+pub fn fields_of(line: &[u8]) -> Option<Vec<&str>> {
     // The name before the last parenthesis may hold anything.
-    let after = text.iter().rposition(|c| *c == b')')? + 1;
-    let text = std::str::from_utf8(&text[after..]).ok()?;
-    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    let after = line.iter().rposition(|c| *c == b')')? + 1;
+    Some(std::str::from_utf8(&line[after..]).ok()?.split_ascii_whitespace().collect())
+}
+
+fn parse_stat(text: &[u8]) -> Option<Found> {
+    let fields = fields_of(text)?;
     let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
     let is_zombie = *fields.first()? == "Z" && number(17)? <= 1;
     let ticks = number(11)?.saturating_add(number(12)?);

@@ -77,14 +77,14 @@ impl Signals {
         };
         Some((info.ssi_signo as i32, info.ssi_code, info.ssi_pid as libc::pid_t))
     }
+}
 
-    /// Sleeps until a signal waits or the time is over.
-    fn wait(&self, timeout: Duration) {
-        let mut poll = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
-        let milliseconds = timeout.as_micros().div_ceil(1000).min(1000) as i32;
-        // SAFETY: one entry, as said.
-        unsafe { libc::poll(&mut poll, 1, milliseconds) };
-    }
+/// Sleeps until there is something at a descriptor, and then says so, or until the time is over, or a second.
+pub fn wait_for(fd: i32, timeout: Duration) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let milliseconds = timeout.as_micros().div_ceil(1000).min(1000) as i32;
+    // SAFETY: one entry, as said.
+    unsafe { libc::poll(&mut poll, 1, milliseconds) > 0 }
 }
 
 /// Runs until the program ends. `tick` is called at once, and then after as long as it says.
@@ -104,7 +104,7 @@ pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> 
             let pause = tick();
             next_tick = Instant::now() + pause;
         }
-        signals.wait(next_tick.saturating_duration_since(Instant::now()));
+        wait_for(signals.fd, next_tick.saturating_duration_since(Instant::now()));
     }
 }
 

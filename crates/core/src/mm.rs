@@ -118,6 +118,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         true
     }
 
+    /// Has the map say what access there is to a part of a mapping: all that is to be done where the kernel manages it. False where the
+    /// map has no room for that.
+    #[must_use]
+    pub fn note_protection(&self, first: PageNo, count: u32, prot: Prot) -> bool {
+        self.map.lock(self.pause()).update(first, count, |v| v.prot = prot).is_ok()
+    }
+
     /// Changes the program's access to mapped pages. The content stays.
     pub fn protect(&self, first: PageNo, count: u32, prot: Prot) -> bool {
         if !self.covered(first, count) {
@@ -126,25 +133,19 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let (mut page, end) = (first.0, first.0 + count);
         while let Some(vma) = self.next_in(page, end) {
             // One mapping at a time, so that map and machine agree also where one of them refuses half-way.
-            if self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = prot).is_err() {
+            if !self.note_protection(vma.first, vma.count, prot) {
                 return false;
             }
             if !self.machine.protect(vma.first, vma.count as usize, prot) {
                 // The way back needs no more entries than the way here. Part of the range may have changed.
-                let back = self.map.lock(self.pause()).update(vma.first, vma.count, |v| v.prot = vma.prot);
-                debug_assert!(back.is_ok());
+                let back = self.note_protection(vma.first, vma.count, vma.prot);
+                debug_assert!(back);
                 let _ = self.machine.protect(vma.first, vma.count as usize, vma.prot);
                 return false;
             }
             page = vma.end();
         }
         true
-    }
-
-    /// The kernel changes the protection of a part of a foreign mapping. False where the map has no room for that.
-    #[must_use]
-    pub fn note_protection(&self, first: PageNo, count: u32, prot: Prot) -> bool {
-        self.map.lock(self.pause()).update(first, count, |v| v.prot = prot).is_ok()
     }
 
     /// Calls `f` for the parts of a range that may hold pages, skipping regions never touched.

@@ -145,6 +145,18 @@ impl Running {
         self.child.try_wait().expect("the child is ours").is_some()
     }
 
+    /// Waits until a file is there, or the program has ended.
+    ///
+    /// # Panics
+    /// After a minute.
+    pub fn until_there(&mut self, mark: &Path) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !mark.exists() && !self.has_ended() {
+            assert!(Instant::now() < until, "{} never came", mark.display());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Sends a signal to the process that was started.
     pub fn signal(&self, signal: i32) {
         // SAFETY: kill takes no pointer; the child is not reaped yet, so the number is still its own.

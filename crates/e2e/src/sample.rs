@@ -150,6 +150,12 @@ fn has_memory(pid: i32) -> bool {
     pages.split(' ').next().is_some_and(|size| !matches!(size, "" | "0"))
 }
 
+/// The children of a process that its first thread has made, as the kernel has them; none where there is no such process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
 /// The tree below a process. A process stays in it when its parent ends.
 pub struct Tree {
     root: i32,

@@ -7,8 +7,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 const RAM_BYTES: u64 = 32 * MIB;
 
@@ -58,10 +56,7 @@ fn signals_reach_the_program() {
         let ready = dir.join("ready");
         let script = format!("trap 'echo got {name}; exit 9' {name}; : > ready; while :; do sleep 0.01; done");
         let mut running = shell(&script).dir(dir.path()).timeout_s(30).start();
-        let started = Instant::now();
-        while !ready.exists() && started.elapsed() < Duration::from_secs(20) && !running.has_ended() {
-            thread::sleep(Duration::from_millis(5));
-        }
+        running.until_there(&ready);
         running.signal(signal);
         let end = running.wait().exited(9);
         assert_eq!(end.text(), format!("got {name}\n"), "{}", end.describe());

@@ -1,9 +1,10 @@
 //! `outswap run --keep-pid`: the process that was started is the program, and the supervisor is beside it.
+use outswap_e2e::sample::children;
 use outswap_e2e::workloads::python;
 use outswap_e2e::{MIB, Outcome, Run, Running, Tmp, plain_mode, setup, stats};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -14,12 +15,6 @@ const NOISE: &str = "import hashlib,os,random,sys\nrandom.seed(7)\na=bytearray(r
 
 fn keep(args: &[&str]) -> Run {
     Run::new(setup::outswap()).args(["run", "--keep-pid", "--ram", "32M"]).args(args).timeout_s(60)
-}
-
-/// Children of a process, as the kernel has them.
-fn children(pid: i32) -> Vec<i32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
 /// The supervisor of a program that has no children of its own.
@@ -33,16 +28,6 @@ fn supervisor(program: &Running) -> i32 {
         thread::sleep(Duration::from_millis(5));
     }
     panic!("no supervisor beside {}", program.pid);
-}
-
-fn wait_for(path: &Path) {
-    for _ in 0..4000 {
-        if path.exists() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("{} never came", path.display());
 }
 
 fn lines(end: &Outcome) -> Vec<String> {
@@ -96,8 +81,8 @@ fn signals_are_the_programs() {
         let (ready, file) = (dir.join("ready"), dir.join("stats.json"));
         let options = ["--stats", &*file.to_string_lossy(), "--summary", "--"];
         let script = format!(": > {}; exec sleep 100", ready.display());
-        let program = keep(&[&options[..], &["sh", "-c", &script]].concat()).start();
-        wait_for(&ready);
+        let mut program = keep(&[&options[..], &["sh", "-c", &script]].concat()).start();
+        program.until_there(&ready);
         program.signal(signal);
         let end = program.wait();
         assert_eq!(end.status.signal(), Some(signal), "{}", end.describe());
@@ -148,11 +133,12 @@ fn what_cannot_be_executed_is_told_as_ever_and_leaves_nothing_behind() {
     let dir = Tmp::new();
     let lost = dir.join("lost");
     fs::write(&lost, "#!/no/such/interpreter\n").expect("ours");
-    Run::new("chmod").arg("755").arg(&lost).run().succeeded();
     // What is not ELF and no script is the shell's, as `execvp` has it.
     let plain = dir.join("plain");
     fs::write(&plain, "echo $$; exit 6\n").expect("ours");
-    Run::new("chmod").arg("755").arg(&plain).run().succeeded();
+    for program in [&lost, &plain] {
+        fs::set_permissions(program, Permissions::from_mode(0o755)).expect("ours");
+    }
     for (options, program, status, text) in [
         (&[][..], "no-such-program-anywhere", 127, "not found"),
         (&[], &*lost.to_string_lossy(), 127, "interpreter"),

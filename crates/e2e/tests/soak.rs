@@ -1,6 +1,6 @@
 //! The stress whose every byte is looked at (`tests/soak/stress.c`), and random calls on memory beside those of a plain run
-//! (`tests/soak/memory_calls.c`) and on all else (`tests/soak/other_calls.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so many seconds over every source and store, until
-//! the first failure (`make soak`).
+//! (`tests/soak/memory_calls.c`) and on all else (`tests/soak/other_calls.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so
+//! many seconds over every source and store, until the first failure (`make soak`).
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::sample::Sample;
 use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup, stats};
@@ -134,11 +134,9 @@ fn soak(seconds: u64) -> ExitCode {
         while started.elapsed() < until {
             let left_s = (until - started.elapsed()).as_secs().clamp(1, RUN_S);
             seed += 1;
-            let both = || {
-                RANDOM.into_iter().for_each(|random| random_calls(random, way.source, seed, 3000));
-                run(way, left_s, seed)
-            };
-            match catch_unwind(both) {
+            // It says itself how to repeat it.
+            RANDOM.into_iter().for_each(|random| random_calls(random, way.source, seed, 3000));
+            match catch_unwind(|| run(way, left_s, seed)) {
                 Ok(end) => {
                     done += operations(&end);
                     if end.peak.worst.charged_bytes() > most.charged_bytes() {

@@ -1,11 +1,11 @@
 //! What the statistics say, compared with what is seen from outside.
+use outswap_e2e::sample::children;
 use outswap_e2e::{MIB, Outcome, Run, Tmp, build, plain_mode, setup, stats};
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const DISK: &str = "/var/tmp";
@@ -39,8 +39,7 @@ fn run(options: &[&str], command: &[&str]) -> (Outcome, Value) {
 
 /// The first child of a process.
 fn child_of(pid: i32) -> i32 {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
-    children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("it has one")
+    *children(pid).first().expect("it has one")
 }
 
 /// The swap files that a process has open, under their descriptors.
@@ -58,12 +57,8 @@ fn while_held(meanwhile: impl FnOnce(i32)) -> (Outcome, Value) {
     let dir = Tmp::new();
     let file = dir.join("stats.json");
     let options = ["--ram", "24M", "--swap", "file", "--swap-dir", DISK];
-    let running = outswap(&options, &file, &[&held(), "noise", "48", &dir.path().to_string_lossy()]).start();
-    let until = Instant::now() + Duration::from_secs(60);
-    while !dir.join("ready").exists() {
-        assert!(Instant::now() < until, "it never is ready");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut running = outswap(&options, &file, &[&held(), "noise", "48", &dir.path().to_string_lossy()]).start();
+    running.until_there(&dir.join("ready"));
     meanwhile(child_of(running.pid));
     fs::write(dir.join("go"), "").expect("ours");
     let end = running.wait();
