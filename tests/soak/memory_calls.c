@@ -8,6 +8,7 @@
 #include "random.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,18 +17,21 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { PAGE = 4096, PAGES = 6144, FILE_PAGES = 512 };
+enum { PAGE = 4096, PAGES = 6144, FILE_PAGES = 512, MOST_THREADS = 8 };
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static char *base;
-static int file, pipes[2];
-static jmp_buf back;
-static volatile sig_atomic_t probing;
-// Ranges with locks and for forks, since the last time that all were taken back.
-static int locks, marks;
+static __thread char *base;
+static __thread int file, pipes[2];
+static __thread jmp_buf back;
+static __thread volatile sig_atomic_t probing;
+// Ranges with locks and for forks, since the last time that all were taken back, of all threads at most MOST_MARKED.
+static __thread int locks, marks;
+enum { MOST_MARKED = 12 };
+static long steps;
+static int threads = 1;
 
 static void fault(int signal, siginfo_t *info, void *context) {
     (void)context;
@@ -119,7 +123,7 @@ static void advise(void) {
     int advice = advices[any(sizeof advices / sizeof *advices)];
     if (advice == MADV_DONTFORK || advice == MADV_WIPEONFORK) {
         r.count = r.count > 8 ? 8 : r.count;
-        if (++marks > 12) {
+        if (++marks > MOST_MARKED / threads) {
             marks = 0;
             for (size_t i = 0; i < PAGES; i += 8) {
                 madvise(base + i * PAGE, 8 * PAGE, MADV_DOFORK);
@@ -167,7 +171,7 @@ static void remap(void) {
 static void lock(void) {
     struct range r = some(20);
     int way = (int)any(3), end;
-    if (way == 0 && ++locks > 12) {
+    if (way == 0 && ++locks > MOST_MARKED) {
         locks = 0;
         for (size_t i = 0; i < PAGES; i++) munlock(base + i * PAGE, PAGE);
     }
@@ -240,19 +244,16 @@ static void family(void) {
     tell("fork: %llx\n", (unsigned long long)hash);
 }
 
-int main(int argc, char **argv) {
-    seed(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
-    long steps = argc > 2 ? atol(argv[2]) : 1000;
-    struct sigaction action = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    sigaction(SIGSEGV, &action, NULL);
-    sigaction(SIGBUS, &action, NULL);
+// What a thread does: `number` is its seed.
+static void calls(uint64_t number) {
+    seed(number);
     base = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     file = memfd_create("file", 0);
-    if (base == MAP_FAILED || file < 0 || ftruncate(file, FILE_PAGES * PAGE) || pipe(pipes)) return 94;
-    static char content[PAGE];
+    if (base == MAP_FAILED || file < 0 || ftruncate(file, FILE_PAGES * PAGE) || pipe(pipes)) _exit(94);
+    char content[PAGE];
     for (int i = 0; i < FILE_PAGES; i++) {
         memset(content, i % 251, sizeof content);
-        if (pwrite(file, content, sizeof content, (off_t)i * PAGE) != PAGE) return 95;
+        if (pwrite(file, content, sizeof content, (off_t)i * PAGE) != PAGE) _exit(95);
     }
     for (long step = 0; step < steps; step++) {
         tell("%ld ", step);
@@ -289,5 +290,45 @@ int main(int argc, char **argv) {
     }
     tell("all: %llx\n", (unsigned long long)range_hash(0, PAGES));
     flush();
+}
+
+struct thread {
+    pthread_t id;
+    uint64_t number;
+    int to;
+};
+
+static void *one_thread(void *arg) {
+    struct thread *thread = arg;
+    out_to = thread->to;
+    calls(thread->number);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    uint64_t number = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    steps = argc > 2 ? atol(argv[2]) : 1000;
+    threads = argc > 3 ? atoi(argv[3]) : 1;
+    struct sigaction action = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    if (threads == 1) {
+        calls(number);
+        return 0;
+    }
+    if (threads < 1 || threads > MOST_THREADS) return 97;
+    static struct thread each[MOST_THREADS];
+    for (int i = 0; i < threads; i++) {
+        each[i].number = number * MOST_THREADS + (uint64_t)i;
+        each[i].to = memfd_create("told", 0);
+        if (each[i].to < 0 || pthread_create(&each[i].id, NULL, one_thread, &each[i])) return 98;
+    }
+    for (int i = 0; i < threads; i++) {
+        static char told[1 << 16];
+        if (pthread_join(each[i].id, NULL)) return 99;
+        ssize_t n;
+        for (off_t at = 0; (n = pread(each[i].to, told, sizeof told, at)) > 0; at += n)
+            if (write(1, told, (size_t)n) != n) return 89;
+    }
     return 0;
 }

@@ -1,4 +1,4 @@
-// What programs of random calls share: numbers that follow from a seed, and lines that tell what was done.
+// What programs of random calls share: numbers that follow from a seed, and lines that tell what was done, for each thread.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -8,13 +8,14 @@
 
 enum { LINE = 512 };
 
-static uint64_t state;
-static char out[1 << 16];
-static size_t out_len;
+static __thread uint64_t state;
+static __thread char out[1 << 16];
+static __thread size_t out_len;
+static __thread int out_to = 1;
 
 static void flush(void) {
     for (size_t done = 0; done < out_len;) {
-        ssize_t n = write(1, out + done, out_len - done);
+        ssize_t n = write(out_to, out + done, out_len - done);
         if (n <= 0) _exit(90);
         done += (size_t)n;
     }

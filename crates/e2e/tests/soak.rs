@@ -74,26 +74,38 @@ fn run(way: Way, seconds: u64, seed: u64) -> Outcome {
     end.within(RAM_BYTES)
 }
 
-/// Programs that make calls at random: a name for the test, the source, and what may be resident.
-const RANDOM: [(&str, &str, &str); 2] =
-    [("memory_calls", "tests/soak/memory_calls.c", "8M"), ("other_calls", "tests/soak/other_calls.c", "4M")];
+/// Programs that make calls at random.
+struct Random {
+    name: &'static str,
+    program: &'static str,
+    resident: &'static str,
+    /// Of every second seed; of the others one.
+    threads: u64,
+}
+
+const RANDOM: [Random; 2] = [
+    Random { name: "memory_calls", program: "tests/soak/memory_calls.c", resident: "8M", threads: 3 },
+    Random { name: "other_calls", program: "tests/soak/other_calls.c", resident: "4M", threads: 1 },
+];
 
 /// Random calls, plainly and managed: each is to end the same way, and all content is to be the same.
-fn random_calls((_, program, resident): (&str, &str, &str), source: &str, seed: u64, steps: u64) {
+fn random_calls(random: &Random, source: &str, seed: u64, steps: u64) {
+    let program = random.program;
     let calls = build::program(program);
     let setup = Setup::new().option("--fault-source", source).option("--swap", "compressed");
-    let setup = setup.option("--resident", resident);
-    let numbers = [seed, steps].map(|n| n.to_string());
+    let setup = setup.option("--resident", random.resident);
+    let threads = if seed.is_multiple_of(2) { random.threads } else { 1 };
+    let numbers = [seed, steps, threads].map(|n| n.to_string());
     let (dir, other) = (Tmp::new(), Tmp::new());
     let plain = setup.plain(&calls).args(&numbers).dir(dir.path()).timeout_s(GRACE_S).run().exited(0);
     let command = setup.managed(CALLS_RAM_BYTES, &calls).args(&numbers).dir(other.path()).timeout_s(GRACE_S);
     let end = command.run().exited(0);
     let (wanted, found) = (plain.text(), end.text());
-    assert!(wanted.lines().count() as u64 > steps, "the program said all that it did");
+    assert!(wanted.lines().count() as u64 > steps * threads, "the program said all that it did");
     if let Some((wanted, found)) = wanted.lines().zip(found.lines()).find(|(wanted, found)| wanted != found) {
         let words: Vec<_> = command.command.iter().map(|word| word.to_string_lossy()).collect();
         panic!(
-            "plainly: {wanted}\nunder Outswap: {found}\nto repeat it (the program: cc -O1 {program}):\n{}",
+            "plainly: {wanted}\nunder Outswap: {found}\nto repeat it (the program: cc -O1 -pthread {program}):\n{}",
             words.join(" ")
         );
     }
@@ -114,10 +126,10 @@ fn smoke() -> Vec<Trial> {
             println!("{source}: at most {}", run(way, 8, u64::from(std::process::id())).peak.worst);
         })
     });
-    let calls = RANDOM.into_iter().flat_map(|random| {
+    let calls = RANDOM.iter().flat_map(|random| {
         SOURCES.map(|source| {
             let test = move || SMOKE_SEEDS.for_each(|seed| random_calls(random, source, seed, 1500));
-            trial(format!("{}::{source}", random.0), test)
+            trial(format!("{}::{source}", random.name), test)
         })
     });
     stress.into_iter().chain(calls).collect()
@@ -135,7 +147,7 @@ fn soak(seconds: u64) -> ExitCode {
             let left_s = (until - started.elapsed()).as_secs().clamp(1, RUN_S);
             seed += 1;
             // It says itself how to repeat it.
-            RANDOM.into_iter().for_each(|random| random_calls(random, way.source, seed, 3000));
+            RANDOM.iter().for_each(|random| random_calls(random, way.source, seed, 3000));
             match catch_unwind(|| run(way, left_s, seed)) {
                 Ok(end) => {
                     done += operations(&end);
