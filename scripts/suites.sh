@@ -3,7 +3,8 @@
 # in target/suites.md. Installs what it needs on a Debian-like machine. What differs is run a second time, both ways.
 #
 # Usage: scripts/suites.sh [OUTSWAP]
-#   SUITES="stress-ng cpython"   which suites; also ltp and posix (Open POSIX), which are built first, and redis
+#   SUITES="stress-ng cpython"   which suites; also ltp and posix (Open POSIX), which are built first, redis, and perl, php, postgresql,
+#                                ruby, sqlite and tcl, whose sources come from Debian
 #   SUITES_PARTS='sig*'          which parts of them
 #   SUITES_LTP="syscalls mm"     which lists of ltp (its directory runtest)
 #   LTP_SOURCE=DIRECTORY         the source of ltp and posix, where it is not to be fetched
@@ -47,6 +48,15 @@ if [[ $wanted == *" posix "* ]]; then type git gcc make autoconf >/dev/null 2>&1
 if [[ $wanted == *" redis "* ]]; then
     type git redis-server redis-cli tclsh >/dev/null 2>&1 || need+=(git redis-server redis-tools tcl)
 fi
+if [[ $wanted == *" perl "* ]]; then type prove >/dev/null 2>&1 || need+=(perl); fi
+if [[ $wanted == *" php "* ]]; then command -v php >/dev/null || need+=(php-cli); fi
+if [[ $wanted == *" postgresql "* ]]; then
+    postgresql=$(find /usr/lib/postgresql -path '*/bin/postgres' 2>/dev/null | sort -V | tail -1)
+    [[ $postgresql ]] && type gcc make flex bison >/dev/null 2>&1 || need+=(postgresql gcc make libc6-dev flex bison)
+fi
+if [[ $wanted == *" ruby "* ]]; then command -v ruby >/dev/null || need+=(ruby); fi
+if [[ $wanted == *" sqlite "* ]]; then type gcc make >/dev/null 2>&1 && [[ -e /usr/lib/tcl8.6/tclConfig.sh ]] || need+=(gcc make libc6-dev tcl8.6-dev); fi
+if [[ $wanted == *" tcl "* ]]; then command -v tclsh8.6 >/dev/null || need+=(tcl8.6); fi
 if ((${#need[@]})); then
     sudo=()
     if [[ $(id -u) != 0 ]]; then sudo=(sudo); fi
@@ -54,7 +64,8 @@ if ((${#need[@]})); then
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${need[@]}" >/dev/null
 fi
 
-# Runs a command in a directory of its own, within a time; sets `end` to how it ended. Output goes to a file.
+# Runs a command in a directory of its own, within a time; sets `end` to how it ended: its exit status, and how many names it wrote
+# to the file `failed` in that directory, with a sum of them. Output goes to a file.
 once() { # log, seconds, command...
     local log=$1 limit=$2 here
     shift 2
@@ -66,10 +77,12 @@ once() { # log, seconds, command...
         (cd "$here" && exec env HOME="$here" TMPDIR="$here" LC_ALL=C timeout -k 5 "$limit" "${as_nobody[@]}" "$@") \
             >"$log" 2>&1 </dev/null || end=$?
     } 2>/dev/null
+    if [[ -s $here/failed ]]; then end+=": $(wc -l <"$here/failed") failed ($(sort "$here/failed" | cksum | cut -d ' ' -f 1))"; fi
     rm -rf "$here"
 }
 
 parts=0
+failing=()
 differences=0
 untold=()
 rows=()
@@ -85,6 +98,7 @@ part() { # suite, name, seconds, command...
         untold+=("$name")
         return
     fi
+    [[ $plain == 0 ]] || failing+=("$name")
     once "$work/managed.log" $((limit * 4)) "$work/bin/outswap" run --resident "$resident" --quiet -- "$@"
     managed=$end
     [[ $plain == "$managed" ]] && return
@@ -181,6 +195,84 @@ if [[ $wanted == *" redis "* ]]; then
         part redis "$unit" 600 sh -c "cp -r '$work/redis/.' . && exec ./runtest --clients 1 --single '$unit'"
     done
 fi
+# The source of a Debian package, of the version that the distribution has now, as a copy that parts may write to: sets `tree`.
+debian_source() { # package
+    local kept=$PWD/target/sources/$1 lists=$PWD/target/sources/apt options
+    if [[ ! -e $kept/.complete ]]; then
+        mkdir -p "$kept/download" "$lists"/{lists,cache/archives}/partial
+        # Lists of their own: a machine's have no sources, as a rule, and are not changed for this.
+        (. /etc/os-release && echo "deb-src http://deb.debian.org/debian $VERSION_CODENAME main") >"$lists/sources.list"
+        options=(-qq -o Dir::Etc::SourceList="$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$lists/lists"
+            -o Dir::Cache="$lists/cache" -o APT::Sandbox::User="$(id -un)")
+        apt-get "${options[@]}" update
+        (cd "$kept/download" && apt-get "${options[@]}" source --download-only "$1")
+        tar -x --strip-components=1 -C "$kept" -f "$(find "$kept/download" -name '*.orig.tar.*' ! -name '*.asc' ! -name '*-www.*' ! -name '*-regen-*')"
+        touch "$kept/.complete"
+    fi
+    tree=$work/$1
+    cp -r "$kept" "$tree"
+    rm -rf "$tree/download"
+    chmod -R a+rwX "$tree"
+}
+if [[ $wanted == *" perl "* ]]; then
+    debian_source perl
+    # The tests look for the modules beside themselves.
+    for modules in $(perl -MConfig -e 'print "@Config{qw(privlib archlib)}"') /usr/lib/*/perl-base; do cp -rn "$modules/." "$tree/lib" || true; done
+    ln -s "$(command -v perl)" "$tree/perl"
+    ln -s "$(command -v perl)" "$tree/t/perl"
+    chmod -R a+rwX "$tree/lib"
+    for file in "$tree"/t/{base,cmd,comp,io,mro,op,opbasic,re,run,uni}/*.t; do
+        name=${file#"$tree/t/"}
+        part perl "$name" 100 sh -c "cd '$tree/t' && exec prove -q --norc -I../lib -e ./perl '$name'"
+    done
+fi
+if [[ $wanted == *" tcl "* ]]; then
+    debian_source tcl8.6
+    for file in "$tree"/tests/*.test; do
+        name=$(basename "$file" .test)
+        # The exit status is 0 in any case. HTTP needs a network.
+        if [[ $name != http* ]]; then
+            part tcl "$name" 60 sh -c "cd '$tree/tests' && tclsh8.6 '$file' >told 2>&1; cat told; grep '^==.* FAILED' told >\"\$HOME/failed\""
+        fi
+    done
+fi
+if [[ $wanted == *" ruby "* ]]; then
+    debian_source "$(basename "$(readlink -f "$(command -v ruby)")")"
+    for file in "$tree"/test/ruby/test_*.rb; do
+        part ruby "$(basename "$file" .rb)" 120 sh -c "cd '$tree' && exec ruby -Itool/lib -Itest/lib tool/test/runner.rb --ruby='$(command -v ruby)' '$file'"
+    done
+fi
+if [[ $wanted == *" php "* ]]; then
+    debian_source "$(basename "$(readlink -f "$(command -v php)")")"
+    for directory in "$tree"/{Zend/tests,tests/*,ext/{standard/tests/*,spl,pcre,reflection,json,phar}}; do
+        [[ -d $directory ]] || continue
+        part php "${directory#"$tree/"}" 600 sh -c "cd '$tree' && exec env NO_INTERACTION=1 SKIP_ONLINE_TESTS=1 SKIP_IO_CAPTURE_TESTS=1 \
+            REPORT_EXIT_STATUS=1 TEST_PHP_EXECUTABLE='$(command -v php)' php run-tests.php -q --set-timeout 100 -w \"\$HOME/failed\" '$directory'"
+    done
+fi
+if [[ $wanted == *" sqlite "* ]]; then
+    debian_source sqlite3
+    (cd "$tree" && ./configure --with-tcl=/usr/lib/tcl8.6 && make -s -j2 testfixture) >"$logs/sqlite-build.log" 2>&1
+    chmod -R a+rwX "$tree"
+    part sqlite veryquick 1200 "$tree/testfixture" "$tree/test/veryquick.test"
+fi
+if [[ $wanted == *" postgresql "* ]]; then
+    postgresql=$(dirname "$(find /usr/lib/postgresql -path '*/bin/postgres' | sort -V | tail -1)")
+    debian_source "postgresql-$(basename "$(dirname "$postgresql")")"
+    (
+        cd "$tree"
+        ./configure --without-icu --without-readline --without-zlib
+        make -s -C src/backend generated-headers
+        make -s -j2 -C src/test/regress
+        make -s -j2 -C src/test/isolation
+    ) >"$logs/postgresql-build.log" 2>&1
+    chmod -R a+rwX "$tree"
+    for tests in regress:pg_regress:parallel isolation:pg_isolation_regress:isolation; do
+        IFS=: read -r name program schedule <<<"$tests"
+        part postgresql "$name" 600 sh -c "cd '$tree/src/test/$name' && exec ./$program --inputdir=. --dlpath=. --bindir='$postgresql' \
+            --temp-instance=\"\$HOME/instance\" --outputdir=\"\$HOME\" --schedule=${schedule}_schedule"
+    done
+fi
 {
     echo "| suite | part | exit status plainly, twice | under Outswap, twice |"
     echo "| --- | --- | --- | --- |"
@@ -188,4 +280,5 @@ fi
 } >"$report"
 cat "$report"
 echo "$parts parts, $differences differ; output of those: target/suites/"
+if ((${#failing[@]})); then echo "that fail plainly: ${failing[*]}"; fi
 if ((${#untold[@]})); then echo "not told, since they did not end in time plainly: ${untold[*]}"; fi

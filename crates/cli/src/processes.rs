@@ -48,6 +48,33 @@ fn parse_stat(text: &[u8]) -> Option<Found> {
     Some(Found { parent: fields.get(1)?.parse().ok()?, is_zombie, processor_ns, identity: [number(19)?, number(25)?] })
 }
 
+/// How long a process's threads ran, and how long they could have but waited for a processor, of those that live and are looked at.
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+pub struct Turns {
+    /// On a processor.
+    pub ran_ns: u64,
+    /// Waiting for one.
+    pub waited_ns: u64,
+}
+
+/// So many threads of a process are looked at.
+const THREADS_MAX: usize = 64;
+
+/// What the kernel says of that; zeros where it does not.
+pub fn turns(pid: i32) -> Turns {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().take(THREADS_MAX);
+    let each = threads.filter_map(|thread| parse_turns(&fs::read_to_string(thread.path().join("schedstat")).ok()?));
+    each.fold(Turns::default(), |sum, each| Turns {
+        ran_ns: sum.ran_ns.saturating_add(each.ran_ns),
+        waited_ns: sum.waited_ns.saturating_add(each.waited_ns),
+    })
+}
+
+fn parse_turns(line: &str) -> Option<Turns> {
+    let mut numbers = line.split_ascii_whitespace().map(|n| n.parse().ok());
+    Some(Turns { ran_ns: numbers.next()??, waited_ns: numbers.next()?? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +83,16 @@ mod tests {
     #[test]
     fn what_is_no_line_of_a_process_is_nobody() {
         assert!(parse_stat(b"1 (x) y) S 7 1 1").is_none() && parse_stat(b"").is_none());
+    }
+
+    #[test]
+    fn turns_are_what_the_kernel_says() {
+        assert_eq!(parse_turns("12 34 5\n"), Some(Turns { ran_ns: 12, waited_ns: 34 }));
+        assert!(parse_turns("").is_none() && parse_turns("12").is_none() && parse_turns("x 1 1").is_none());
+        assert_eq!(turns(-1), Turns::default());
+        // Where the kernel counts them at all, who has come so far has run.
+        let counts = fs::read_to_string("/proc/self/schedstat").is_ok_and(|line| !line.starts_with("0 "));
+        assert!(!counts || turns(os::getpid()).ran_ns > 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Of each managed process it is known how long its threads were in faults, and from the kernel how long they ran. Only what is steady is
 //! told: a program that fills its memory, or looks at all of it now and then, is like that for a moment, too.
-use crate::processes::find;
+use crate::processes::{Turns, find, turns};
 use crate::size::show;
 use outswap_control::{Control, Process, Stat};
 use std::collections::HashMap;
@@ -24,6 +24,8 @@ struct Work {
     fault_ns: u64,
     /// On a processor, without the runtime's own thread.
     busy_ns: u64,
+    /// The same with it, and how long all waited for one.
+    turns: Turns,
     /// Faults that read from a store.
     read: u64,
     /// Others.
@@ -39,6 +41,7 @@ impl Work {
         Some(Work {
             fault_ns: sum(&[Stat::FaultNs]),
             busy_ns: find(pid)?.processor_ns.saturating_sub(sum(&[Stat::BackgroundNs])),
+            turns: turns(pid),
             read: sum(&[Stat::FaultBypass, Stat::FaultMiss]),
             other: sum(&[Stat::FaultFirstTouch, Stat::FaultHit]),
             pages: sum(&[Stat::FaultBypass, Stat::FaultMiss, Stat::FaultHit]),
@@ -49,6 +52,10 @@ impl Work {
         Work {
             fault_ns: f(self.fault_ns, other.fault_ns),
             busy_ns: f(self.busy_ns, other.busy_ns),
+            turns: Turns {
+                ran_ns: f(self.turns.ran_ns, other.turns.ran_ns),
+                waited_ns: f(self.turns.waited_ns, other.turns.waited_ns),
+            },
             read: f(self.read, other.read),
             other: f(self.other, other.other),
             pages: f(self.pages, other.pages),
@@ -57,8 +64,10 @@ impl Work {
 
     /// What of its time it was in faults, of 1.
     fn share(self) -> f64 {
-        // A thread that waits for a file in a fault is on no processor.
-        let all_ns = self.busy_ns.max(self.fault_ns) as f64;
+        // Where others want the processors, a fault takes longer by what its thread waits for one, as all that the thread does.
+        let waits = self.turns.waited_ns as f64 / self.turns.ran_ns.max(1) as f64;
+        // A thread that waits for a file in a fault is on no processor, and does not wait for one.
+        let all_ns = (self.busy_ns as f64 * (1.0 + waits)).max(self.fault_ns as f64);
         self.fault_ns as f64 / all_ns.max(1.0)
     }
 
@@ -164,7 +173,7 @@ mod tests {
     }
 
     fn work(fault_ms: u64, busy_ms: u64, read: u64, other: u64) -> Work {
-        Work { fault_ns: fault_ms * MS, busy_ns: busy_ms * MS, read, other, pages: 3000 }
+        Work { fault_ns: fault_ms * MS, busy_ns: busy_ms * MS, turns: Turns::default(), read, other, pages: 3000 }
     }
 
     #[test]
@@ -174,6 +183,13 @@ mod tests {
         assert!(thrashes(work(2000, 100, 10, 0)), "it waits for a file");
         assert!(!thrashes(work(700, 800, 10, 0)), "it sleeps most of the time");
         assert!(!thrashes(work(1400, 4000, 10, 0)), "others of its threads work");
+        let waited = |waited_ms| Turns { ran_ns: 1000 * MS, waited_ns: waited_ms * MS };
+        let beside_others = |waited_ms| Work { turns: waited(waited_ms), ..work(1400, 1000, 10, 0) };
+        assert!(
+            thrashes(beside_others(1000)) && (beside_others(1000).share() - 0.7).abs() < 0.01,
+            "half of the time it waits for a processor"
+        );
+        assert!(!thrashes(beside_others(3000)), "most of the time");
         assert!(!thrashes(work(1400, 2000, 10, 11)), "it fills its memory");
         assert!(!thrashes(Work::default()));
     }
