@@ -77,6 +77,11 @@ pub fn library(source: &str) -> PathBuf {
     compiled(source, &["-shared", "-fPIC"])
 }
 
+/// The same, with segments that begin at such borders, bytes.
+pub fn library_with_borders(source: &str, border_bytes: u64) -> PathBuf {
+    compiled(source, &["-shared", "-fPIC", &format!("-Wl,-z,max-page-size={border_bytes}")])
+}
+
 fn compiled(source: &str, options: &[&str]) -> PathBuf {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(Programs::default);

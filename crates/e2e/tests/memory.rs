@@ -103,6 +103,28 @@ fn a_large_bss_is_held_to_the_limit(program: &Path) {
     }
 }
 
+/// Zeros of a library that the program opens while it runs: the linker maps it in another way where its segments begin at larger borders.
+fn zeros_of_an_opened_library_are_held_to_the_limit(source: &str) {
+    for border_bytes in [4096, 2 * MIB] {
+        let library = build::library_with_borders("tests/programs/zeros_library.c", border_bytes);
+        let command =
+            [build::program("tests/programs/opens.c"), library].map(|path| path.to_string_lossy().into_owned());
+        let command = [command[0].as_str(), &command[1]];
+        ok(Run::new(command[0]).args([command[1]]).run());
+        let options = ["--ram", "16M", "--fault-source", source];
+        let (end, stats) = run(&options, &command);
+        let end = ok(end);
+        assert!(end.stderr.is_empty(), "{}", end.describe());
+        assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") < BESIDE_BYTES, "{stats:#}");
+        assert!(number(&stats, "/stores/file/pages_out") * 4096 > 8 * MIB, "{stats:#}");
+        end.within(16 * MIB);
+        let (end, stats) = run(&[&options, &BSS_OFF[..]].concat(), &command);
+        let end = ok(end);
+        assert!(number(&stats, "/memory/tree_peaks/unmanaged_bytes") >= 20 * MIB, "{stats:#}");
+        assert_eq!(lines_with(&end, "cannot be managed ("), 1, "{}", end.describe());
+    }
+}
+
 /// A filter that sees a program's own calls at fixed addresses would see those of others there, which are not managed: so its `.bss` is
 /// not either, and that is said.
 fn a_bss_at_fixed_addresses_beside_calls_of_its_own_is_not_managed() {
@@ -573,6 +595,11 @@ fn main() -> ExitCode {
     trials.extend([("move", 1), ("copy", 1), ("guard", 3), ("mprotect", 1)].map(|(source, runs)| {
         trial(format!("what_is_in_use_stays_right_beside_another::{source}"), move || {
             what_is_in_use_stays_right_beside_another(source, runs);
+        })
+    }));
+    trials.extend(["move", "copy", "guard", "mprotect"].map(|source| {
+        trial(format!("zeros_of_an_opened_library_are_held_to_the_limit::{source}"), move || {
+            zeros_of_an_opened_library_are_held_to_the_limit(source);
         })
     }));
     trials.extend([

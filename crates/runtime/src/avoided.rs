@@ -7,6 +7,7 @@ const MEMORY: u32 = 2;
 const OPEN: u32 = 4;
 const DISPATCH: u32 = 8;
 const CODE: u32 = 16;
+const READS: u32 = 32;
 
 /// Whether files can be named.
 pub fn may_name_files() -> bool {
@@ -56,4 +57,14 @@ pub fn may_dispatch() -> bool {
 /// It is asked no more.
 pub fn avoid_dispatch() {
     AVOIDED.fetch_or(DISPATCH, Relaxed);
+}
+
+/// Whether the program's files may be read by descriptors that it has open.
+pub fn may_read_its_files() -> bool {
+    AVOIDED.load(Relaxed) & READS == 0
+}
+
+/// They are read no more.
+pub fn avoid_reads() {
+    AVOIDED.fetch_or(READS, Relaxed);
 }

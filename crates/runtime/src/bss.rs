@@ -2,7 +2,7 @@
 //! addresses where the program expects it.
 //!
 //! What the kernel has put there becomes a new range of managed memory, into which goes what of it holds something already. Of the
-//! program alone, not of its libraries. Pointers into it are recognised by a filter of this process's own, for calls from its own code:
+//! program alone, not of its libraries (of those that it opens later: `memory/library.rs`). Pointers into it are recognised by a filter of this process's own, for calls from its own code:
 //! programs that it executes inherit the filter, and one that is not managed could not answer it. So a program that is linked to fixed
 //! addresses, where others have their code too, must make no calls itself, but through its libraries. One of whose code that cannot be
 //! told keeps its `.bss` unmanaged. So does a program that brings its own `memcpy`, which the runtime would then use, and which may use
@@ -20,7 +20,7 @@ use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::{nr, os, procfs};
 
 /// Less than this is left to the kernel: it costs little, and the filter costs each call something.
-const LEAST_BYTES: usize = 1 << 20;
+pub const LEAST_BYTES: usize = 1 << 20;
 /// Programs linked to fixed addresses lie below this.
 const FIXED_END: usize = 1 << 32;
 /// More code of such a program is not looked through for calls.

@@ -76,7 +76,9 @@ pub struct Code {
     pub vdso: (usize, usize),
     /// Where the C library's file is mapped, from its start on.
     pub libc_file: (usize, usize),
-    /// Whether code is in that.
+    /// The dynamic linker's.
+    pub linker: (usize, usize),
+    /// Whether code is in [`Code::libc_file`].
     libc_runs: bool,
     walled: bool,
 }
@@ -119,6 +121,9 @@ impl Code {
         if LIBRARY.iter().any(|n| name.starts_with(n)) {
             // Never with what lies between: the checks for the C library are many.
             self.libc.add(start, end, true);
+        }
+        if name.starts_with(b"ld-linux-x86-64.so.") || name.starts_with(b"ld-2.") {
+            self.linker = (start, end);
         }
         self.all.add(start, end, self.walled);
         self.walled = false;
@@ -181,6 +186,7 @@ mod tests {
             (0x7f00_0044_0000, 0x7f00_0045_0000),
         ];
         assert_eq!((code.fixed, code.vdso), ((0x40_0000, 0x40_1000), (0x7ffd_0000_0000, 0x7ffd_0000_1000)));
+        assert_eq!(code.linker, (0x7f00_0044_0000, 0x7f00_0045_0000));
         assert_eq!(code.all.get(), all, "ours and what is of no file lie in no range");
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The process filter must trap these, and it outlives the program. The next program's loader and C library map memory before
 //! they can answer a trap. By chance they lie where this program's did; but then hardly with the very instruction.
-use crate::limits::HEAP_CALLS;
+use crate::limits::{HEAP_CALLS, LINKER_CALLS};
 use core::slice;
 
 /// ELF: what a program header and an entry of the dynamic section are of, and the words of the latter.
@@ -64,6 +64,28 @@ impl HeapCalls {
         found.of[..found.len].sort_unstable();
         Some(found)
     }
+}
+
+/// What the dynamic linker's `mmap` is made of: the call's number, and the instruction.
+const LINKER_MMAP: [u8; 7] = [0xb8, 9, 0, 0, 0, SYSCALL[0], SYSCALL[1]];
+
+/// The same of a dynamic linker whose code lies in this range: where it calls for mappings. None, if there are others than expected.
+pub fn of_linker((start, end): (usize, usize)) -> [(usize, usize); LINKER_CALLS] {
+    let none = [(0, 0); LINKER_CALLS];
+    if start == 0 {
+        return none;
+    }
+    // SAFETY: its code is mapped there, readable, until the process ends, and nobody changes it.
+    let code = unsafe { slice::from_raw_parts(start as *const u8, end - start) };
+    let (mut found, mut len) = (none, 0);
+    for (i, bytes) in code.windows(LINKER_MMAP.len()).enumerate() {
+        if bytes == LINKER_MMAP {
+            let after = start + i + LINKER_MMAP.len();
+            let Some(place) = found.get_mut(len) else { return none };
+            (*place, len) = ((after, after + 1), len + 1);
+        }
+    }
+    found
 }
 
 /// Where an entry of a table is; anywhere, where the numbers are nonsense.

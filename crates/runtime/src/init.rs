@@ -4,9 +4,11 @@ use crate::code::{self, Code};
 use crate::contexts::Contexts;
 use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
-use crate::heap_calls::HeapCalls;
+use crate::heap_calls::{self, HeapCalls};
 use crate::layout::*;
-use crate::limits::{BATCH_BYTES, BATCHES, CALL_PINS, CODE_RANGES, FDS, MAPPINGS, SLOTS, SOURCE_FDS};
+use crate::limits::{
+    BATCH_BYTES, BATCHES, CALL_PINS, CODE_RANGES, FDS, HEAP_CALLS, LINKER_CALLS, MAPPINGS, SLOTS, SOURCE_FDS,
+};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
@@ -359,8 +361,8 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
-    let [.., shared_anon, calls, asked_bss, _] = control.config.policies;
-    let is_wanted = asked_bss != control::source::number("off") && arena_bytes == ARENA_MAX_BYTES;
+    let [.., shared_anon, calls, _, _] = control.config.policies;
+    let is_wanted = manages_zeros(control) && arena_bytes == ARENA_MAX_BYTES;
     let bss = is_wanted.then(bss::find).flatten();
     let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
     let min_fd = min_fd();
@@ -510,6 +512,12 @@ fn make_pager(
     Ok(pager)
 }
 
+/// Whether zeros that programs and libraries begin with are to be managed.
+fn manages_zeros(control: &Control) -> bool {
+    let [.., asked_bss, _] = control.config.policies;
+    asked_bss != control::source::number("off")
+}
+
 /// Installs both filters. Without both nothing may be managed: a fork that nobody notices would give the child wrong data. A
 /// chain of a few hundred execs ends here, because filters add up.
 fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
@@ -520,11 +528,19 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     // Where the C library is another than expected, all of it counts.
     let heap_calls = HeapCalls::find(code.libc_file);
     let heap = heap_calls.as_ref().map_or(code.libc.get(), HeapCalls::get);
+    let heap = if live.control.config.keep_malloc != 0 { heap } else { &[] };
+    let linker = heap_calls::of_linker(if manages_zeros(live.control) { code.linker } else { (0, 0) });
+    memory::know_linker(&linker);
+    let mut calls = [(0, 0); HEAP_CALLS + LINKER_CALLS];
+    calls[..heap.len()].copy_from_slice(heap);
+    calls[heap.len()..heap.len() + LINKER_CALLS].copy_from_slice(&linker);
+    let calls = &mut calls[..heap.len() + LINKER_CALLS];
+    calls.sort_unstable();
     filter::install_process(&Known {
         libc: code.libc.get(),
         all: code.all.get(),
         fds: live.fds.0..=live.fds.1,
-        heap: (live.control.config.keep_malloc != 0).then_some(heap),
+        heap: Some(calls),
     })
 }
 

@@ -160,6 +160,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::SENDMSG | nr::RECVMSG if transfer::is_message_in_parts(live, args) => {
             return parts::start(live, Part::Message, nr, args, &mut uc.gregs);
         }
+        nr::MMAP if memory::is_linkers(info.addr) && !overlaps_managed(args[0], args[1]) => memory::load(live, args),
         nr::MMAP if !live.is_own_process() && args[3] & os::MAP_ANONYMOUS == 0 => {
             // The background thread has other descriptors than a process that shares only the memory.
             EAGAIN

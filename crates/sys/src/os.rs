@@ -24,6 +24,8 @@ pub const MAP_ANONYMOUS: usize = 0x20;
 pub const MAP_32BIT: usize = 0x40;
 /// `MAP_GROWSDOWN`.
 pub const MAP_GROWSDOWN: usize = 0x100;
+/// `MAP_DENYWRITE`: ignored, but given by the dynamic linker alone.
+pub const MAP_DENYWRITE: usize = 0x800;
 /// `MAP_LOCKED`.
 pub const MAP_LOCKED: usize = 0x2000;
 /// `MAP_NORESERVE`.

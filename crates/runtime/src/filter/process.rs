@@ -14,7 +14,8 @@ pub struct Known<'a> {
     pub all: &'a [(usize, usize)],
     /// Our descriptors.
     pub fds: core::ops::RangeInclusive<i32>,
-    /// Where the program's own allocator asks for memory, inside the C library, where it is in use.
+    /// Where the program's own allocator asks for memory, inside the C library, where it is in use, and where the dynamic linker maps
+    /// libraries.
     pub heap: Option<&'a [(usize, usize)]>,
 }
 
@@ -124,12 +125,13 @@ pub fn build_process(known: &Known<'_>) -> Program {
     if let Some(heap) = known.heap {
         let from_heap = p.if_from(heap, trap, allow);
         targets[nr::BRK] = from_heap;
-        // Private anonymous mappings but not stacks.
+        // Private anonymous mappings but not stacks, and what the dynamic linker maps of libraries.
         const MAP_PRIVATE: u32 = 0x2;
         const MAP_ANONYMOUS: u32 = 0x20;
         const MAP_STACK: u32 = 0x20000;
         let is_private = p.branch(JSET, MAP_PRIVATE, from_heap, allow);
-        let is_anonymous = p.branch(JSET, MAP_ANONYMOUS, is_private, allow);
+        let is_library = p.branch(JEQ, (os::MAP_PRIVATE | os::MAP_DENYWRITE) as u32, from_heap, allow);
+        let is_anonymous = p.branch(JSET, MAP_ANONYMOUS, is_private, is_library);
         p.branch(JSET, MAP_STACK, allow, is_anonymous);
         targets[nr::MMAP] = p.load(at_arg(3));
     }
@@ -210,6 +212,8 @@ mod tests {
             assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x20022, 0, 0]), ALLOW, "a stack");
             assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x21, 0, 0]), ALLOW, "shared");
             assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 0, 0x2, 3, 0]), ALLOW, "a file");
+            assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 1, 0x802, 3, 0]), TRAP, "a library");
+            assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 5, 0x812, 3, 0]), ALLOW, "a part of one");
             assert_eq!(run(&p, nr::BRK, at as u64, [0; 6]), TRAP);
         }
         for elsewhere in [lib, HEAP_AT as u64 - 2, HEAP_AT as u64 + 1, HEAP_AT as u64 + 0x1000] {

@@ -52,7 +52,7 @@ fn is_memfd(fd: usize) -> bool {
 }
 
 /// Leaves a mapping to the kernel. Shared memory is counted: nothing of it is in the limit.
-fn leave(live: &Live, args: [usize; 6]) -> isize {
+pub fn leave(live: &Live, args: [usize; 6]) -> isize {
     let at = pass(nr::MMAP, args);
     let [_, len, _, flags, fd, _] = args;
     let is_mapped = at >= 0 || at <= -4096;

@@ -8,6 +8,7 @@ mod lock;
 mod insist;
 mod near;
 mod map;
+mod library;
 mod protect;
 mod advise;
 mod mremap;
@@ -17,6 +18,7 @@ mod query;
 
 pub use advise::{hand_over_wipes, madvise};
 pub use lock::{may_hold, unlock_all};
+pub use library::{is_linkers, know as know_linker, load};
 pub use map::{grow, mmap, munmap};
 pub use near::know as know_code;
 
