@@ -17,8 +17,8 @@ mod shm;
 mod query;
 
 pub use advise::{hand_over_wipes, madvise};
-pub use lock::{may_hold, unlock_all};
 pub use library::{is_linkers, know as know_linker, load};
+pub use lock::{may_hold, unlock_all};
 pub use map::{grow, mmap, munmap};
 pub use near::know as know_code;
 
