@@ -119,7 +119,7 @@ fn brings_its_own(segments: &[Segment], headers_at: usize) -> bool {
 }
 
 /// Whether programs lie at random addresses on this machine.
-fn is_random() -> bool {
+pub fn is_random() -> bool {
     let mut digit = [0u8; 1];
     procfs::read_file(b"/proc/sys/kernel/randomize_va_space\0", &mut digit) == 1 && digit != *b"0"
 }

@@ -505,7 +505,7 @@ fn make_pager(
         control.post_once(Once::NoFile);
     }
     let pager = Pager::new(machine, store, &Mapped, config).ok_or(SetupError::NoMemory)?;
-    if !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0) {
+    if is_anywhere() {
         pager.set_bottom(bottom(u64::from_le_bytes(place), arena_pages));
     }
     pager.set_top(PageNo(arena_pages));
@@ -516,6 +516,11 @@ fn make_pager(
 fn manages_zeros(control: &Control) -> bool {
     let [.., asked_bss, _] = control.config.policies;
     asked_bss != control::source::number("off")
+}
+
+/// Whether this process, as far as it is told, has random addresses.
+fn is_anywhere() -> bool {
+    !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0)
 }
 
 /// Installs both filters. Without both nothing may be managed: a fork that nobody notices would give the child wrong data. A
@@ -529,7 +534,9 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     let heap_calls = HeapCalls::find(code.libc_file);
     let heap = heap_calls.as_ref().map_or(code.libc.get(), HeapCalls::get);
     let heap = if live.control.config.keep_malloc != 0 { heap } else { &[] };
-    let linker = heap_calls::of_linker(if manages_zeros(live.control) { code.linker } else { (0, 0) });
+    // A linker that lies where all others do would have theirs trapped, before they can answer.
+    let may_trap = manages_zeros(live.control) && is_anywhere() && bss::is_random();
+    let linker = heap_calls::of_linker(if may_trap { code.linker } else { (0, 0) });
     memory::know_linker(&linker);
     let mut calls = [(0, 0); HEAP_CALLS + LINKER_CALLS];
     calls[..heap.len()].copy_from_slice(heap);
