@@ -88,6 +88,19 @@ pub fn of_linker((start, end): (usize, usize)) -> [(usize, usize); LINKER_CALLS]
     found
 }
 
+/// The allocator's and the linker's, ascending; first come as many ranges of nothing as there is room for more.
+///
+/// # Panics
+///
+/// Panics if there are more than there is room for.
+pub fn with_linkers(heap: &[(usize, usize)], linker: &[(usize, usize)]) -> [(usize, usize); HEAP_CALLS + LINKER_CALLS] {
+    let mut all = [(0, 0); HEAP_CALLS + LINKER_CALLS];
+    all[..heap.len()].copy_from_slice(heap);
+    all[heap.len()..heap.len() + linker.len()].copy_from_slice(linker);
+    all.sort_unstable();
+    all
+}
+
 /// Where an entry of a table is; anywhere, where the numbers are nonsense.
 fn entry(table: u64, index: u64, bytes: usize) -> u64 {
     table.wrapping_add(index.wrapping_mul(bytes as u64))
@@ -197,5 +210,22 @@ mod tests {
         assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
         cut[6..].fill(0xff);
         assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
+    }
+
+    #[test]
+    fn the_linkers_calls_are_found_in_its_code() {
+        let mut code = vec![0x90u8; 4096];
+        let at = code.as_ptr() as usize;
+        let of = |code: &[u8]| of_linker((code.as_ptr() as usize, code.as_ptr() as usize + code.len()));
+        assert_eq!((of(&code), of_linker((0, 0))), ([(0, 0); LINKER_CALLS], [(0, 0); LINKER_CALLS]));
+        code[100..107].copy_from_slice(&LINKER_MMAP);
+        let found = of(&code);
+        assert_eq!(found[0], (at + 107, at + 108));
+        assert_eq!(found[1..], [(0, 0); LINKER_CALLS - 1]);
+        let all = with_linkers(&[(at, at + 1), (at + 1000, at + 1001)], &found);
+        assert!(all.is_sorted() && all.ends_with(&[(at, at + 1), found[0], (at + 1000, at + 1001)]));
+        (0..=LINKER_CALLS).for_each(|i| code[200 + 10 * i..][..7].copy_from_slice(&LINKER_MMAP));
+        assert_eq!(of(&code), [(0, 0); LINKER_CALLS], "another linker than is known");
+        assert!(of_linker(crate::code::find().linker)[0].0 > 0, "that of this process");
     }
 }

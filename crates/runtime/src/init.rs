@@ -6,9 +6,7 @@ use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
 use crate::heap_calls::{self, HeapCalls};
 use crate::layout::*;
-use crate::limits::{
-    BATCH_BYTES, BATCHES, CALL_PINS, CODE_RANGES, FDS, HEAP_CALLS, LINKER_CALLS, MAPPINGS, SLOTS, SOURCE_FDS,
-};
+use crate::limits::{BATCH_BYTES, BATCHES, CALL_PINS, CODE_RANGES, FDS, MAPPINGS, SLOTS, SOURCE_FDS};
 use crate::live::{self, Live};
 use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
@@ -538,16 +536,11 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     let may_trap = manages_zeros(live.control) && is_anywhere() && bss::is_random();
     let linker = heap_calls::of_linker(if may_trap { code.linker } else { (0, 0) });
     memory::know_linker(&linker);
-    let mut calls = [(0, 0); HEAP_CALLS + LINKER_CALLS];
-    calls[..heap.len()].copy_from_slice(heap);
-    calls[heap.len()..heap.len() + LINKER_CALLS].copy_from_slice(&linker);
-    let calls = &mut calls[..heap.len() + LINKER_CALLS];
-    calls.sort_unstable();
     filter::install_process(&Known {
         libc: code.libc.get(),
         all: code.all.get(),
         fds: live.fds.0..=live.fds.1,
-        heap: Some(calls),
+        heap: Some(&heap_calls::with_linkers(heap, &linker)),
     })
 }
 
