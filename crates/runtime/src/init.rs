@@ -540,7 +540,7 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
         libc: code.libc.get(),
         all: code.all.get(),
         fds: live.fds.0..=live.fds.1,
-        heap: Some(&heap_calls::with_linkers(heap, &linker)),
+        heap: &heap_calls::with_linkers(heap, &linker),
     })
 }
 

@@ -53,8 +53,8 @@ mod tests {
         let all: Vec<_> = (0..8).map(|i| (0x7f00_0000_1000 + (i << 30), 0x7f00_0010_0000 + (i << 30))).collect();
         let heap = [0x7f00_0000_3002, 0x7f00_0000_3048, 0x7f00_0000_5002, 0x7f00_0020_0ca3].map(|at| (at, at + 1));
         let known = |all, heap| Known { libc: &library, all, fds: 1000..=1010, heap };
-        let small = build_process(&known(&all[..3], Some(&heap)));
-        let process = build_process(&known(&all, Some(&[library[0], heap[3]])));
+        let small = build_process(&known(&all[..3], &heap));
+        let process = build_process(&known(&all, &[library[0], heap[3]]));
         // The kernel has room for so many instructions in a chain, of which each filter takes 4 more than it has. Each program
         // that is executed adds a filter.
         const MAX_INSNS_PER_PATH: usize = 32768;
@@ -99,7 +99,7 @@ mod tests {
                 libc: &[(0x7f00_0000_1000, 0x7f00_0010_0000)],
                 all: &[],
                 fds: 1000..=1010,
-                heap: Some(&[(0x7f00_0000_1000, 0x7f00_0010_0000)]),
+                heap: &[(0x7f00_0000_1000, 0x7f00_0010_0000)],
             }),
         ] {
             for nr in 0..CALL_NUMBERS {

@@ -16,7 +16,7 @@ pub struct Known<'a> {
     pub fds: core::ops::RangeInclusive<i32>,
     /// Where the program's own allocator asks for memory, inside the C library, where it is in use, and where the dynamic linker maps
     /// libraries.
-    pub heap: Option<&'a [(usize, usize)]>,
+    pub heap: &'a [(usize, usize)],
 }
 
 /// Calls that are trapped when they come from the C library.
@@ -122,19 +122,14 @@ pub fn build_process(known: &Known<'_>) -> Program {
     targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
     targets[nr::DUP3] = targets[nr::DUP2];
     targets[nr::CLOSE_RANGE] = p.switch(at_arg(1), !0, &ours[..2]);
-    if let Some(heap) = known.heap {
-        let from_heap = p.if_from(heap, trap, allow);
-        targets[nr::BRK] = from_heap;
-        // Private anonymous mappings but not stacks, and what the dynamic linker maps of libraries.
-        const MAP_PRIVATE: u32 = 0x2;
-        const MAP_ANONYMOUS: u32 = 0x20;
-        const MAP_STACK: u32 = 0x20000;
-        let is_private = p.branch(JSET, MAP_PRIVATE, from_heap, allow);
-        let is_library = p.branch(JEQ, (os::MAP_PRIVATE | os::MAP_DENYWRITE) as u32, from_heap, allow);
-        let is_anonymous = p.branch(JSET, MAP_ANONYMOUS, is_private, is_library);
-        p.branch(JSET, MAP_STACK, allow, is_anonymous);
-        targets[nr::MMAP] = p.load(at_arg(3));
-    }
+    let from_heap = p.if_from(known.heap, trap, allow);
+    targets[nr::BRK] = from_heap;
+    // Private anonymous mappings but not stacks, and what the dynamic linker maps of libraries.
+    let is_private = p.branch(JSET, os::MAP_PRIVATE as u32, from_heap, allow);
+    let is_library = p.branch(JEQ, (os::MAP_PRIVATE | os::MAP_DENYWRITE) as u32, from_heap, allow);
+    let is_anonymous = p.branch(JSET, os::MAP_ANONYMOUS as u32, is_private, is_library);
+    p.branch(JSET, os::MAP_STACK as u32, allow, is_anonymous);
+    targets[nr::MMAP] = p.load(at_arg(3));
     p.finish(&targets, &[(CALL_NUMBERS, allow)], allow);
     p
 }
@@ -151,7 +146,7 @@ mod tests {
         let heap = [(HEAP_AT, HEAP_AT + 1), (HEAP_AT + 0x100, HEAP_AT + 0x101)];
         let library = [(0x7eff_ffff_0000, 0x7f00_0000_0800), (0x7f00_0000_1000, 0x7f00_0010_0000)];
         let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
-        let heap = keep_malloc.then_some(&heap[..]);
+        let heap = if keep_malloc { &heap[..] } else { &[] };
         build_process(&Known { libc: &library, all: &all, fds: 1000..=1010, heap })
     }
 
@@ -267,7 +262,7 @@ mod tests {
             assert_eq!(run(&p, nr::SETSOCKOPT, ip, [3, 1, 26, 0, 16, 0]), TRAP);
             assert_eq!(run(&p, nr::PRCTL, ip, [15, 0, 0, 0, 0, 0]), ALLOW);
         }
-        let nowhere = build_process(&Known { libc: &[], all: &[], fds: 1000..=1010, heap: None });
+        let nowhere = build_process(&Known { libc: &[], all: &[], fds: 1000..=1010, heap: &[] });
         assert!((0..CALL_NUMBERS).all(|nr| run(&nowhere, nr, lib, [0; 6]) == ALLOW));
     }
 }
