@@ -177,13 +177,16 @@ impl Pins {
             let number = self.direct_first() + at;
             let pin = &self.pins[number];
             match pin.owner.load(Relaxed) {
-                0 if pin.owner.compare_exchange(0, who, SeqCst, Relaxed).is_ok() => {
-                    pin.ranges.clear();
+                0 => {
+                    // First: a pin that is taken is looked for among these alone.
                     let (used, bit) = (&self.direct_used[at / 64], 1 << (at % 64));
                     if used.load(Relaxed) & bit == 0 {
                         used.fetch_or(bit, SeqCst);
                     }
-                    return Some(number);
+                    if pin.owner.compare_exchange(0, who, SeqCst, Relaxed).is_ok() {
+                        pin.ranges.clear();
+                        return Some(number);
+                    }
                 }
                 owner if owner == who => return None,
                 _ => {}
@@ -214,13 +217,26 @@ impl Pins {
 
     /// Frees those direct pins of whose owner `is_gone` says so.
     pub fn release_direct(&self, is_gone: impl Fn(u32) -> bool) {
-        for pin in &self.pins[self.direct_first()..] {
+        for pin in self.direct_ever_used() {
             let owner = pin.owner.load(SeqCst);
             if owner != 0 && is_gone(owner) {
                 // Unless it ends just now, and another begins.
                 let _ = pin.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
             }
         }
+    }
+
+    /// The direct pins that were ever taken, or are about to be. The others' memory is not looked at: in a forked child each page of it would be
+    /// a page fault.
+    fn direct_ever_used(&self) -> impl Iterator<Item = &Pin> {
+        self.direct_used.iter().enumerate().flat_map(move |(i, used)| {
+            let mut left = used.load(SeqCst);
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(&self.pins[self.direct_first() + i * 64 + bit])
+            })
+        })
     }
 
     /// Takes a free pin for `owner` (not 0), of those below a number; `None` when all are in use.
@@ -329,14 +345,9 @@ impl Pins {
                 mask |= pin.ranges.mask(start, end);
             }
         }
-        for (i, used) in self.direct_used.iter().enumerate() {
-            let mut direct = used.load(SeqCst);
-            while direct != 0 {
-                let pin = &self.pins[self.direct_first() + i * 64 + direct.trailing_zeros() as usize];
-                if pin.owner.load(SeqCst) != 0 {
-                    mask |= pin.ranges.mask(start, end);
-                }
-                direct &= direct - 1;
+        for pin in self.direct_ever_used() {
+            if pin.owner.load(SeqCst) != 0 {
+                mask |= pin.ranges.mask(start, end);
             }
         }
         let seen = self.more_high.load(SeqCst);

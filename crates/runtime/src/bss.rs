@@ -8,9 +8,9 @@
 //! told keeps its `.bss` unmanaged. So does a program that brings its own `memcpy`, which the runtime would then use, and which may use
 //! the `.bss`.
 use crate::arena::{address, page_of};
-use crate::gate;
 use crate::layout::{self, BSS_MAX_BYTES, BSS_PAGE};
 use crate::live::Live;
+use crate::{gate, heap_calls};
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Process;
@@ -25,8 +25,6 @@ pub const LEAST_BYTES: usize = 1 << 20;
 const FIXED_END: usize = 1 << 32;
 /// More code of such a program is not looked through for calls.
 const CODE_MAX_BYTES: usize = 64 << 20;
-/// The instruction that makes a call.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// With so many filters already, room is left for those of programs to come: each needs one at least.
 const FILTERS_MAX: u64 = 13;
 /// Attempts to put back what was there.
@@ -166,7 +164,7 @@ fn makes_no_calls(segments: &[Segment]) -> bool {
         }
         // SAFETY: the kernel has mapped the program there, which says that it is linked to that place, and nobody writes there.
         let code = unsafe { slice::from_raw_parts(at as *const u8, bytes) };
-        !code.windows(SYSCALL.len()).any(|two| two == SYSCALL)
+        heap_calls::behind_calls(code).next().is_none()
     })
 }
 
@@ -283,6 +281,7 @@ fn copy(live: &Live, pagemap: i32, from: usize, count: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap_calls::SYSCALL;
 
     const MIB: u64 = 1 << 20;
 

@@ -38,8 +38,10 @@ pub struct State {
     pub is_over: AtomicBool,
     /// A thread is measuring.
     pub measuring: AtomicBool,
-    /// What was measured last was halved by a fork.
-    pub is_halved: AtomicBool,
+    /// What a fork took from what was measured last; 0 where that was measured anew.
+    pub halved_bytes: AtomicI64,
+    /// When the kernel was last asked.
+    pub looked_at_ns: AtomicU64,
     /// The over-budget warning was given.
     pub warned: AtomicBool,
     /// It was said that the program waits for room in the store.

@@ -80,7 +80,7 @@ pub fn measure(live: &Live) {
 }
 
 /// What the store has of this process's anonymous memory. A file in memory is none.
-fn anonymous_store_bytes(live: &Live) -> u64 {
+pub fn anonymous_store_bytes(live: &Live) -> u64 {
     live.pager.store.memory_bytes().saturating_sub(live.pager.store.file_memory_bytes())
 }
 
@@ -97,7 +97,7 @@ fn measure_anyway(live: &Live) -> bool {
     // have told that it is there.
     let is_shared = live.may_share() && (may_have_new_relative(live) || has_relatives(live));
     if let Some(bytes) = procfs::anonymous_bytes(is_shared) {
-        budget.is_halved.store(false, Relaxed);
+        budget.halved_bytes.store(0, Relaxed);
         let explained = before.min(used());
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
@@ -113,7 +113,9 @@ fn measure_anyway(live: &Live) -> bool {
         // Every process of the tree can write there: a sudden multitude must not keep this one from measuring.
         let believed = budget.processes.load(Relaxed) * 2 + 8;
         budget.processes.store(processes.unwrap_or(0).min(believed), Relaxed);
-        budget.measured_at_ns.store(os::monotonic_ns(), Release);
+        let now = os::monotonic_ns();
+        budget.looked_at_ns.store(now, Relaxed);
+        budget.measured_at_ns.store(now, Release);
     }
     budget.measuring.store(false, Release);
     true
@@ -191,55 +193,28 @@ pub fn hold_in_ns(live: &Live) -> Option<u64> {
     (in_ns > 0).then_some(in_ns)
 }
 
-/// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
-/// first must not find the other charged with all of it. Corrected by the measurement that follows.
-///
-/// Returns what is to be given to [`fork_failed`] where it fails.
-pub fn before_fork(live: &Live) -> i64 {
-    live.budget.quiet.store(0, Relaxed);
-    if live.budget.is_halved.load(Relaxed) {
-        measure(live);
+/// What the last fork took is this process's again, as far as that can be: its child has ended or executed a program, or there is to be
+/// another fork. A shell forks all the time, and to look at each of its pages each time takes longer than the rest of a fork. False where
+/// it is to be measured: nothing was taken, room is not plentiful, or nobody has looked for a while.
+pub fn take_back_half(live: &Live) -> bool {
+    let halved = live.budget.halved_bytes.load(Relaxed);
+    let since_ns = os::monotonic_ns().saturating_sub(live.budget.looked_at_ns.load(Relaxed));
+    if halved == 0 || since_ns > MEASURE_FAR_NS || !is_room_plenty(live, halved) {
+        return false;
     }
-    let used = (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
-    let pool = anonymous_store_bytes(live) as i64;
-    let all = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0);
-    // Without a budget nothing is measured.
-    let half = if live.control.has_budget() { all / 2 } else { 0 };
-    live.budget.other_bytes.fetch_sub(half, Relaxed);
-    for level in live.control.levels() {
-        if let Some(record) = own_record(live, level) {
-            record.family.store(live.family.load(Relaxed), Release);
-            if level.config.ram_bytes == 0 {
-                continue;
-            }
-            record.charge_bytes.store(record.charge() / 2, Release);
-        }
+    if live.budget.halved_bytes.swap(0, Relaxed) != 0 {
+        live.budget.other_bytes.fetch_add(halved, Relaxed);
     }
-    half
+    true
 }
 
-/// After a fork, on both sides: measures, unless there is several times as much room as this process counts. Then the halves, which are
-/// right at that moment, stand until the next measurement: of those who fork, most execute a program or wait for one that does, and what
-/// they shared is over before anything is written.
-pub fn measure_after_fork(live: &Live) {
+/// Whether there is several times as much room as this process counts, with so much more.
+pub fn is_room_plenty(live: &Live, more_bytes: i64) -> bool {
     const TIMES: u64 = 8;
-    if !live.control.has_budget() {
-        return;
-    }
     let pages = |bytes: i64| bytes.max(0) as u64 / PAGE_BYTES as u64;
     let pool = live.pager.store.memory_bytes() as i64;
-    let half_pages = used_pages(live) + pages(pool + live.budget.other_bytes.load(Relaxed));
-    if free_pages(live) / TIMES > half_pages {
-        live.budget.is_halved.store(true, Relaxed);
-        live.budget.measured_at_ns.store(os::monotonic_ns(), Release);
-    } else {
-        measure(live);
-    }
-}
-
-/// There is no child: all is this process's as before.
-pub fn fork_failed(live: &Live, half: i64) {
-    live.budget.other_bytes.fetch_add(half, Relaxed);
+    let counted_pages = used_pages(live) + pages(pool + live.budget.other_bytes.load(Relaxed) + more_bytes);
+    free_pages(live) / TIMES > counted_pages
 }
 
 /// Measures if the last time is long ago; longer where the limit is not near.
@@ -279,7 +254,7 @@ fn measure_after_ends(live: &Live) {
     }
     let pause_ns = budget::ends_pause_ns(budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
     let since_ns = os::monotonic_ns().saturating_sub(budget.measured_at_ns.load(Relaxed));
-    if since_ns >= pause_ns && measure_anyway(live) {
+    if take_back_half(live) || since_ns >= pause_ns && measure_anyway(live) {
         budget.sharers_ended.store(ended, Relaxed);
     }
 }

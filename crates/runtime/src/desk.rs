@@ -23,20 +23,34 @@ struct Desk {
     owner: AtomicU32,
     state: AtomicU32,
     call: AtomicUsize,
-    data: UnsafeCell<[u64; DESK_BYTES / 8]>,
+    data: &'static Data,
 }
 
-// SAFETY: a desk's data belongs to its owner, but for the time between ASKED and DONE, when it is the background thread's.
-unsafe impl Sync for Desk {}
+/// What is on a desk.
+#[repr(C, align(64))]
+struct Data(UnsafeCell<[u64; DESK_BYTES / 8]>);
 
-static DESKS_ALL: [Desk; DESKS] = [const {
-    Desk {
-        owner: AtomicU32::new(0),
-        state: AtomicU32::new(IDLE),
-        call: AtomicUsize::new(0),
-        data: UnsafeCell::new([0; DESK_BYTES / 8]),
+// SAFETY: a desk's data belongs to its owner, but for the time between ASKED and DONE, when it is the background thread's.
+unsafe impl Sync for Data {}
+
+/// Apart from the desks, all of which are looked at, in a forked child, too.
+static ALL_DATA: [Data; DESKS] = [const { Data(UnsafeCell::new([0; DESK_BYTES / 8])) }; DESKS];
+
+static DESKS_ALL: [Desk; DESKS] = {
+    let mut all = [const { Desk::free(&ALL_DATA[0]) }; DESKS];
+    let mut i = 1;
+    while i < DESKS {
+        all[i] = Desk::free(&ALL_DATA[i]);
+        i += 1;
     }
-}; DESKS];
+    all
+};
+
+impl Desk {
+    const fn free(data: &'static Data) -> Desk {
+        Desk { owner: AtomicU32::new(0), state: AtomicU32::new(IDLE), call: AtomicUsize::new(0), data }
+    }
+}
 
 /// The thread for which the background thread works.
 static SERVED: AtomicU32 = AtomicU32::new(0);
@@ -73,7 +87,7 @@ unsafe fn work<F: FnOnce(&mut Cx) -> R, R>(data: *mut u64, cx: &mut Cx) {
 pub fn ask<R: 'static, F: FnOnce(&mut Cx) -> R + 'static>(pid: i32, control: &Control, f: F) -> R {
     const { assert!(size_of::<Work<F, R>>() <= DESK_BYTES && align_of::<Work<F, R>>() <= 64) };
     let desk = take_desk(pid, control);
-    let data = desk.data.get().cast::<u64>();
+    let data = desk.data.0.get().cast::<u64>();
     // SAFETY: the desk is ours, and large enough.
     unsafe { data.cast::<Work<F, R>>().write(Work { f: ManuallyDrop::new(f) }) };
     desk.call.store(work::<F, R> as *const () as usize, Relaxed);
@@ -134,7 +148,7 @@ pub fn serve(pid: i32, contexts: &Contexts) -> bool {
         }
         SERVED.store(owner, Relaxed);
         let call = desk.call.load(Relaxed);
-        let data = desk.data.get().cast::<u64>();
+        let data = desk.data.0.get().cast::<u64>();
         contexts.with(|cx| {
             // SAFETY: `ask` stored this function for what it put on the desk.
             unsafe {

@@ -10,8 +10,8 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
-    avoided, bss, charge, confined, desk, direct, dispatch, dispositions, exec, gate, kept, memory, namespaces, pins,
-    pressure, process, reclaim, sharers, threads, unseen, whole, wishes,
+    avoided, bss, charge, confined, desk, direct, dispatch, dispositions, exec, gate, halves, kept, memory, namespaces,
+    pins, pressure, process, reclaim, sharers, threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{CONTROL_FDS, Once, Process, Stat};
@@ -60,14 +60,14 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let had_file = live.pager.store.file_error().is_none();
         let ticket = live.pager.store.fork_prepare();
         let is_first = live.join_family();
-        let half = charge::before_fork(live);
+        let half = halves::before_fork(live);
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
         if pid == 0 {
             unseen::adopt();
         } else if pid < 0 {
-            charge::fork_failed(live, half);
+            halves::failed(live, half);
             if is_first {
                 live.leave_family();
             }
@@ -109,7 +109,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.stat(Stat::Forks, (result > 0) as u64);
         // Inside the runtime, so that another thread's fork does not copy a lock or a measurement half done.
         live.contexts.with(|cx| {
-            charge::measure_after_fork(live);
+            halves::after_fork(live);
             charge::refresh(live);
             // At once: the thread that would do it later may have to wait for a processor.
             if result > 0 && charge::copies_would_exceed(live) {

@@ -14,8 +14,8 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// Sizes of what is in the tables.
 const PROGRAM_HEADER_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
-/// The instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The instruction that makes a call.
+pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Longer functions are not what is looked for.
 const FUNCTION_MAX_BYTES: u64 = 4096;
 /// The longest chain of symbols with one hash that is gone through.
@@ -50,12 +50,10 @@ impl HeapCalls {
         for name in [b"mmap".as_slice(), b"brk", b"syscall"] {
             let (at, bytes) = image.function(name)?;
             let before = found.len;
-            for (i, two) in image.range(at, bytes)?.windows(2).enumerate() {
-                if two == SYSCALL {
-                    let after = base + at as usize + i + SYSCALL.len();
-                    *found.of.get_mut(found.len)? = (after, after + 1);
-                    found.len += 1;
-                }
+            for behind in behind_calls(image.range(at, bytes)?) {
+                let after = base + at as usize + behind;
+                *found.of.get_mut(found.len)? = (after, after + 1);
+                found.len += 1;
             }
             if found.len == before {
                 return None;
@@ -64,6 +62,22 @@ impl HeapCalls {
         found.of[..found.len].sort_unstable();
         Some(found)
     }
+}
+
+/// Where in code the instruction ends, or what looks like it: how far from its start. Each process looks through some hundred KiB when it
+/// starts, so most of it is gone through by so many bytes at a time as the processor compares at once.
+pub fn behind_calls(code: &[u8]) -> impl Iterator<Item = usize> {
+    const STEP_BYTES: usize = 64;
+    let first = &code[..code.len().saturating_sub(1)];
+    first.chunks(STEP_BYTES).zip(code.get(1..).unwrap_or_default().chunks(STEP_BYTES)).enumerate().flat_map(
+        |(step, (first, second))| {
+            let is_there = |(first, second): (&u8, &u8)| (*first == SYSCALL[0]) & (*second == SYSCALL[1]);
+            let any = first.iter().zip(second).fold(false, |any, pair| any | is_there(pair));
+            let looked_at = if any { first } else { &[] };
+            let found = looked_at.iter().zip(second).enumerate().filter(move |(_, pair)| is_there(*pair));
+            found.map(move |(i, _)| step * STEP_BYTES + i + SYSCALL.len())
+        },
+    )
 }
 
 /// What the dynamic linker's `mmap` is made of: the call's number, and the instruction.
@@ -78,12 +92,10 @@ pub fn of_linker((start, end): (usize, usize)) -> [(usize, usize); LINKER_CALLS]
     // SAFETY: its code is mapped there, readable, until the process ends, and nobody changes it.
     let code = unsafe { slice::from_raw_parts(start as *const u8, end - start) };
     let (mut found, mut len) = (none, 0);
-    for (i, bytes) in code.windows(LINKER_MMAP.len()).enumerate() {
-        if bytes == LINKER_MMAP {
-            let after = start + i + LINKER_MMAP.len();
-            let Some(place) = found.get_mut(len) else { return none };
-            (*place, len) = ((after, after + 1), len + 1);
-        }
+    for behind in behind_calls(code).filter(|&behind| code[..behind].ends_with(&LINKER_MMAP)) {
+        let after = start + behind;
+        let Some(place) = found.get_mut(len) else { return none };
+        (*place, len) = ((after, after + 1), len + 1);
     }
     found
 }
@@ -210,6 +222,24 @@ mod tests {
         assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
         cut[6..].fill(0xff);
         assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
+    }
+
+    #[test]
+    fn each_call_is_found_wherever_it_stands() {
+        let plain = |code: &[u8]| -> Vec<usize> {
+            code.windows(2).enumerate().filter(|(_, two)| *two == SYSCALL).map(|(i, _)| i + 2).collect()
+        };
+        // Few values, so that there are many; and each place about the borders of steps.
+        let few = [0x0f, 0x05, 0x90, 0x0f];
+        let code: Vec<u8> = (0u32..5000).map(|i| few[(i.wrapping_mul(0x9e37_79b9) >> 20) as usize % 4]).collect();
+        for bytes in (0..300).chain([1000, 5000]) {
+            assert_eq!(behind_calls(&code[..bytes]).collect::<Vec<_>>(), plain(&code[..bytes]), "{bytes}");
+        }
+        for at in 0..200 {
+            let mut code = [0x90; 202];
+            code[at..at + 2].copy_from_slice(&SYSCALL);
+            assert_eq!(behind_calls(&code).collect::<Vec<_>>(), [at + 2]);
+        }
     }
 
     #[test]

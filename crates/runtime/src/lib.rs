@@ -61,6 +61,7 @@ mod threads;
 mod descriptors;
 mod pins;
 mod charge;
+mod halves;
 mod pressure;
 mod full;
 pub mod rlimits;

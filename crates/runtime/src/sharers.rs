@@ -32,6 +32,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 static WITHOUT_PLACE: AtomicBool = AtomicBool::new(false);
 
 static SHARERS_AT: AtomicUsize = AtomicUsize::new(0);
+/// No place from here on was ever used.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 impl Sharer {
     fn start_is_fresh(&self) -> bool {
@@ -46,7 +48,12 @@ pub fn reserve() -> outswap_sys::Result<()> {
     Ok(())
 }
 
+/// The places that were ever used, or are about to be: the memory of others is not looked at.
 fn sharers() -> &'static [Sharer] {
+    &places()[..USED.load(SeqCst)]
+}
+
+fn places() -> &'static [Sharer] {
     let at = SHARERS_AT.load(Acquire);
     let len = if at == 0 { 0 } else { SHARERS };
     let at = if at == 0 { core::mem::align_of::<Sharer>() } else { at };
@@ -83,12 +90,14 @@ pub fn is_only_one() -> bool {
 
 /// Reserves a place for a process that is about to start.
 pub fn reserve_place() -> Option<&'static Sharer> {
-    let free = |s: &&Sharer| {
+    let free = |(i, s): &(usize, &Sharer)| {
         // SAFETY: an atomic of the place.
         let done = unsafe { (*s.start.get()).parent_done.load(Acquire) } != 0 || s.start_is_fresh();
+        // First: who looks for processes looks no further.
+        USED.fetch_max(i + 1, SeqCst);
         done && s.tid.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok()
     };
-    sharers().iter().find(free)
+    places().iter().enumerate().find(free).map(|(_, sharer)| sharer)
 }
 
 /// Whether a thread lives that is of process `pid`, whose runtime this is, or shares its memory.

@@ -10,6 +10,7 @@
 //! The code is looked through when a process is about to have its second thread, which most never have, or has changed masks often, as those do
 //! that go from context to context.
 use crate::direct;
+use crate::heap_calls::SYSCALL;
 use crate::live::Live;
 use crate::pointers::pointers_of;
 use crate::redirect::Code;
@@ -30,7 +31,6 @@ const MOVE_BYTES: usize = 5;
 /// Between that and the call there may be so many.
 const BETWEEN_MAX: usize = 16;
 const MOVE: u8 = 0xb8;
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The calls.
 const NUMBERS: [usize; 2] = [nr::FUTEX, nr::RT_SIGPROCMASK];
 
