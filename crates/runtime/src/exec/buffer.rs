@@ -13,8 +13,16 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// Reserves the buffers.
 pub fn reserve() -> outswap_sys::Result<()> {
-    BASE.store(tables::map(EXEC_BUFFERS * EXEC_BUFFER_BYTES)?, Release);
+    BASE.store(tables::map(EXEC_BUFFERS * EACH_BYTES)?, Release);
     Ok(())
+}
+
+/// What a buffer takes: strings, then pages that are kept.
+const EACH_BYTES: usize = EXEC_BUFFER_BYTES + size_of::<Kept>();
+
+fn start(number: usize) -> usize {
+    assert!(number < EXEC_BUFFERS, "one of the buffers");
+    BASE.load(Acquire) + number * EACH_BYTES
 }
 
 /// In a forked child: no other thread is at work on a buffer.
@@ -74,7 +82,7 @@ pub struct Buffer {
 impl Buffer {
     /// The buffer with a number, empty.
     pub fn empty(number: usize) -> Buffer {
-        Buffer { at: BASE.load(Acquire) + number * EXEC_BUFFER_BYTES, used: 0 }
+        Buffer { at: start(number), used: 0 }
     }
 
     /// A buffer for a test.
@@ -184,21 +192,38 @@ impl Buffer {
 /// Bytes of a page, whatever is looked for in it.
 const PAGE: usize = outswap_sys::PAGE_BYTES;
 
-/// Reads memory of the program's by whole pages, of which the last two are kept: one with pointers, and one with strings that they
-/// point to. Each page that is read costs a call of the kernel, and strings are many.
-pub struct Pages<F> {
-    /// Reads from an address on. False where nothing is readable.
-    read: F,
-    addresses: [Option<usize>; 2],
-    bytes: [[u8; PAGE]; 2],
-    /// Which was used last.
-    last: usize,
+/// Pages of the program's that are kept while its strings are read: those with pointers, and those with the strings that they point to, which
+/// a shell has all over its heap.
+pub const KEPT: usize = 8;
+
+/// Memory for them.
+pub type Kept = [[u8; PAGE]; KEPT];
+
+/// That of the buffer with a number.
+///
+/// # Safety
+/// The buffer is the calling thread's, and nobody has what this gave before.
+pub unsafe fn kept(number: usize) -> &'static mut Kept {
+    // SAFETY: a part of the buffer's memory in which no strings are, whole pages of zeros or of what was there; the caller has it alone.
+    unsafe { &mut *((start(number) + EXEC_BUFFER_BYTES) as *mut Kept) }
 }
 
-impl<F: FnMut(usize, &mut [u8]) -> bool> Pages<F> {
+/// Reads memory of the program's by whole pages, of which some are kept. Each page that is read costs a call of the kernel, and strings
+/// are many.
+pub struct Pages<'a, F> {
+    /// Reads from an address on. False where nothing is readable.
+    read: F,
+    addresses: [Option<usize>; KEPT],
+    bytes: &'a mut Kept,
+    /// When each was used last, by counting.
+    used: [u64; KEPT],
+    uses: u64,
+}
+
+impl<F: FnMut(usize, &mut [u8]) -> bool> Pages<'_, F> {
     /// None is kept yet.
-    pub fn new(read: F) -> Pages<F> {
-        Pages { read, addresses: [None; 2], bytes: [[0; PAGE]; 2], last: 0 }
+    pub fn new(read: F, bytes: &mut Kept) -> Pages<'_, F> {
+        Pages { read, addresses: [None; KEPT], bytes, used: [0; KEPT], uses: 0 }
     }
 
     /// Reads from an address on. False where that is not readable.
@@ -209,7 +234,8 @@ impl<F: FnMut(usize, &mut [u8]) -> bool> Pages<F> {
             return (self.read)(from, buf);
         }
         let kept = self.addresses.iter().position(|address| *address == Some(page));
-        let i = kept.unwrap_or(1 - self.last);
+        let oldest = || (0..KEPT).min_by_key(|&i| self.used[i]).unwrap_or(0);
+        let i = kept.unwrap_or_else(oldest);
         if kept.is_none() {
             self.addresses[i] = None;
             if !(self.read)(page, &mut self.bytes[i]) {
@@ -217,7 +243,8 @@ impl<F: FnMut(usize, &mut [u8]) -> bool> Pages<F> {
             }
             self.addresses[i] = Some(page);
         }
-        self.last = i;
+        self.uses += 1;
+        self.used[i] = self.uses;
         buf.copy_from_slice(&self.bytes[i][at..at + buf.len()]);
         true
     }
@@ -308,11 +335,14 @@ mod tests {
     fn pages_are_read_once_and_right() {
         let mut reads = Vec::new();
         let byte = |at: usize| (at / 3) as u8;
-        let mut pages = Pages::new(|from, buf: &mut [u8]| {
+        const LAST: usize = 30;
+        let mut kept = Box::new([[0; PAGE]; KEPT]);
+        let fill = |from: usize, buf: &mut [u8]| {
             reads.push(from);
             buf.iter_mut().enumerate().for_each(|(i, b)| *b = byte(from + i));
-            from < 8 * PAGE
-        });
+            from < LAST * PAGE
+        };
+        let mut pages = Pages::new(fill, &mut kept);
         let mut look = |from: usize, len: usize| {
             let mut buf = vec![0; len];
             let ok = pages.read(from, &mut buf);
@@ -320,13 +350,15 @@ mod tests {
             ok
         };
         for i in 0..20 {
-            assert!(look(PAGE + i * 8, 8) && look(3 * PAGE + i * 100, 100), "pointers and strings");
+            assert!(look(PAGE + i * 8, 8) && look((3 + i % (KEPT - 1)) * PAGE + i * 100, 100), "pointers and strings");
         }
+        let mut want: Vec<_> = [1].into_iter().chain(3..KEPT + 2).map(|page| page * PAGE).collect();
         assert!(look(PAGE - 3, 8), "across a border");
-        assert!(look(5 * PAGE, PAGE) && look(3 * PAGE, 1) && look(PAGE, 1));
-        assert!(!look(9 * PAGE, 1) && !look(9 * PAGE, 1), "what cannot be read is not kept");
-        assert!(look(PAGE, 1));
-        assert_eq!(reads, [PAGE, 3 * PAGE, PAGE - 3, 5 * PAGE, PAGE, 9 * PAGE, 9 * PAGE]);
+        assert!(look(LAST / 2 * PAGE, PAGE) && look(PAGE, 1), "in place of what was used longest ago");
+        assert!(!look(LAST * PAGE, 1) && !look(LAST * PAGE, 1), "what cannot be read is not kept");
+        assert!(look(PAGE, 1) && look(LAST / 2 * PAGE, 1));
+        want.extend([PAGE - 3, LAST / 2 * PAGE, LAST * PAGE, LAST * PAGE]);
+        assert_eq!(reads, want);
     }
 
     #[test]

@@ -156,7 +156,8 @@ fn copy(
     limits: &rlimits::HandedOn,
     follow: bool,
 ) -> Result<[usize; 3], Errno> {
-    let mut pages = Pages::new(read_page);
+    // SAFETY: the buffer is this thread's, which copies its strings once at a time.
+    let mut pages = Pages::new(read_page, unsafe { buffer::kept(number) });
     let mut read = |from: usize, buf: &mut [u8]| pages.read(from, buf);
     let mut buffer = Buffer::empty(number);
     let [path, argv, envp] = if nr == nr::EXECVE { [args[0], args[1], args[2]] } else { [args[1], args[2], args[3]] };
