@@ -101,7 +101,7 @@ test: setup
 # half and in a quarter of their memory, for which it installs much; and each kind of one-file. Not part of CI.
 e2e-full: setup setup-full build
 	$(MAKE) --no-print-directory one-file
-	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked -p outswap-e2e
+	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked --no-fail-fast -p outswap-e2e
 
 # Test suites that others wrote, plainly and with eviction forced, and a table of every difference. Installs them. Not part of CI.
 suites: build

@@ -174,7 +174,7 @@ static void borrowed(void) {
     work(3);
 }
 int main(int argc, char **argv) {
-    alarm(60);
+    alarm(300);
     char self[PATH_MAX];
     if (argc == 1) {
         tmpdir();
