@@ -38,8 +38,14 @@ pub struct State {
     pub is_over: AtomicBool,
     /// A thread is measuring.
     pub measuring: AtomicBool,
-    /// What a fork took from what was measured last; 0 where that was measured anew.
-    pub halved_bytes: AtomicI64,
+    /// What forks took from what was measured last, and how many they were; 0 once it is measured anew.
+    pub given_bytes: AtomicI64,
+    /// See `given_bytes`.
+    pub given_forks: AtomicU32,
+    /// How many relatives had ended before the first of these.
+    pub ended_before: AtomicU32,
+    /// What the fork that made this process gave it; 0 once it has measured.
+    pub inherited_bytes: AtomicI64,
     /// When the kernel was last asked.
     pub looked_at_ns: AtomicU64,
     /// The over-budget warning was given.

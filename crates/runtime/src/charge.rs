@@ -97,7 +97,9 @@ fn measure_anyway(live: &Live) -> bool {
     // have told that it is there.
     let is_shared = live.may_share() && (may_have_new_relative(live) || has_relatives(live));
     if let Some(bytes) = procfs::anonymous_bytes(is_shared) {
-        budget.halved_bytes.store(0, Relaxed);
+        budget.given_bytes.store(0, Relaxed);
+        budget.given_forks.store(0, Relaxed);
+        budget.inherited_bytes.store(0, Relaxed);
         let explained = before.min(used());
         let other = bytes as i64 - explained - pool;
         // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
@@ -193,19 +195,34 @@ pub fn hold_in_ns(live: &Live) -> Option<u64> {
     (in_ns > 0).then_some(in_ns)
 }
 
-/// What the last fork took is this process's again, as far as that can be: its child has ended or executed a program, or there is to be
-/// another fork. A shell forks all the time, and to look at each of its pages each time takes longer than the rest of a fork. False where
-/// it is to be measured: nothing was taken, room is not plentiful, or nobody has looked for a while.
-pub fn take_back_half(live: &Live) -> bool {
-    let halved = live.budget.halved_bytes.load(Relaxed);
-    let since_ns = os::monotonic_ns().saturating_sub(live.budget.looked_at_ns.load(Relaxed));
-    if halved == 0 || since_ns > MEASURE_FAR_NS || !is_room_plenty(live, halved) {
+/// What forks took is this process's again, where as many relatives have ended or executed a program since, as far as that can be: no look
+/// at each of its pages, which takes longer than the rest of a fork. False where it is not so, or is to be measured ([`is_told`]).
+pub fn take_back_given(live: &Live) -> bool {
+    let (budget, ended) = (&live.budget, relatives_ended(live));
+    let (given, forks) = (budget.given_bytes.load(Relaxed), budget.given_forks.load(Relaxed));
+    let are_gone = forks > 0 && ended.wrapping_sub(budget.ended_before.load(Relaxed)) >= forks;
+    if !are_gone || !is_told(live, given) {
         return false;
     }
-    if live.budget.halved_bytes.swap(0, Relaxed) != 0 {
-        live.budget.other_bytes.fetch_add(halved, Relaxed);
+    if budget.given_bytes.swap(0, Relaxed) != 0 {
+        budget.other_bytes.fetch_add(given, Relaxed);
     }
+    budget.given_forks.store(0, Relaxed);
+    budget.sharers_ended.store(ended, Relaxed);
     true
+}
+
+/// Whether halves may stand for a measurement: somebody has looked a short while ago, and there is plenty of room beside what this process
+/// counts, with so much more.
+pub fn is_told(live: &Live, more_bytes: i64) -> bool {
+    let since_ns = os::monotonic_ns().saturating_sub(live.budget.looked_at_ns.load(Relaxed));
+    since_ns < MEASURE_FAR_NS && is_room_plenty(live, more_bytes)
+}
+
+/// How many have ended that may have shared pages with this process, as far as it goes round.
+pub fn relatives_ended(live: &Live) -> u32 {
+    let family = live.family.load(Relaxed);
+    live.control.levels().fold(0u32, |sum, level| sum.wrapping_add(level.sharers_ended(family)))
 }
 
 /// Whether there is several times as much room as this process counts, with so much more.
@@ -247,14 +264,14 @@ fn measure_after_ends(live: &Live) {
     if family == 0 || !live.control.has_budget() {
         return;
     }
-    let ended = live.control.levels().fold(0u32, |sum, level| sum.wrapping_add(level.sharers_ended(family)));
+    let ended = relatives_ended(live);
     let budget = &live.budget;
     if budget.sharers_ended.load(Relaxed) == ended {
         return;
     }
     let pause_ns = budget::ends_pause_ns(budget.measure_cost_ns.load(Relaxed), budget.processes.load(Relaxed));
     let since_ns = os::monotonic_ns().saturating_sub(budget.measured_at_ns.load(Relaxed));
-    if take_back_half(live) || since_ns >= pause_ns && measure_anyway(live) {
+    if !take_back_given(live) && since_ns >= pause_ns && measure_anyway(live) {
         budget.sharers_ended.store(ended, Relaxed);
     }
 }
@@ -324,6 +341,13 @@ pub fn leave(live: &Live) {
     measure_last(live);
     if live.budget.left.swap(true, AcqRel) {
         return;
+    }
+    // What it shared all the time is the others' again, who count it when they are told.
+    let inherited = live.budget.inherited_bytes.load(Relaxed).max(0) as u64;
+    for level in live.control.levels().filter(|level| level.config.ram_bytes > 0) {
+        if let Some(record) = own_record(live, level) {
+            record.charge_bytes.store(record.charge().saturating_sub(inherited), Release);
+        }
     }
     let pid = live.pid.load(Relaxed);
     live.pager.machine.note(Recorded::Ends, PageNo(0), 0);

@@ -83,6 +83,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 let _ = e;
                 os::exit_group(125);
             }
+            halves::become_child(live, half);
             stacks::only_this(thread);
             memory::unlock_all(live);
             live.wipe();

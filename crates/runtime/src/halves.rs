@@ -8,10 +8,13 @@ use outswap_sys::os;
 /// Before a fork: what this process has, it has half of from then on, the child the other half. Whoever of the two measures
 /// first must not find the other charged with all of it. Corrected by the measurement that follows.
 ///
-/// Returns what is to be given to [`failed`] where it fails.
+/// Returns what is to be given to [`become_child`], or to [`failed`] where it fails.
 pub fn before_fork(live: &Live) -> i64 {
     live.budget.quiet.store(0, Relaxed);
-    if live.budget.halved_bytes.load(Relaxed) != 0 && !charge::take_back_half(live) {
+    // As long as nobody ends, halves of halves add up to what there was. What each measures at another moment does not.
+    let budget = &live.budget;
+    let unmeasured = budget.given_forks.load(Relaxed) > 0 || budget.inherited_bytes.load(Relaxed) != 0;
+    if unmeasured && !charge::take_back_given(live) && !charge::is_told(live, budget.given_bytes.load(Relaxed)) {
         charge::measure(live);
     }
     let used = (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
@@ -19,8 +22,11 @@ pub fn before_fork(live: &Live) -> i64 {
     let all = (used + pool + live.budget.other_bytes.load(Relaxed)).max(0);
     // Without a budget nothing is measured.
     let half = if live.control.has_budget() { all / 2 } else { 0 };
-    live.budget.other_bytes.fetch_sub(half, Relaxed);
-    live.budget.halved_bytes.store(half, Relaxed);
+    budget.other_bytes.fetch_sub(half, Relaxed);
+    budget.given_bytes.fetch_add(half, Relaxed);
+    if budget.given_forks.fetch_add(1, Relaxed) == 0 {
+        budget.ended_before.store(charge::relatives_ended(live), Relaxed);
+    }
     for level in live.control.levels() {
         if let Some(record) = charge::own_record(live, level) {
             record.family.store(live.family.load(Relaxed), Release);
@@ -47,8 +53,16 @@ pub fn after_fork(live: &Live) {
     }
 }
 
+/// In the child: what it has is what its parent gave.
+pub fn become_child(live: &Live, half: i64) {
+    live.budget.given_bytes.store(0, Relaxed);
+    live.budget.given_forks.store(0, Relaxed);
+    live.budget.inherited_bytes.store(half, Relaxed);
+}
+
 /// There is no child: all is this process's as before.
 pub fn failed(live: &Live, half: i64) {
-    live.budget.halved_bytes.store(0, Relaxed);
+    live.budget.given_bytes.fetch_sub(half, Relaxed);
+    live.budget.given_forks.fetch_sub(1, Relaxed);
     live.budget.other_bytes.fetch_add(half, Relaxed);
 }
