@@ -194,7 +194,7 @@ const PAGE: usize = outswap_sys::PAGE_BYTES;
 
 /// Pages of the program's that are kept while its strings are read: those with pointers, and those with the strings that they point to, which
 /// a shell has all over its heap.
-pub const KEPT: usize = 8;
+pub const KEPT: usize = 32;
 
 /// Memory for them.
 pub type Kept = [[u8; PAGE]; KEPT];
@@ -335,7 +335,7 @@ mod tests {
     fn pages_are_read_once_and_right() {
         let mut reads = Vec::new();
         let byte = |at: usize| (at / 3) as u8;
-        const LAST: usize = 30;
+        const LAST: usize = 3 * KEPT;
         let mut kept = Box::new([[0; PAGE]; KEPT]);
         let fill = |from: usize, buf: &mut [u8]| {
             reads.push(from);
@@ -349,8 +349,8 @@ mod tests {
             assert!(!ok || buf.iter().enumerate().all(|(i, b)| *b == byte(from + i)), "{from} {len}");
             ok
         };
-        for i in 0..20 {
-            assert!(look(PAGE + i * 8, 8) && look((3 + i % (KEPT - 1)) * PAGE + i * 100, 100), "pointers and strings");
+        for i in 0..2 * KEPT {
+            assert!(look(PAGE + i * 8, 8) && look((3 + i % (KEPT - 1)) * PAGE + i * 50, 100), "pointers and strings");
         }
         let mut want: Vec<_> = [1].into_iter().chain(3..KEPT + 2).map(|page| page * PAGE).collect();
         assert!(look(PAGE - 3, 8), "across a border");
