@@ -4,6 +4,7 @@
 //! The process filter must trap these, and it outlives the program. The next program's loader and C library map memory before
 //! they can answer a trap. By chance they lie where this program's did; but then hardly with the very instruction.
 use crate::limits::{HEAP_CALLS, LINKER_CALLS};
+use crate::scan::pairs;
 use core::slice;
 
 /// ELF: what a program header and an entry of the dynamic section are of, and the words of the latter.
@@ -64,20 +65,9 @@ impl HeapCalls {
     }
 }
 
-/// Where in code the instruction ends, or what looks like it: how far from its start. Each process looks through some hundred KiB when it
-/// starts, so most of it is gone through by so many bytes at a time as the processor compares at once.
+/// Where in code the instruction ends, or what looks like it: how far from its start.
 pub fn behind_calls(code: &[u8]) -> impl Iterator<Item = usize> {
-    const STEP_BYTES: usize = 64;
-    let first = &code[..code.len().saturating_sub(1)];
-    first.chunks(STEP_BYTES).zip(code.get(1..).unwrap_or_default().chunks(STEP_BYTES)).enumerate().flat_map(
-        |(step, (first, second))| {
-            let is_there = |(first, second): (&u8, &u8)| (*first == SYSCALL[0]) & (*second == SYSCALL[1]);
-            let any = first.iter().zip(second).fold(false, |any, pair| any | is_there(pair));
-            let looked_at = if any { first } else { &[] };
-            let found = looked_at.iter().zip(second).enumerate().filter(move |(_, pair)| is_there(*pair));
-            found.map(move |(i, _)| step * STEP_BYTES + i + SYSCALL.len())
-        },
-    )
+    pairs(code, |first, second| (first == SYSCALL[0]) & (second == SYSCALL[1])).map(|at| at + SYSCALL.len())
 }
 
 /// What the dynamic linker's `mmap` is made of: the call's number, and the instruction.
@@ -222,24 +212,6 @@ mod tests {
         assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
         cut[6..].fill(0xff);
         assert!(HeapCalls::of_image(&cut, 0x1000).is_none());
-    }
-
-    #[test]
-    fn each_call_is_found_wherever_it_stands() {
-        let plain = |code: &[u8]| -> Vec<usize> {
-            code.windows(2).enumerate().filter(|(_, two)| *two == SYSCALL).map(|(i, _)| i + 2).collect()
-        };
-        // Few values, so that there are many; and each place about the borders of steps.
-        let few = [0x0f, 0x05, 0x90, 0x0f];
-        let code: Vec<u8> = (0u32..5000).map(|i| few[(i.wrapping_mul(0x9e37_79b9) >> 20) as usize % 4]).collect();
-        for bytes in (0..300).chain([1000, 5000]) {
-            assert_eq!(behind_calls(&code[..bytes]).collect::<Vec<_>>(), plain(&code[..bytes]), "{bytes}");
-        }
-        for at in 0..200 {
-            let mut code = [0x90; 202];
-            code[at..at + 2].copy_from_slice(&SYSCALL);
-            assert_eq!(behind_calls(&code).collect::<Vec<_>>(), [at + 2]);
-        }
     }
 
     #[test]

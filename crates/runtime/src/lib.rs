@@ -24,6 +24,7 @@ mod avoided;
 mod kept;
 mod procfs;
 mod code;
+mod scan;
 mod heap_calls;
 mod contexts;
 mod dispositions;

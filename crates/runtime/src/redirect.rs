@@ -5,6 +5,7 @@
 //! stays as it is: such calls are trapped.
 use crate::bss::is_alone;
 use crate::live::try_live;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;
@@ -39,16 +40,9 @@ impl Code {
         os::open(b"/proc/self/mem\0", os::O_RDWR | os::O_CLOEXEC, 0).ok().map(Code)
     }
 
-    /// Replaces an instruction of five bytes by a jump. Whether it did.
-    ///
-    /// # Safety
-    /// There is such a one, which nobody is in the midst of, and there goes on from where it is jumped to whatever is to be done.
-    pub(crate) unsafe fn jump(&self, at: usize, to: usize) -> bool {
-        // Half a jump would be the worst that can be.
-        if at % PAGE_BYTES > PAGE_BYTES - JUMP_BYTES {
-            return false;
-        }
-        jump(at, to).is_some_and(|bytes| os::pwrite(self.0, &bytes, at as u64) == Ok(bytes.len()))
+    /// Jumps that are to be written.
+    pub(crate) fn jumps(&self) -> Jumps<'_> {
+        Jumps { code: self, page: 0, span: 0..0, bytes: [0; PAGE_BYTES] }
     }
 
     /// Lets a function begin with a jump to another one, which takes and gives the same. Whether it does.
@@ -60,8 +54,56 @@ impl Code {
         // SAFETY: the caller vouches for 16 bytes.
         let begins = unsafe { core::ptr::read_unaligned(function as *const [u8; 4]) };
         let at = if begins == LANDING { function + LANDING.len() } else { function };
+        let mut jumps = self.jumps();
         // SAFETY: the beginning of the function, as the caller says.
-        unsafe { self.jump(at, to) }
+        unsafe { jumps.add(at, to) && jumps.write() }
+    }
+}
+
+/// Jumps of one page of code, which are written all at once: each write is a call, and each page is copied.
+pub(crate) struct Jumps<'a> {
+    code: &'a Code,
+    page: usize,
+    /// What of the page is to be written: from the first jump to the last, with the code between them as it is.
+    span: Range<usize>,
+    bytes: [u8; PAGE_BYTES],
+}
+
+impl Jumps<'_> {
+    /// Replaces an instruction of five bytes by a jump, now or later. False where none can be there.
+    ///
+    /// # Safety
+    /// There is such a one, behind those before it, which nobody is in the midst of until this is dropped, and there goes on from where it is
+    /// jumped to whatever is to be done. Its page is readable.
+    pub(crate) unsafe fn add(&mut self, at: usize, to: usize) -> bool {
+        let (page, offset) = (at - at % PAGE_BYTES, at % PAGE_BYTES);
+        // Half a jump would be the worst that can be.
+        let Some(bytes) = jump(at, to).filter(|_| offset <= PAGE_BYTES - JUMP_BYTES) else { return false };
+        if page != self.page || self.span.is_empty() {
+            self.write();
+            (self.page, self.span) = (page, offset..offset);
+            // SAFETY: a page of code, as the caller says.
+            self.bytes = unsafe { core::ptr::read(page as *const [u8; PAGE_BYTES]) };
+        }
+        self.span.end = offset + JUMP_BYTES;
+        self.bytes[offset..self.span.end].copy_from_slice(&bytes);
+        true
+    }
+
+    /// Writes those that were added. False where that is refused: nothing has changed then.
+    pub(crate) fn write(&mut self) -> bool {
+        let bytes = &self.bytes[self.span.clone()];
+        let is_done = os::pwrite(self.code.0, bytes, (self.page + self.span.start) as u64) == Ok(bytes.len());
+        self.span = 0..0;
+        is_done
+    }
+}
+
+impl Drop for Jumps<'_> {
+    fn drop(&mut self) {
+        if !self.span.is_empty() {
+            self.write();
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::heap_calls::SYSCALL;
 use crate::live::Live;
 use crate::pointers::pointers_of;
 use crate::redirect::Code;
+use crate::scan::pairs;
 use crate::{avoided, process, sigmask, threads};
 use core::arch::global_asm;
 use core::ops::Range;
@@ -83,15 +84,11 @@ fn site(before: u8, code: &[u8]) -> Option<Site> {
 
 /// All places in some code of which the first byte is at address `base`.
 fn sites(code: &[u8], base: usize) -> impl Iterator<Item = Site> + '_ {
-    /// So many bytes are looked at at once, of which few have any.
-    const CHUNK: usize = 16;
-    let has_move = |chunk: &&[u8]| chunk.iter().fold(false, |any, byte| any | (*byte == MOVE));
-    let chunks = code.chunks(CHUNK).enumerate().filter(move |(_, chunk)| has_move(chunk));
-    chunks.flat_map(move |(i, chunk)| {
-        (i * CHUNK..i * CHUNK + chunk.len()).filter_map(move |at| {
-            let before = code[..at].last().copied().unwrap_or(0);
-            site(before, &code[at..]).map(|site| Site { at: base + at, back: base + at + site.back, nr: site.nr })
-        })
+    const LOW: [u8; NUMBERS.len()] = [NUMBERS[0] as u8, NUMBERS[1] as u8];
+    let begins = |first: u8, second: u8| (first == MOVE) & ((second == LOW[0]) | (second == LOW[1]));
+    pairs(code, begins).filter_map(move |at| {
+        let before = code[..at].last().copied().unwrap_or(0);
+        site(before, &code[at..]).map(|site| Site { at: base + at, back: base + at + site.back, nr: site.nr })
     })
 }
 
@@ -125,6 +122,7 @@ pub fn take_over(live: &Live) {
     }
     let Some(code) = process::with_all_descriptors(Code::of_this_process) else { return };
     DONE.store(true, Relaxed);
+    let mut jumps = code.jumps();
     let mut number = 0;
     for [start, end] in CODE.each_ref().map(|place| place.each_ref().map(|bound| bound.load(Relaxed))) {
         // SAFETY: `know` vouches.
@@ -137,7 +135,7 @@ pub fn take_over(live: &Live) {
             NUMBER[number].store(site.nr as u16, Relaxed);
             BACK[number].store(site.back, Release);
             // SAFETY: nobody is in the midst of the one instruction that is replaced, as nobody else runs.
-            if unsafe { code.jump(site.at, landing(number)) } {
+            if unsafe { jumps.add(site.at, landing(number)) } {
                 number += 1;
             }
         }
