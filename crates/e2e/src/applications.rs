@@ -152,6 +152,16 @@ pub const PROGRAMS: &[Program] = &[
         ..program("go", &["./objects", "{scale}"])
     },
     Program {
+        needs: &["go", "python3"],
+        sources: &["library.go", "library.py"],
+        prepare: &[
+            "sh",
+            "-c",
+            "CGO_ENABLED=1 GOCACHE=$PWD/cache exec go build -buildmode=c-shared -o library.so library.go",
+        ],
+        ..program("go_library", &["python3", "library.py", "{scale}"])
+    },
+    Program {
         needs: &["erl", "erlc"],
         sources: &["objects.erl"],
         prepare: &["erlc", "objects.erl"],

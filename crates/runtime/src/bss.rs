@@ -13,7 +13,7 @@ use crate::live::Live;
 use crate::{gate, heap_calls};
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
-use outswap_control::Process;
+use outswap_control::{Control, Process};
 use outswap_core::clean::is_zero;
 use outswap_core::machine::Prot;
 use outswap_core::units::{PAGE_BYTES, PageNo};
@@ -166,6 +166,12 @@ fn makes_no_calls(segments: &[Segment]) -> bool {
         let code = unsafe { slice::from_raw_parts(at as *const u8, bytes) };
         heap_calls::behind_calls(code).next().is_none()
     })
+}
+
+/// Whether zeros that programs and libraries begin with are to be managed.
+pub fn is_wanted(control: &Control) -> bool {
+    let [.., asked, _] = control.config.policies;
+    asked != outswap_control::source::number("off")
 }
 
 /// Whether the process has one thread, whoever made others.

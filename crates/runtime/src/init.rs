@@ -360,7 +360,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
     let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
     let [.., shared_anon, calls, _, _] = control.config.policies;
-    let is_wanted = manages_zeros(control) && arena_bytes == ARENA_MAX_BYTES;
+    let is_wanted = bss::is_wanted(control) && arena_bytes == ARENA_MAX_BYTES;
     let bss = is_wanted.then(bss::find).flatten();
     let stage_bytes = BATCHES.min(arena_bytes / 8 / BATCH_BYTES) * BATCH_BYTES;
     let min_fd = min_fd();
@@ -510,12 +510,6 @@ fn make_pager(
     Ok(pager)
 }
 
-/// Whether zeros that programs and libraries begin with are to be managed.
-fn manages_zeros(control: &Control) -> bool {
-    let [.., asked_bss, _] = control.config.policies;
-    asked_bss != control::source::number("off")
-}
-
 /// Whether this process, as far as it is told, has random addresses.
 fn is_anywhere() -> bool {
     !os::personality(None).is_ok_and(|domain| domain & os::ADDR_NO_RANDOMIZE != 0)
@@ -533,7 +527,7 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     let heap = heap_calls.as_ref().map_or(code.libc.get(), HeapCalls::get);
     let heap = if live.control.config.keep_malloc != 0 { heap } else { &[] };
     // A linker that lies where all others do would have theirs trapped, before they can answer.
-    let may_trap = manages_zeros(live.control) && is_anywhere() && bss::is_random();
+    let may_trap = is_anywhere() && bss::is_random();
     let linker = heap_calls::of_linker(if may_trap { code.linker } else { (0, 0) });
     memory::know_linker(&linker);
     filter::install_process(&Known {

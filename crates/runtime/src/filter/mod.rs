@@ -11,6 +11,9 @@
 //! The **filter of the program's `.bss`** is as the range filter, for the one range of addresses where that lies, and sees only calls
 //! from this process's own code, as the process filter does. Only programs with a large `.bss` have it.
 //!
+//! The **filter of a library** that the program opens while it runs, and that makes calls by instructions of its own, is the part of the process
+//! filter that concerns such code, for where the library's lies.
+//!
 //! **Filters of the program's own** are preceded by room for the runtime's calls (`room.rs`).
 //!
 //! All run on every system call, so both first branch on the call's number, by a binary search, and look at where the call
@@ -25,9 +28,9 @@ mod install;
 mod judge;
 mod room;
 
-pub use install::{install_bss, install_process, install_range};
+pub use install::{install_bss, install_library, install_process, install_range};
 pub use judge::{answer, is_harmless, is_made};
-pub use process::{Known, looks_at};
+pub use process::{FROM_ALL, Known, looks_at};
 pub use program::{OUR_TRAP, Op};
 pub use room::{Whose, after, build_room};
 

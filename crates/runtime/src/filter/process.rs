@@ -35,7 +35,7 @@ const FROM_LIBRARY: &[usize] = &[
 
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads, and those that
 /// decide who gets the signals which the runtime needs. (Sanitizers make these by instructions of their own.)
-const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK];
+pub const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK];
 
 /// Calls that are trapped for our descriptors: who goes through all numbers finds these closed.
 const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT];
@@ -78,6 +78,37 @@ fn by_value(p: &mut Program, nr: usize, yes: At, no: At) -> At {
     p.load(at_arg(arg as u32))
 }
 
+/// Traps what is trapped wherever it comes from: `from_all` decides whether that is code of this process, `allow` makes the call.
+fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], from_all: At, allow: At) {
+    for &nr in FROM_ALL {
+        targets[nr] = from_all;
+    }
+    for call in CALLS.iter().filter(|c| c.nested) {
+        targets[call.nr] = from_all;
+    }
+    // Structures with pointers: some calls for some values of an argument.
+    for row in STRUCTURES.iter().filter(|row| row.trapped_when().is_none()) {
+        targets[row.nr] = from_all;
+    }
+    for nr in [nr::SETSOCKOPT, nr::GETSOCKOPT, nr::IOCTL] {
+        targets[nr] = by_value(p, nr, from_all, allow);
+    }
+}
+
+/// Builds the filter for code of a library that makes calls by instructions of its own, and is loaded after the process filter was installed.
+pub fn build_library(code: (usize, usize)) -> Program {
+    let mut p = Program::new(8);
+    let trap = p.ret(TRAP);
+    let allow = p.ret(ALLOW);
+    let from_all = p.if_from(&[code], trap, allow);
+    let mut targets = [allow; CALL_NUMBERS];
+    trap_all(&mut p, &mut targets, from_all, allow);
+    let dispatch = p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, allow);
+    targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, dispatch);
+    p.finish(&targets, &[(CALL_NUMBERS, allow)], allow);
+    p
+}
+
 /// Builds it.
 pub fn build_process(known: &Known<'_>) -> Program {
     // Every program that is executed adds one such filter, and the kernel limits their total.
@@ -91,19 +122,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
     for &nr in FROM_LIBRARY.iter().chain(&RIGHTS) {
         targets[nr] = from_library;
     }
-    for &nr in FROM_ALL {
-        targets[nr] = from_all;
-    }
-    for call in CALLS.iter().filter(|c| c.nested) {
-        targets[call.nr] = from_all;
-    }
-    // Structures with pointers: some calls for some values of an argument.
-    for row in STRUCTURES.iter().filter(|row| row.trapped_when().is_none()) {
-        targets[row.nr] = from_all;
-    }
-    for nr in [nr::SETSOCKOPT, nr::GETSOCKOPT, nr::IOCTL] {
-        targets[nr] = by_value(&mut p, nr, from_all, allow);
-    }
+    trap_all(&mut p, &mut targets, from_all, allow);
     let with_rights = RIGHTS_OPTIONS
         .iter()
         .chain(&REACH_OPTIONS)
@@ -148,6 +167,32 @@ mod tests {
         let all = [(0x5555_0000_0000, 0x5555_0001_0000), library[0], library[1], (0x7f00_1000_0000, 0x7f00_1001_0000)];
         let heap = if keep_malloc { &heap[..] } else { &[] };
         build_process(&Known { libc: &library, all: &all, fds: 1000..=1010, heap })
+    }
+
+    #[test]
+    fn the_filter_of_a_library_traps_its_code_alone() {
+        let (start, end) = (0x7f00_0000_3000, 0x7f00_0010_0000);
+        let p = build_library((start, end));
+        let whole = build_process(&Known { libc: &[], all: &[(start, end)], fds: 1000..=1010, heap: &[] });
+        assert!(p.ops().len() < whole.ops().len());
+        for nr in 0..CALL_NUMBERS {
+            for args in [
+                [0; 6],
+                [0, 0x8912, 0, 0, 0, 0],
+                [1, 26, 0, 0, 0, 0],
+                [os::PR_SET_SYSCALL_USER_DISPATCH as u64, 1, 0, 0, 0, 0],
+            ] {
+                let of_whole = run(&whole, nr, start as u64, args);
+                assert_eq!(run(&p, nr, start as u64, args), of_whole, "call {nr}: as code that is there at start");
+                assert_eq!(run(&p, nr, end as u64 - 1, args), of_whole, "call {nr}, the last one");
+                assert_eq!(
+                    [start - 1, end].map(|at| run(&p, nr, at as u64, args)),
+                    [ALLOW; 2],
+                    "call {nr}, from elsewhere"
+                );
+            }
+        }
+        assert_eq!(run(&p, nr::RT_SIGPROCMASK, start as u64, [2, 8, 0, 8, 0, 0]), TRAP);
     }
 
     #[test]

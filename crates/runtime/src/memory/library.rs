@@ -4,13 +4,17 @@
 //! The dynamic linker maps a library in one piece first, and then segments and zeros over parts of that, so that it is enough to choose the
 //! place of the first piece. That is one of the library's file; or one of nothing, a reservation, where segments are to begin at larger
 //! borders than pages. Then the file is not named: it is one of those that are open, and what is asked for is as long as it needs.
+//!
+//! A library that makes system calls by instructions of its own, as what Go makes for other languages does, has a filter for its code, as the
+//! program has: it would block or replace signals that the runtime needs, or make a child that nobody has seen.
 use super::common::*;
 use super::map::{leave, make_foreign, mmap};
 use crate::arena::address;
 use crate::bss::LEAST_BYTES;
+use crate::heap_calls::{SYSCALL, behind_calls};
 use crate::limits::LINKER_CALLS;
 use crate::live::Live;
-use crate::{avoided, rlimits};
+use crate::{avoided, bss, filter, rlimits};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use outswap_core::machine::Prot;
 use outswap_core::units::PAGE_BYTES;
@@ -30,8 +34,18 @@ const SEGMENT_BYTES: usize = 56;
 const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
 const ET_DYN: u64 = 3;
 const PT_LOAD: u64 = 1;
-/// Rights of a segment that is data.
+const PT_NOTE: u64 = 4;
+/// Rights of a segment that is data, and the one of code.
 const READ_WRITE: u64 = 6;
+const EXECUTE: u64 = 1;
+/// Bytes of notes that are looked at.
+const NOTE_BYTES: usize = 512;
+/// Who has written a note in what Go makes.
+const GO: [u8; 4] = *b"Go\0\0";
+/// Code of more bytes is not looked through: it would all have to be read from disk, and by far most has no calls.
+const CODE_MAX_BYTES: usize = 4 << 20;
+/// Libraries that are watched: each has a filter, of which the kernel has room for some hundred with those of programs that are executed.
+const WATCHED: usize = 16;
 
 /// Takes note of where the linker's calls come from: addresses after them.
 pub fn know(calls: &[(usize, usize); LINKER_CALLS]) {
@@ -52,6 +66,12 @@ struct Library {
     align: usize,
     /// Whole pages of zeros that one of its segments ends with.
     zero_bytes: usize,
+    /// Where its code is, from its first page on: the largest segment, if there are several.
+    code: (usize, usize),
+    /// Where that is in the file.
+    code_offset: usize,
+    /// Go has made it.
+    is_go: bool,
 }
 
 impl Library {
@@ -70,12 +90,23 @@ impl Library {
         if each as usize != SEGMENT_BYTES || !read(segments, usize::try_from(at).ok()?) {
             return None;
         }
-        let (mut start, mut end, mut library) = (usize::MAX, 0, Library { bytes: 0, align: 1, zero_bytes: 0 });
+        let none = Library { bytes: 0, align: 1, zero_bytes: 0, code: (0, 0), code_offset: 0, is_go: false };
+        let (mut start, mut end, mut library) = (usize::MAX, 0, none);
+        for note in segments.chunks_exact(SEGMENT_BYTES).filter(|segment| number(segment, 0, 4) == PT_NOTE) {
+            let [offset, bytes] = [8, 32].map(|field| number(note, field, 8) as usize);
+            let mut notes = [0u8; NOTE_BYTES];
+            let notes = &mut notes[..bytes.min(NOTE_BYTES)];
+            library.is_go |= read(notes, offset) && has_note_of(notes, &GO);
+        }
         for segment in segments.chunks_exact(SEGMENT_BYTES).filter(|segment| number(segment, 0, 4) == PT_LOAD) {
             let [at, in_file, bytes, align] = [16, 32, 40, 48].map(|field| number(segment, field, 8) as usize);
             let (filled, last) = (at.checked_add(in_file)?, at.checked_add(bytes)?);
             (start, end) = (start.min(at & !(PAGE_BYTES - 1)), end.max(last));
             library.align = library.align.max(align);
+            let code_bytes = library.code.1 - library.code.0;
+            if number(segment, 4, 4) & EXECUTE != 0 && in_file > code_bytes {
+                (library.code, library.code_offset) = ((at, filled), number(segment, 8, 8) as usize);
+            }
             if number(segment, 4, 4) == READ_WRITE {
                 let zeros = last
                     .checked_next_multiple_of(PAGE_BYTES)?
@@ -84,16 +115,33 @@ impl Library {
             }
         }
         library.bytes = end.checked_sub(start)?;
+        if library.code.1 > 0 {
+            library.code = (library.code.0.checked_sub(start)?, library.code.1.checked_sub(start)?);
+        }
         Some(library)
+    }
+
+    /// Whether it makes calls by instructions of its own that the runtime must know of, as far as can be seen.
+    fn makes_calls(&self, read: impl Fn(&mut [u8], usize) -> bool) -> bool {
+        const PART_BYTES: usize = 8192;
+        let bytes = self.code.1 - self.code.0;
+        if self.is_go || bytes > CODE_MAX_BYTES {
+            return self.is_go;
+        }
+        let mut part = [0u8; PART_BYTES];
+        // What a part ends with is looked at once more with the next one.
+        (0..bytes).step_by(PART_BYTES - NUMBER_BEFORE_BYTES).any(|at| {
+            let part = &mut part[..PART_BYTES.min(bytes - at)];
+            read(part, self.code_offset + at) && has_calls(part)
+        })
     }
 
     /// That which a descriptor is open on.
     fn opened(fd: usize) -> Option<Library> {
-        let fd = fd as i32;
-        if !os::fstat(fd).is_ok_and(|file| file.is_regular()) {
+        if !os::fstat(fd as i32).is_ok_and(|file| file.is_regular()) {
             return None;
         }
-        Library::of(|to, at| os::pread(fd, to, at as u64) == Ok(to.len()))
+        Library::of(|to, at| read_from(fd, to, at))
     }
 
     /// Whether it is worth it.
@@ -107,24 +155,92 @@ impl Library {
     }
 }
 
+/// Reads all of a buffer from a place in an open file.
+fn read_from(fd: usize, to: &mut [u8], at: usize) -> bool {
+    os::pread(fd as i32, to, at as u64) == Ok(to.len())
+}
+
+/// Whether notes of an ELF file have one by this author.
+fn has_note_of(mut notes: &[u8], author: &[u8; 4]) -> bool {
+    const HEADER_BYTES: usize = 12;
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    while notes.len() > HEADER_BYTES {
+        let [name, content] = [0, 4].map(|at| (word(notes, at) as usize).next_multiple_of(4));
+        if name == author.len() && notes[HEADER_BYTES..].starts_with(author) {
+            return true;
+        }
+        notes = notes.get(HEADER_BYTES.saturating_add(name).saturating_add(content)..).unwrap_or_default();
+    }
+    false
+}
+
+/// So far before a call its number is set.
+const NUMBER_BEFORE_BYTES: usize = 40;
+
+/// Whether code has a call by its own instruction that the runtime must know of: one whose number was set right before.
+fn has_calls(code: &[u8]) -> bool {
+    behind_calls(code).any(|behind| {
+        let end = behind - SYSCALL.len();
+        let before = &code[end.saturating_sub(NUMBER_BEFORE_BYTES)..end];
+        // `mov eax, NUMBER`.
+        before
+            .windows(5)
+            .any(|at| at[0] == 0xb8 && filter::FROM_ALL.iter().any(|&nr| at[1..] == (nr as u32).to_le_bytes()))
+    })
+}
+
+/// Where the code is of libraries that are watched: from, to.
+static WATCHED_AT: [[AtomicUsize; 2]; WATCHED] = [const { [const { AtomicUsize::new(0) }; 2] }; WATCHED];
+
+/// Has calls trapped that come from a library's code, unless what was there before is trapped at the same addresses.
+fn watch(live: &'static Live, (start, end): (usize, usize)) {
+    let is_known = |place: &[AtomicUsize; 2]| place[0].load(Relaxed) <= start && end <= place[1].load(Relaxed);
+    if WATCHED_AT.iter().any(is_known) {
+        return;
+    }
+    let done = WATCHED_AT.iter().find(|place| place[1].load(Relaxed) == 0).is_some_and(|place| {
+        // On a stack with room for a filter.
+        let is_installed = live.with(move |_| filter::install_library((start, end)).is_ok());
+        if is_installed {
+            place[0].store(start, Relaxed);
+            place[1].store(end, Relaxed);
+        }
+        is_installed
+    });
+    if !done {
+        live.warn(b"warning: a library makes system calls by instructions of its own, and no filter can be installed for them: a program that opens it may be ended by a signal");
+    }
+}
+
 /// Serves a call of the linker's that names no managed memory.
 pub fn load(live: &'static Live, args: [usize; 6]) -> isize {
     let [addr, len, prot, flags, fd, _] = args;
     let may_look = live.is_own_process() && addr == 0 && avoided::may_read_its_files();
-    if may_look && flags == MAP_PRIVATE | MAP_DENYWRITE {
-        let is_wanted = Library::opened(fd).is_some_and(|library| library.has_zeros() && library.align <= PAGE_BYTES);
-        if is_wanted && let Some(at) = map_inside(live, args) {
-            return at;
-        }
+    let manages_zeros = bss::is_wanted(live.control);
+    let makes_calls = |library: &Library, fd: usize| library.makes_calls(|to, at| read_from(fd, to, at));
+    let found = if may_look && flags == MAP_PRIVATE | MAP_DENYWRITE {
+        Library::opened(fd).filter(|library| library.align <= PAGE_BYTES).map(|library| (library, fd))
+    } else if may_look && flags == MAP_PRIVATE | MAP_ANONYMOUS && prot == 0 {
+        let is_it = |library: &Library| library.align > PAGE_BYTES && library.reserved_bytes() == len;
+        (0..DESCRIPTORS).find_map(|fd| Library::opened(fd).filter(is_it).map(|library| (library, fd)))
+    } else {
+        None
+    };
+    let Some((library, fd)) = found else { return pass(nr::MMAP, args) };
+    let inside = manages_zeros && library.has_zeros();
+    let at = match (inside, flags & MAP_ANONYMOUS != 0) {
+        (true, true) => live.with(move |cx| mmap(live, cx, args)),
+        (true, false) => map_inside(live, args).unwrap_or_else(|| pass(nr::MMAP, args)),
+        _ => pass(nr::MMAP, args),
+    };
+    if at > 0 && makes_calls(&library, fd) {
+        let start = (at as usize).next_multiple_of(library.align);
+        watch(
+            live,
+            (start + library.code.0 / PAGE_BYTES * PAGE_BYTES, (start + library.code.1).next_multiple_of(PAGE_BYTES)),
+        );
     }
-    if may_look && flags == MAP_PRIVATE | MAP_ANONYMOUS && prot == 0 {
-        let is_it =
-            |library: Library| library.has_zeros() && library.align > PAGE_BYTES && library.reserved_bytes() == len;
-        if (0..DESCRIPTORS).any(|fd| Library::opened(fd).is_some_and(is_it)) {
-            return live.with(move |cx| mmap(live, cx, args));
-        }
-    }
-    pass(nr::MMAP, args)
+    at
 }
 
 /// Maps a file into managed memory. `None` where there is no room; nothing has changed then.
@@ -186,7 +302,9 @@ mod tests {
         let code = [PT_LOAD, 5, 0x0, 0x1000, 0x1000, 0x1000];
         let data = [PT_LOAD, READ_WRITE, 0x2d10, 0x300, 0x300 + 3 * MIB, 0x1000];
         let found = of(&file(&[code, data, [6, 4, 0, 0, 64 * MIB, 8]])).expect("a library");
-        assert_eq!(found, Library { bytes: 0x3010 + 3 * MIB as usize, align: 0x1000, zero_bytes: 3 * MIB as usize });
+        let [bytes, zero_bytes] = [0x3010 + 3 * MIB as usize, 3 * MIB as usize];
+        let want = Library { bytes, align: 0x1000, zero_bytes, code: (0, 0x1000), code_offset: 0, is_go: false };
+        assert_eq!(found, want);
         assert!(found.has_zeros());
         let wide = [PT_LOAD, READ_WRITE, 0x20_2d10, 0x300, 0x300, 0x20_0000];
         let found = of(&file(&[code, wide])).expect("a library");
@@ -205,6 +323,47 @@ mod tests {
         let mut program = good;
         program[16] = 2;
         assert_eq!(of(&program), None, "at a fixed address");
+    }
+
+    #[test]
+    fn calls_by_instructions_of_its_own_are_found() {
+        let mut code = vec![0x90u8; 20_000];
+        let library =
+            Library { bytes: 20_000, align: 1, zero_bytes: 0, code: (0, 20_000), code_offset: 0, is_go: false };
+        let makes = |code: &[u8]| {
+            library.makes_calls(|to, at| code.get(at..at + to.len()).map(|part| to.copy_from_slice(part)).is_some())
+        };
+        assert!(!makes(&code));
+        let of_mask = [0xb8, 14, 0, 0, 0, 0x0f, 0x05];
+        // Also about where parts end.
+        for at in (0..100).chain(8100..8300).chain([19_993]) {
+            code[at..at + 7].copy_from_slice(&of_mask);
+            assert!(makes(&code), "at {at}");
+            code[at + 1] = 1;
+            assert!(!makes(&code), "another call");
+            code[at..at + 7].fill(0x90);
+        }
+        (code[50], code[51], code[90], code[91]) = (0xb8, 57, 0x0f, 0x05);
+        code[52..55].fill(0);
+        assert!(makes(&code), "a number that is set a while before");
+        assert!(!Library { code: (0, CODE_MAX_BYTES + 1), ..library }.makes_calls(|_, _| panic!("too large")));
+        assert!(Library { is_go: true, ..library }.makes_calls(|_, _| panic!("it is known")));
+    }
+
+    #[test]
+    fn an_author_of_a_note_is_found_behind_others() {
+        let note = |name: &[u8], content: &[u8]| {
+            let mut all = [name.len() as u32, content.len() as u32, 4].map(u32::to_le_bytes).concat();
+            all.extend(name);
+            all.resize(all.len().next_multiple_of(4), 0);
+            all.extend(content);
+            all.resize(all.len().next_multiple_of(4), 0);
+            all
+        };
+        let (gnu, go) = (note(b"GNU\0", &[7; 20]), note(b"Go\0\0", &[1; 83]));
+        assert!(has_note_of(&go, &GO) && has_note_of(&[&gnu[..], &go].concat(), &GO));
+        assert!(!has_note_of(&gnu, &GO) && !has_note_of(&[], &GO) && !has_note_of(&[0xff; 64], &GO));
+        assert!(!has_note_of(&note(b"X", b"Go\0\0"), &GO));
     }
 
     #[test]
