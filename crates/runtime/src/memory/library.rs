@@ -43,7 +43,7 @@ const NOTE_BYTES: usize = 512;
 /// Who has written a note in what Go makes.
 const GO: [u8; 4] = *b"Go\0\0";
 /// Code of more bytes is not looked through: it would all have to be read from disk, and by far most has no calls.
-const CODE_MAX_BYTES: usize = 4 << 20;
+const CODE_MAX_BYTES: usize = 1 << 20;
 /// Libraries that are watched: each has a filter, of which the kernel has room for some hundred with those of programs that are executed.
 const WATCHED: usize = 16;
 
