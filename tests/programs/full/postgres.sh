@@ -27,8 +27,8 @@ stop() {
 }
 start
 run "CREATE TABLE a AS SELECT i AS id, (i::bigint * 7919) % 100003 AS k, md5(i::text) || md5((i + 1)::text) AS v
-     FROM generate_series(1, $((120000 * scale))) i"
-run "CREATE TABLE b AS SELECT i AS id, (i::bigint * 104729) % 100003 AS k, md5((-i)::text) AS w FROM generate_series(1, $((80000 * scale))) i"
+     FROM generate_series(1, $((200000 * scale))) i"
+run "CREATE TABLE b AS SELECT i AS id, (i::bigint * 104729) % 100003 AS k, md5((-i)::text) AS w FROM generate_series(1, $((130000 * scale))) i"
 run "ANALYZE"
 run "SELECT count(*), sum(a.id), sum(length(a.v || b.w)) FROM a JOIN b USING (k)"
 run "SET enable_hashjoin = off; SELECT count(*), sum(a.id), max(a.v), min(b.w) FROM a JOIN b USING (k)"
