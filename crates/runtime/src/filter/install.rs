@@ -40,10 +40,15 @@ fn install(program: &Program, flags: usize) -> Result<()> {
     // SAFETY: prctl(PR_SET_NO_NEW_PRIVS) and seccomp; the program lives through the call.
     let other = unsafe {
         const PR_SET_NO_NEW_PRIVS: usize = 38;
-        ret(syscall3(nr::SECCOMP, SET_MODE_FILTER, flags, &raw const fprog as usize)).or_else(|_| {
-            ret(syscall5(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
-            ret(syscall3(nr::SECCOMP, SET_MODE_FILTER, flags, &raw const fprog as usize))
-        })?
+        let hand_over = || ret(syscall3(nr::SECCOMP, SET_MODE_FILTER, flags, &raw const fprog as usize));
+        match hand_over() {
+            // Who lacks the right to that must give up others.
+            Err(Errno::EACCES) => {
+                ret(syscall5(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+                hand_over()?
+            }
+            answer => answer?,
+        }
     };
     // A thread that cannot have it.
     if other == 0 { Ok(()) } else { Err(Errno::EBUSY) }
