@@ -132,7 +132,7 @@ impl Library {
         // What a part ends with is looked at once more with the next one.
         (0..bytes).step_by(PART_BYTES - NUMBER_BEFORE_BYTES).any(|at| {
             let part = &mut part[..PART_BYTES.min(bytes - at)];
-            read(part, self.code_offset + at) && has_calls(part)
+            read(part, self.code_offset.saturating_add(at)) && has_calls(part)
         })
     }
 
@@ -233,7 +233,7 @@ pub fn load(live: &'static Live, args: [usize; 6]) -> isize {
         (true, false) => map_inside(live, args).unwrap_or_else(|| pass(nr::MMAP, args)),
         _ => pass(nr::MMAP, args),
     };
-    if at > 0 && makes_calls(&library, fd) {
+    if at > 0 && library.code.1 <= len && makes_calls(&library, fd) {
         let start = (at as usize).next_multiple_of(library.align);
         watch(
             live,
