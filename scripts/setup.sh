@@ -21,6 +21,7 @@ stage=${1:-demo}
 if [[ $stage == test ]]; then
     need g++ g++
     need memcached memcached
+    need perl perl
     need stress-ng stress-ng
     need setpriv util-linux
 fi

@@ -217,7 +217,6 @@ pub fn load(live: &'static Live, args: [usize; 6]) -> isize {
     let [addr, len, prot, flags, fd, _] = args;
     let may_look = live.is_own_process() && addr == 0 && avoided::may_read_its_files();
     let manages_zeros = bss::is_wanted(live.control);
-    let makes_calls = |library: &Library, fd: usize| library.makes_calls(|to, at| read_from(fd, to, at));
     let found = if may_look && flags == MAP_PRIVATE | MAP_DENYWRITE {
         Library::opened(fd).filter(|library| library.align <= PAGE_BYTES).map(|library| (library, fd))
     } else if may_look && flags == MAP_PRIVATE | MAP_ANONYMOUS && prot == 0 {
@@ -233,7 +232,7 @@ pub fn load(live: &'static Live, args: [usize; 6]) -> isize {
         (true, false) => map_inside(live, args).unwrap_or_else(|| pass(nr::MMAP, args)),
         _ => pass(nr::MMAP, args),
     };
-    if at > 0 && library.code.1 <= len && makes_calls(&library, fd) {
+    if at > 0 && library.code.1 <= len && library.makes_calls(|to, at| read_from(fd, to, at)) {
         let start = (at as usize).next_multiple_of(library.align);
         watch(
             live,
@@ -328,10 +327,13 @@ mod tests {
     #[test]
     fn calls_by_instructions_of_its_own_are_found() {
         let mut code = vec![0x90u8; 20_000];
-        let library =
-            Library { bytes: 20_000, align: 1, zero_bytes: 0, code: (0, 20_000), code_offset: 0, is_go: false };
+        let library = |code_bytes: usize, is_go: bool| {
+            let code = (0, code_bytes);
+            Library { bytes: code_bytes, align: 1, zero_bytes: 0, code, code_offset: 0, is_go }
+        };
         let makes = |code: &[u8]| {
-            library.makes_calls(|to, at| code.get(at..at + to.len()).map(|part| to.copy_from_slice(part)).is_some())
+            let read = |to: &mut [u8], at: usize| code.get(at..at + to.len()).map(|part| to.copy_from_slice(part));
+            library(20_000, false).makes_calls(|to, at| read(to, at).is_some())
         };
         assert!(!makes(&code));
         let of_mask = [0xb8, 14, 0, 0, 0, 0x0f, 0x05];
@@ -346,8 +348,8 @@ mod tests {
         (code[50], code[51], code[90], code[91]) = (0xb8, 57, 0x0f, 0x05);
         code[52..55].fill(0);
         assert!(makes(&code), "a number that is set a while before");
-        assert!(!Library { code: (0, CODE_MAX_BYTES + 1), ..library }.makes_calls(|_, _| panic!("too large")));
-        assert!(Library { is_go: true, ..library }.makes_calls(|_, _| panic!("it is known")));
+        assert!(!library(CODE_MAX_BYTES + 1, false).makes_calls(|_, _| panic!("too large")));
+        assert!(library(20_000, true).makes_calls(|_, _| panic!("it is known")));
     }
 
     #[test]
