@@ -7,7 +7,7 @@ static _Atomic int ended, begun;
 
 static void look(size_t me) {
     uint64_t x = me * 7919 + 1;
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 1000; i++) {
         size_t page = (next_random(&x) >> 20) % PAGES;
         EQ(*(volatile size_t *)(area + page * PAGE + 8 * me), page + me);
     }

@@ -97,7 +97,13 @@ impl Filter {
             avoided::avoid_reads();
         }
         let tid = os::gettid() as u64;
-        let memory = [nr::PROCESS_VM_READV, nr::PROCESS_VM_WRITEV].map(|nr| of(nr, [tid, name, 1, name, 1, 0]));
+        let memory = match kept::MEM.fd() {
+            // Of what is not managed: the room lets the rest pass.
+            Some(fd) if kept::wants_mem() => {
+                [nr::PREAD64, nr::PWRITE64].map(|nr| of(nr, [fd as u64, name, 1, name, 0, 0]))
+            }
+            _ => [nr::PROCESS_VM_READV, nr::PROCESS_VM_WRITEV].map(|nr| of(nr, [tid, name, 1, name, 1, 0])),
+        };
         if !memory.into_iter().all(is_made) {
             avoided::avoid_memory();
         }
