@@ -52,8 +52,13 @@ const KINDS: [Kind; 8] = [
     },
     Kind {
         name: "bss",
-        about: "zeros that the program begins with (.bss), where they are a MiB or more",
-        policies: || vec![("on", "managed, where it can be"), ("off", "the kernel's")],
+        about: "what programs and libraries begin with, a MiB or more of it: zeros (.bss), and constants that hold addresses",
+        policies: || {
+            vec![
+                ("on", "zeros are managed, where they can be; constants are put into a file of their own"),
+                ("off", "the kernel's"),
+            ]
+        },
         default: || "on",
     },
     Kind {

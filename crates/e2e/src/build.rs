@@ -77,6 +77,11 @@ pub fn library(source: &str) -> PathBuf {
     compiled(source, &["-shared", "-fPIC"])
 }
 
+/// The same, with a macro defined.
+pub fn library_with(source: &str, name: &str) -> PathBuf {
+    compiled(source, &["-shared", "-fPIC", &format!("-D{name}")])
+}
+
 /// The same, with segments that begin at such borders, bytes.
 pub fn library_with_borders(source: &str, border_bytes: u64) -> PathBuf {
     compiled(source, &["-shared", "-fPIC", &format!("-Wl,-z,max-page-size={border_bytes}")])

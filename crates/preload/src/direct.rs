@@ -6,70 +6,29 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
 use outswap_runtime::redirect::Code;
+use outswap_runtime::segments::{PT_LOAD, each_object};
 use outswap_runtime::{sigaction, sigmask, sites};
 use outswap_sys::{Errno, nr};
 
 unsafe extern "C" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
     fn pthread_testcancel();
-    fn dl_iterate_phdr(look: extern "C" fn(&Library, usize, &mut Find) -> c_int, find: *mut Find) -> c_int;
-}
-
-/// The beginning of `dl_phdr_info`.
-#[repr(C)]
-struct Library {
-    base: usize,
-    name: *const u8,
-    segments: *const Segment,
-    count: u16,
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-struct Segment {
-    kind: u32,
-    rights: u32,
-    offset: u64,
-    address: usize,
-    physical: u64,
-    file_bytes: u64,
-    bytes: usize,
-    align: u64,
-}
-
-/// Looks for the segment of a library that an address lies in.
-#[repr(C)]
-struct Find {
-    address: usize,
-    /// From its first to behind its last byte.
-    found: [usize; 2],
-}
-
-extern "C" fn look(library: &Library, _: usize, find: &mut Find) -> c_int {
-    const LOAD: u32 = 1;
-    if library.segments.is_null() {
-        return 0;
-    }
-    // SAFETY: the linker's list of the segments of a library that is loaded.
-    let segments = unsafe { core::slice::from_raw_parts(library.segments, usize::from(library.count)) };
-    let mut ranges = segments.iter().filter(|segment| segment.kind == LOAD).map(|segment| {
-        let start = library.base.wrapping_add(segment.address);
-        start..start.wrapping_add(segment.bytes)
-    });
-    if let Some(range) = ranges.find(|range| range.contains(&find.address)) {
-        find.found = [range.start, range.end];
-        return 1;
-    }
-    0
 }
 
 /// The segment that an address lies in: empty where that is not known.
 fn segment_of(address: usize) -> Range<usize> {
-    let mut find = Find { address, found: [0; 2] };
-    // SAFETY: a function of that form, and what it is to have. It calls nothing.
-    unsafe { dl_iterate_phdr(look, &mut find) };
-    let [start, end] = find.found;
-    start..end
+    let mut found = 0..0;
+    each_object(|base, segments| {
+        let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
+        let mut ranges = loaded.map(|segment| {
+            let start = base.wrapping_add(segment.at as usize);
+            start..start.wrapping_add(segment.bytes as usize)
+        });
+        let range = ranges.find(|range| range.contains(&address));
+        found = range.clone().unwrap_or_default();
+        range.is_some()
+    });
+    found
 }
 
 /// Where the C library's code lies: empty where that is not known.

@@ -10,6 +10,7 @@
 use crate::arena::{address, page_of};
 use crate::layout::{self, BSS_MAX_BYTES, BSS_PAGE};
 use crate::live::Live;
+use crate::segments::{PT_LOAD, PT_PHDR, Segment};
 use crate::{gate, heap_calls};
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,23 +36,6 @@ const AT_PHDR: usize = 3;
 const AT_PHENT: usize = 4;
 const AT_PHNUM: usize = 5;
 
-/// A program header (`Elf64_Phdr`).
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Segment {
-    kind: u32,
-    rights: u32,
-    offset: u64,
-    at: u64,
-    physical: u64,
-    file_bytes: u64,
-    bytes: u64,
-    align: u64,
-}
-
-/// Kinds of segments: what is loaded, and the headers themselves.
-const PT_LOAD: u32 = 1;
-const PT_PHDR: u32 = 6;
 /// Rights of a segment that is data.
 const READ_WRITE: u32 = 6;
 /// Rights: to be executed, and to be read and executed.
@@ -168,7 +152,7 @@ fn makes_no_calls(segments: &[Segment]) -> bool {
     })
 }
 
-/// Whether zeros that programs and libraries begin with are to be managed.
+/// Whether what programs and libraries begin with is to be managed: zeros, and constants.
 pub fn is_wanted(control: &Control) -> bool {
     let [.., asked, _] = control.config.policies;
     asked != outswap_control::source::number("off")
@@ -183,12 +167,9 @@ pub fn is_alone() -> bool {
 /// Whether a range is one private anonymous mapping, readable and writable, or a part of one.
 fn is_anonymous(start: usize, end: usize) -> bool {
     let mut is = false;
-    procfs::each_line(b"/proc/self/maps\0", &mut [0; 4096], |line| {
-        let mut fields = line.split(|c| *c == b' ');
-        let mut bounds = fields.next().unwrap_or_default().split(|c| *c == b'-').map(procfs::hex);
-        let (from, to) = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
-        let (rights, inode) = (fields.next(), fields.nth(2));
-        is |= from <= start && end <= to && rights == Some(b"rw-p") && inode == Some(b"0");
+    procfs::each_mapping(&mut [0; 4096], |mapping| {
+        let is_plain = mapping.rights == b"rw-p" && mapping.inode == b"0";
+        is |= mapping.start <= start && end <= mapping.end && is_plain;
     });
     is
 }

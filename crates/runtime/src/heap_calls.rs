@@ -6,6 +6,7 @@
 use crate::limits::{HEAP_CALLS, LINKER_CALLS};
 use crate::scan::pairs;
 use core::slice;
+use outswap_sys::nr;
 
 /// ELF: what a program header and an entry of the dynamic section are of, and the words of the latter.
 const PT_DYNAMIC: u32 = 2;
@@ -70,10 +71,14 @@ pub fn behind_calls(code: &[u8]) -> impl Iterator<Item = usize> {
     pairs(code, |first, second| (first == SYSCALL[0]) & (second == SYSCALL[1])).map(|at| at + SYSCALL.len())
 }
 
-/// What the dynamic linker's `mmap` is made of: the call's number, and the instruction.
-const LINKER_MMAP: [u8; 7] = [0xb8, 9, 0, 0, 0, SYSCALL[0], SYSCALL[1]];
+/// What the dynamic linker's `mmap` and `mprotect` are made of: the call's number, and the instruction.
+const LINKERS: [[u8; 7]; 2] = [linkers(nr::MMAP), linkers(nr::MPROTECT)];
 
-/// The same of a dynamic linker whose code lies in this range: where it calls for mappings. None, if there are others than expected.
+const fn linkers(nr: usize) -> [u8; 7] {
+    [0xb8, nr as u8, 0, 0, 0, SYSCALL[0], SYSCALL[1]]
+}
+
+/// The same of a dynamic linker whose code lies in this range: where it maps and protects memory. None, if there are others than expected.
 pub fn of_linker((start, end): (usize, usize)) -> [(usize, usize); LINKER_CALLS] {
     let none = [(0, 0); LINKER_CALLS];
     if start == 0 {
@@ -82,7 +87,7 @@ pub fn of_linker((start, end): (usize, usize)) -> [(usize, usize); LINKER_CALLS]
     // SAFETY: its code is mapped there, readable, until the process ends, and nobody changes it.
     let code = unsafe { slice::from_raw_parts(start as *const u8, end - start) };
     let (mut found, mut len) = (none, 0);
-    for behind in behind_calls(code).filter(|&behind| code[..behind].ends_with(&LINKER_MMAP)) {
+    for behind in behind_calls(code).filter(|&behind| LINKERS.iter().any(|call| code[..behind].ends_with(call))) {
         let after = start + behind;
         let Some(place) = found.get_mut(len) else { return none };
         (*place, len) = ((after, after + 1), len + 1);
@@ -220,14 +225,14 @@ mod tests {
         let at = code.as_ptr() as usize;
         let of = |code: &[u8]| of_linker((code.as_ptr() as usize, code.as_ptr() as usize + code.len()));
         assert_eq!((of(&code), of_linker((0, 0))), ([(0, 0); LINKER_CALLS], [(0, 0); LINKER_CALLS]));
-        code[100..107].copy_from_slice(&LINKER_MMAP);
+        code[100..107].copy_from_slice(&LINKERS[0]);
         let found = of(&code);
         assert_eq!(found[0], (at + 107, at + 108));
         assert_eq!(found[1..], [(0, 0); LINKER_CALLS - 1]);
         let all = with_linkers(&[(at, at + 1), (at + 1000, at + 1001)], &found);
         assert!(all.is_sorted() && all.ends_with(&[(at, at + 1), found[0], (at + 1000, at + 1001)]));
-        (0..=LINKER_CALLS).for_each(|i| code[200 + 10 * i..][..7].copy_from_slice(&LINKER_MMAP));
+        (0..=LINKER_CALLS).for_each(|i| code[200 + 10 * i..][..7].copy_from_slice(&LINKERS[i % 2]));
         assert_eq!(of(&code), [(0, 0); LINKER_CALLS], "another linker than is known");
-        assert!(of_linker(crate::code::find().linker)[0].0 > 0, "that of this process");
+        assert!(of_linker(crate::code::find().linker)[1].0 > 0, "those of this process");
     }
 }

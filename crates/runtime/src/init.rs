@@ -1,6 +1,7 @@
 //! Set-up of a managed process, once, before any of its code runs, or at the first call that needs it.
 use crate::bss::{self, Bss};
 use crate::code::{self, Code};
+use crate::constants;
 use crate::contexts::Contexts;
 use crate::dispositions::SIGNALS;
 use crate::filter::{self, Known};
@@ -424,6 +425,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     zeros.store(zeros.load(Relaxed) && kept::PAGEMAP.fd().is_some_and(looks), Relaxed);
     let [managed, counted] = [live.pager.writable_pages(), live.counted_pages()];
     rlimits::end_setup(bss_pages as u64, managed - counted.min(managed));
+    constants::put_into_file(control);
     charge::measure(live);
     charge::refresh(live);
     Ok(())

@@ -35,7 +35,7 @@ pub const CODE_RANGES: usize = 8;
 /// Instructions of the C library that ask for memory for its allocator.
 pub const HEAP_CALLS: usize = 8;
 /// Those of the dynamic linker that map libraries.
-pub const LINKER_CALLS: usize = 2;
+pub const LINKER_CALLS: usize = 4;
 
 /// Resident pages that a process is left whatever happens: with fewer, an instruction with several operands and the calls in
 /// progress could not all have their pages.

@@ -10,8 +10,8 @@ use crate::pins::{self, read};
 use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedwait};
 use crate::usermem::{peek, word};
 use crate::{
-    avoided, background, calls, charge, deliver, descriptors, direct, dispatch, exec, fork, full, given, memory, parts,
-    privileges, procfs, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole, wishes,
+    avoided, background, calls, charge, constants, deliver, descriptors, direct, dispatch, exec, fork, full, given,
+    memory, parts, privileges, procfs, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole, wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -161,6 +161,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             return parts::start(live, Part::Message, nr, args, &mut uc.gregs);
         }
         nr::MMAP if memory::is_linkers(info.addr) && !overlaps_managed(args[0], args[1]) => memory::load(live, args),
+        nr::MPROTECT if memory::is_linkers(info.addr) => live.with(move |cx| constants::protect(live, cx, args)),
         nr::MMAP if !live.is_own_process() && args[3] & os::MAP_ANONYMOUS == 0 => {
             // The background thread has other descriptors than a process that shares only the memory.
             EAGAIN

@@ -438,6 +438,12 @@ pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
     ret(unsafe { syscall2(nr::FTRUNCATE, fd as usize, len as usize) }).map(drop)
 }
 
+/// Waits until what was written to a file is on its device.
+pub fn fdatasync(fd: i32) -> Result<()> {
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall1(nr::FDATASYNC, fd as usize) }).map(drop)
+}
+
 /// Fills `buf` with random bytes from the kernel.
 pub fn getrandom(buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is exclusively ours for its length.

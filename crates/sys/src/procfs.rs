@@ -36,6 +36,29 @@ pub fn each_line(path: &[u8], buf: &mut [u8], mut f: impl FnMut(&[u8])) {
     let _ = os::close(fd);
 }
 
+/// A mapping of this process, as `/proc/self/maps` tells of it.
+pub struct Mapping<'a> {
+    /// First address.
+    pub start: usize,
+    /// The first after it.
+    pub end: usize,
+    /// Rights, and whether it is shared.
+    pub rights: &'a [u8],
+    /// Inode of the file; `0` for none.
+    pub inode: &'a [u8],
+}
+
+/// Calls `f` with each mapping of this process; `buf` as for [`each_line`].
+pub fn each_mapping(buf: &mut [u8], mut f: impl FnMut(Mapping<'_>)) {
+    each_line(b"/proc/self/maps\0", buf, |line| {
+        let mut fields = line.split(|c| *c == b' ');
+        let mut bounds = fields.next().unwrap_or_default().split(|c| *c == b'-').map(hex);
+        let (start, end) = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
+        let (rights, inode) = (fields.next().unwrap_or_default(), fields.nth(2).unwrap_or_default());
+        f(Mapping { start, end, rights, inode });
+    });
+}
+
 /// The hexadecimal number that a text is.
 pub fn hex(text: &[u8]) -> usize {
     text.iter().fold(0, |n, c| n << 4 | (*c as char).to_digit(16).unwrap_or(0) as usize)

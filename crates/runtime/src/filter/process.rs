@@ -42,7 +42,8 @@ const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT];
 
 /// Whether the filter looks at a call, or at some of a number's calls.
 pub fn looks_at(nr: usize) -> bool {
-    const BY_ARGUMENT: [usize; 6] = [nr::PRLIMIT64, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE, nr::BRK, nr::MMAP];
+    const BY_ARGUMENT: [usize; 7] =
+        [nr::PRLIMIT64, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE, nr::BRK, nr::MMAP, nr::MPROTECT];
     [FROM_LIBRARY, FROM_ALL, &RIGHTS, &BY_ARGUMENT, BY_DESCRIPTOR].iter().any(|calls| calls.contains(&nr))
         || calls::find(nr).is_some_and(|call| call.nested)
         || STRUCTURES.iter().any(|row| row.nr == nr)
@@ -143,6 +144,8 @@ pub fn build_process(known: &Known<'_>) -> Program {
     targets[nr::CLOSE_RANGE] = p.switch(at_arg(1), !0, &ours[..2]);
     let from_heap = p.if_from(known.heap, trap, allow);
     targets[nr::BRK] = from_heap;
+    // What the dynamic linker makes constants, and little else.
+    targets[nr::MPROTECT] = from_heap;
     // Private anonymous mappings but not stacks, and what the dynamic linker maps of libraries.
     let is_private = p.branch(JSET, os::MAP_PRIVATE as u32, from_heap, allow);
     let is_library = p.branch(JEQ, (os::MAP_PRIVATE | os::MAP_DENYWRITE) as u32, from_heap, allow);
@@ -255,10 +258,12 @@ mod tests {
             assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 1, 0x802, 3, 0]), TRAP, "a library");
             assert_eq!(run(&p, nr::MMAP, at as u64, [0, 0, 5, 0x812, 3, 0]), ALLOW, "a part of one");
             assert_eq!(run(&p, nr::BRK, at as u64, [0; 6]), TRAP);
+            assert_eq!(run(&p, nr::MPROTECT, at as u64, [0, 4096, 1, 0, 0, 0]), TRAP);
         }
         for elsewhere in [lib, HEAP_AT as u64 - 2, HEAP_AT as u64 + 1, HEAP_AT as u64 + 0x1000] {
             assert_eq!(run(&p, nr::MMAP, elsewhere, [0, 0, 0, 0x22, 0, 0]), ALLOW, "not the allocator");
             assert_eq!(run(&p, nr::BRK, elsewhere, [0; 6]), ALLOW);
+            assert_eq!(run(&p, nr::MPROTECT, elsewhere, [0, 4096, 1, 0, 0, 0]), ALLOW);
         }
     }
 

@@ -36,8 +36,8 @@ use protect::mprotect;
 use query::{mincore, msync};
 use shm::{shmat, shmdt};
 
-/// Whether a range is one mapping of the kernel's.
-fn is_kernels(live: &Live, addr: usize, len: usize) -> bool {
+/// Whether a range is one mapping of the kernel's, in managed memory.
+pub fn is_kernels(live: &Live, addr: usize, len: usize) -> bool {
     let inside = live.is_managed(addr, len).then(|| live.pager.find(page_of(addr))).flatten();
     inside.is_some_and(|vma| vma.foreign && len <= address(PageNo(vma.end())) - addr)
 }
