@@ -118,7 +118,8 @@ pub fn protect(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     let [start, bytes, rights, ..] = args;
     let done = memory::call(live, nr::MPROTECT, args, cx).expect("a call for memory");
     let is_kernels = !overlaps_managed(start, bytes) || memory::is_kernels(live, start, bytes);
-    if done != 0 || rights != os::PROT_READ || bytes < LEAST_BYTES || !is_kernels || !live.is_own_process() {
+    let are_constants = rights == os::PROT_READ && bytes >= LEAST_BYTES && (start | bytes).is_multiple_of(PAGE_BYTES);
+    if done != 0 || !are_constants || !is_kernels || !live.is_own_process() {
         return done;
     }
     KNOWN_BYTES.fetch_add(bytes, Relaxed);
@@ -174,7 +175,7 @@ fn is_new(file: &NewFile) -> bool {
 fn write(fd: i32, places: &[Place]) -> Result<()> {
     let mut offset = 0u64;
     for place in places {
-        // SAFETY: the linker's constants, which stay as they are: the process has one thread.
+        // SAFETY: the linker's constants, which stay as they are.
         let mut rest = unsafe { slice::from_raw_parts(place.start as *const u8, place.bytes()) };
         while !rest.is_empty() {
             let write = || os::pwrite(fd, rest, offset);
@@ -211,16 +212,19 @@ fn are_same(fd: i32, places: &[Place]) -> bool {
 fn replace(place: Place, fd: i32, offset: usize) -> bool {
     let flags = os::MAP_PRIVATE | os::MAP_FIXED;
     // SAFETY: what the file has of it is the same, byte by byte, and nobody else is at work who could see that it is gone for a moment.
-    let mapped = unsafe { os::mmap(place.start, place.bytes(), os::PROT_READ | os::PROT_WRITE, flags, fd, offset) };
+    let mapped = unsafe { os::mmap(place.start, place.bytes(), os::PROT_READ, flags, fd, offset) };
     if mapped.is_err() {
         return os::mincore(place.start, PAGE_BYTES, &mut [0]).is_ok();
     }
-    let first = place.start as *mut u8;
+    // SAFETY: nothing is read or written there but what follows, after which it is as before.
+    let protect = |rights| unsafe { os::mprotect(place.start, place.bytes(), rights) };
     // A page of its own makes it a mapping that is in core dumps, as before: debuggers look there for the libraries.
-    // SAFETY: the byte becomes what it is.
-    unsafe { first.write_volatile(first.read_volatile()) };
-    // SAFETY: it is read only, as before.
-    let _ = unsafe { os::mprotect(place.start, place.bytes(), os::PROT_READ) };
+    if protect(os::PROT_READ | os::PROT_WRITE).is_ok() {
+        let first = place.start as *mut u8;
+        // SAFETY: the byte becomes what it is.
+        unsafe { first.write_volatile(first.read_volatile()) };
+        let _ = protect(os::PROT_READ);
+    }
     true
 }
 
