@@ -45,7 +45,8 @@ fn own_kib(options: &[&str], how: As) -> u64 {
     let run =
         Run::new(setup::outswap()).arg("run").args(options).arg("--").arg(program).args(library).arg(&file).args(more);
     let end = run.timeout_s(120).run().exited(0).same_as(&plain);
-    assert!(end.stderr.is_empty(), "{}", end.describe());
+    // The swap file may be full at so little, too, which is told.
+    assert!(how == As::ShortOfFile || end.stderr.is_empty(), "{}", end.describe());
     kib()
 }
 
