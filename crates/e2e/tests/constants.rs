@@ -2,6 +2,9 @@
 use outswap_e2e::{Run, Tmp, build, plain_mode, setup};
 use std::path::PathBuf;
 
+/// A page is written to, so that it is in core dumps.
+const IN_FILE_KIB: u64 = 4;
+
 /// How the constants come into a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum As {
@@ -39,7 +42,7 @@ fn own_kib(options: &[&str], how: As) -> u64 {
     let plainly: u64 = kib();
     assert!(plainly >= 4096, "{plainly}");
     if plain_mode() {
-        return 4;
+        return IN_FILE_KIB;
     }
     std::fs::remove_file(&file).expect("it was written");
     let run =
@@ -49,9 +52,6 @@ fn own_kib(options: &[&str], how: As) -> u64 {
     assert!(how == As::ShortOfFile || end.stderr.is_empty(), "{}", end.describe());
     kib()
 }
-
-/// A page is written to, so that it is in core dumps.
-const IN_FILE_KIB: u64 = 4;
 
 #[test]
 fn they_are_in_a_file_where_they_are_much() {

@@ -1,7 +1,7 @@
 //! Where the code of this process lies: the process filter recognises its calls by that.
 use crate::limits::CODE_RANGES;
 use outswap_sys::os;
-use outswap_sys::procfs::{self, hex};
+use outswap_sys::procfs::{self, Mapping};
 
 /// Code that lies closer together than this is one range.
 const CLOSE_BYTES: usize = 1 << 20;
@@ -86,10 +86,7 @@ pub struct Code {
 impl Code {
     /// Takes note of a line of `/proc/self/maps`. What is executable but of no file is nobody's: it may be the gate.
     fn note(&mut self, line: &[u8]) {
-        let mut fields = line.split(|b| *b == b' ');
-        let mut bounds = fields.next().unwrap_or_default().split(|b| *b == b'-').map(hex);
-        let (start, end) = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
-        let (rights, offset) = (fields.next().unwrap_or_default(), fields.next().map(hex));
+        let Mapping { start, end, rights, offset, .. } = Mapping::of(line);
         let path = line.iter().position(|b| *b == b'/').map(|at| &line[at..]);
         let name = path.and_then(|p| p.rsplit(|b| *b == b'/').next()).unwrap_or_default();
         if start < end && rights.first() == Some(&b'r') && (name == b"libc.so.6" || name.starts_with(b"libc-2.")) {

@@ -52,14 +52,29 @@ impl Place {
         self.end - self.start
     }
 
-    /// Whether they can be read only, and are mostly memory of this process's own.
-    fn is_filled_in(self, pagemap: i32) -> bool {
-        let mut is_constant = false;
-        procfs::each_mapping(&mut [0; 4096], |mapping| {
-            is_constant |= mapping.start <= self.start && self.end <= mapping.end && mapping.rights == b"r--p";
-        });
-        is_constant && own_pages(pagemap, self).is_some_and(|pages| 2 * pages * PAGE_BYTES >= self.bytes())
+    /// What is there.
+    ///
+    /// # Safety
+    /// It is mapped, and stays as it is.
+    unsafe fn content<'a>(self) -> &'a [u8] {
+        // SAFETY: the caller vouches.
+        unsafe { slice::from_raw_parts(self.start as *const u8, self.bytes()) }
     }
+
+    /// Whether they are mostly memory of this process's own.
+    fn is_filled_in(self, pagemap: i32) -> bool {
+        own_pages(pagemap, self).is_some_and(|pages| 2 * pages * PAGE_BYTES >= self.bytes())
+    }
+}
+
+/// Bytes of all of them together.
+fn all_bytes(places: &[Place]) -> usize {
+    places.iter().map(|place| place.bytes()).sum()
+}
+
+/// Each of them, with where it begins in the file, in which they lie one behind the other.
+fn in_file(places: &[Place]) -> impl Iterator<Item = (Place, usize)> + '_ {
+    places.iter().enumerate().map(|(at, place)| (*place, all_bytes(&places[..at])))
 }
 
 /// Pages of a range that are anonymous memory.
@@ -85,16 +100,24 @@ fn own_pages(pagemap: i32, place: Place) -> Option<usize> {
 /// Bytes of constants that this process had when it started, and of libraries that it has opened since.
 static KNOWN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether they are to be managed in this run, and so many that they matter for its limit, and it has a file on a disk.
-fn is_worth_it(control: &Control) -> bool {
-    let (config, bytes) = (&control.config, KNOWN_BYTES.load(Relaxed));
+/// Whether they are to be managed in this run, which has a limit that they count in, and a file on a disk.
+fn is_wanted(control: &Control) -> bool {
+    let config = &control.config;
     let has_file = config.tiers.iter().any(|tier| until_nul(&tier.kind) == b"file") && config.file_in_memory == 0;
-    let is_wanted = bss::is_wanted(control) && has_file && config.ram_bytes > 0;
-    is_wanted && bytes >= LEAST_ALL_BYTES && bytes as u64 >= config.ram_bytes / SHARE
+    has_file && config.ram_bytes > 0 && bss::is_wanted(control)
+}
+
+/// Whether there are so many that they matter for the limit.
+fn are_many(control: &Control) -> bool {
+    let bytes = KNOWN_BYTES.load(Relaxed);
+    bytes >= LEAST_ALL_BYTES && bytes as u64 >= control.config.ram_bytes / SHARE
 }
 
 /// Moves the constants of this process into a file, where that is wanted and possible. To be called while it has one thread.
 pub fn put_into_file(control: &Control) {
+    if !is_wanted(control) {
+        return;
+    }
     let (mut places, mut count) = ([Place::default(); OBJECTS], 0);
     each_object(|base, segments| {
         if let Some(place) = Place::of(base, segments) {
@@ -104,8 +127,8 @@ pub fn put_into_file(control: &Control) {
         count == OBJECTS
     });
     let places = &mut places[..count];
-    KNOWN_BYTES.fetch_add(places.iter().map(|place| place.bytes()).sum(), Relaxed);
-    if is_worth_it(control) && bss::is_alone() {
+    KNOWN_BYTES.fetch_add(all_bytes(places), Relaxed);
+    if are_many(control) && bss::is_alone() {
         move_away(control, places, None);
     }
 }
@@ -119,11 +142,11 @@ pub fn protect(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     let done = memory::call(live, nr::MPROTECT, args, cx).expect("a call for memory");
     let is_kernels = !overlaps_managed(start, bytes) || memory::is_kernels(live, start, bytes);
     let are_constants = rights == os::PROT_READ && bytes >= LEAST_BYTES && (start | bytes).is_multiple_of(PAGE_BYTES);
-    if done != 0 || !are_constants || !is_kernels || !live.is_own_process() {
+    if done != 0 || !are_constants || !is_kernels || !live.is_own_process() || !is_wanted(live.control) {
         return done;
     }
     KNOWN_BYTES.fetch_add(bytes, Relaxed);
-    if avoided::may_open_files() && is_worth_it(live.control) {
+    if avoided::may_open_files() && are_many(live.control) {
         move_away(live.control, &mut [Place { start, end: start + bytes }], Some(live.fds.0));
     }
     done
@@ -133,9 +156,15 @@ pub fn protect(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
 /// others.
 fn move_away(control: &Control, places: &mut [Place], min_fd: Option<i32>) {
     let Ok(pagemap) = os::open(b"/proc/self/pagemap\0", os::O_RDONLY | os::O_CLOEXEC, 0) else { return };
+    let mut are_constant = [false; OBJECTS];
+    procfs::each_mapping(&mut [0; 4096], |mapping| {
+        for (place, is) in places.iter().zip(&mut are_constant) {
+            *is |= mapping.start <= place.start && place.end <= mapping.end && mapping.rights == b"r--p";
+        }
+    });
     let mut kept = 0;
     for at in 0..places.len() {
-        if places[at].is_filled_in(pagemap) {
+        if are_constant[at] && places[at].is_filled_in(pagemap) {
             places[kept] = places[at];
             kept += 1;
         }
@@ -151,13 +180,11 @@ fn move_away(control: &Control, places: &mut [Place], min_fd: Option<i32>) {
         [&mut file.write_fd, &mut file.read_fd].into_iter().for_each(|fd| *fd = raise(*fd, min_fd));
     }
     if is_new(&file) && write(file.write_fd, places).is_ok() && are_same(file.read_fd, places) {
-        let mut offset = 0;
-        for place in places {
-            if !replace(*place, file.read_fd, offset) {
+        for (place, offset) in in_file(places) {
+            if !replace(place, file.read_fd, offset) {
                 control.post(b"error: constants of a library could not be mapped again; a process was ended to keep its data safe");
                 os::exit_group(125);
             }
-            offset += place.bytes();
         }
     }
     let _ = os::close(file.write_fd);
@@ -173,18 +200,16 @@ fn is_new(file: &NewFile) -> bool {
 
 /// Writes what is in places one behind the other, until it is on the disk.
 fn write(fd: i32, places: &[Place]) -> Result<()> {
-    let mut offset = 0u64;
-    for place in places {
-        // SAFETY: the linker's constants, which stay as they are.
-        let mut rest = unsafe { slice::from_raw_parts(place.start as *const u8, place.bytes()) };
-        while !rest.is_empty() {
-            let write = || os::pwrite(fd, rest, offset);
-            let written = without_sigxfsz(write, |done| *done == Err(Errno::EFBIG))?;
-            if written == 0 {
-                return Err(Errno::ENOSPC);
-            }
-            rest = &rest[written..];
-            offset += written as u64;
+    for (place, offset) in in_file(places) {
+        // SAFETY: the linker's constants.
+        let content = unsafe { place.content() };
+        let mut done = 0;
+        while done < content.len() {
+            let write = || os::pwrite(fd, &content[done..], (offset + done) as u64);
+            done += match without_sigxfsz(write, |done| *done == Err(Errno::EFBIG))? {
+                0 => return Err(Errno::ENOSPC),
+                written => written,
+            };
         }
     }
     os::fdatasync(fd)
@@ -192,16 +217,13 @@ fn write(fd: i32, places: &[Place]) -> Result<()> {
 
 /// Whether the file has them, as a mapping of it shows, and can be mapped at all.
 fn are_same(fd: i32, places: &[Place]) -> bool {
-    let bytes = places.iter().map(|place| place.bytes()).sum();
+    let bytes = all_bytes(places);
     // SAFETY: no address is given, so nothing is replaced.
     let Ok(at) = (unsafe { os::mmap(0, bytes, os::PROT_READ, os::MAP_PRIVATE, fd, 0) }) else { return false };
-    let mut offset = 0;
-    let are = places.iter().all(|place| {
+    let are = in_file(places).all(|(place, offset)| {
+        let mapped = Place { start: at + offset, end: at + offset + place.bytes() };
         // SAFETY: constants, and the file's of so many bytes; it is nobody else's, and has become no shorter.
-        let both =
-            unsafe { [place.start, at + offset].map(|at| slice::from_raw_parts(at as *const u8, place.bytes())) };
-        offset += place.bytes();
-        both[0] == both[1]
+        unsafe { place.content() == mapped.content() }
     });
     // SAFETY: the mapping that was just made.
     let _ = unsafe { os::munmap(at, bytes) };

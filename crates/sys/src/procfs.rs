@@ -36,7 +36,7 @@ pub fn each_line(path: &[u8], buf: &mut [u8], mut f: impl FnMut(&[u8])) {
     let _ = os::close(fd);
 }
 
-/// A mapping of this process, as `/proc/self/maps` tells of it.
+/// A mapping of this process, as a line of `/proc/self/maps` tells of it.
 pub struct Mapping<'a> {
     /// First address.
     pub start: usize,
@@ -44,19 +44,26 @@ pub struct Mapping<'a> {
     pub end: usize,
     /// Rights, and whether it is shared.
     pub rights: &'a [u8],
+    /// Where in its file it begins, if that is told.
+    pub offset: Option<usize>,
     /// Inode of the file; `0` for none.
     pub inode: &'a [u8],
 }
 
-/// Calls `f` with each mapping of this process; `buf` as for [`each_line`].
-pub fn each_mapping(buf: &mut [u8], mut f: impl FnMut(Mapping<'_>)) {
-    each_line(b"/proc/self/maps\0", buf, |line| {
+impl Mapping<'_> {
+    /// That of a line; an empty one for what is none.
+    pub fn of(line: &[u8]) -> Mapping<'_> {
         let mut fields = line.split(|c| *c == b' ');
         let mut bounds = fields.next().unwrap_or_default().split(|c| *c == b'-').map(hex);
         let (start, end) = (bounds.next().unwrap_or(0), bounds.next().unwrap_or(0));
-        let (rights, inode) = (fields.next().unwrap_or_default(), fields.nth(2).unwrap_or_default());
-        f(Mapping { start, end, rights, inode });
-    });
+        let (rights, offset) = (fields.next().unwrap_or_default(), fields.next().map(hex));
+        Mapping { start, end, rights, offset, inode: fields.nth(1).unwrap_or_default() }
+    }
+}
+
+/// Calls `f` with each mapping of this process; `buf` as for [`each_line`].
+pub fn each_mapping(buf: &mut [u8], mut f: impl FnMut(Mapping<'_>)) {
+    each_line(b"/proc/self/maps\0", buf, |line| f(Mapping::of(line)));
 }
 
 /// The hexadecimal number that a text is.
