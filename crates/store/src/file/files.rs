@@ -29,6 +29,8 @@ pub(crate) struct Files {
     requests_fd: Descriptor,
     /// Keeps a number for the file of a child, when the program has used up all others.
     spare_fd: Descriptor,
+    /// Keeps that number while the other two are kept for the file that is put off.
+    later_fd: Descriptor,
     open_error: AtomicI32,
     /// Whether the own file is made when it is needed: 0, 1, or 2 while it is being made.
     put_off: AtomicU32,
@@ -122,8 +124,20 @@ impl Files {
 
     /// All descriptors in use now.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
-        let own = [&self.write_fd, &self.directory_fd, &self.spare_fd].into_iter().filter_map(Descriptor::get);
-        own.chain(self.volumes.iter().filter_map(|volume| volume.fd()))
+        self.own_descriptors()
+            .into_iter()
+            .filter_map(Descriptor::get)
+            .chain(self.volumes.iter().filter_map(|volume| volume.fd()))
+    }
+
+    /// All but those of files that are read.
+    fn own_descriptors(&self) -> [&Descriptor; 4] {
+        [&self.write_fd, &self.directory_fd, &self.spare_fd, &self.later_fd]
+    }
+
+    /// Those that are held for a file that is put off: two for itself, and one for a child's.
+    fn held(&self) -> [&Descriptor; 3] {
+        [&self.write_fd, &self.spare_fd, &self.later_fd]
     }
 
     /// The descriptor that writes the own file.
@@ -159,7 +173,7 @@ impl Files {
 
     /// The own file is made when it is needed; until then its numbers are held. The process has one thread.
     pub(super) fn put_off(&self) {
-        for held in [&self.write_fd, &self.spare_fd] {
+        for held in self.held() {
             held.close();
             if let Some(fd) = self.directory_fd.get()
                 && let Ok(copy) = os::fcntl(fd, os::F_DUPFD_CLOEXEC, self.min_fd.max(0) as usize)
@@ -173,7 +187,7 @@ impl Files {
 
     /// Gives up the numbers that are held, unless the program has put something else there.
     fn release_held(&self) {
-        for held in [&self.write_fd, &self.spare_fd] {
+        for held in self.held() {
             match held.get().map(os::fstat) {
                 Some(Ok(status)) if !status.is_regular() => held.close(),
                 _ => held.forget(),
@@ -374,7 +388,7 @@ impl Files {
     /// Nothing uses the files any more.
     pub(super) unsafe fn destroy(&self) {
         self.release_process();
-        [&self.write_fd, &self.directory_fd, &self.spare_fd].into_iter().for_each(Descriptor::close);
+        self.own_descriptors().into_iter().for_each(Descriptor::close);
         for volume in &self.volumes {
             volume.state.store(CLOSING, SeqCst);
             volume.close_if_idle(self.segment_count);

@@ -164,7 +164,7 @@ fn a_file_that_is_put_off_is_made_when_it_is_needed() {
     let worker = bed.worker();
     let store = bed.store;
     assert!(store.is_file_put_off() && store.file_error().is_none() && !store.is_writing_shared());
-    assert_eq!(store.descriptors().count(), 3, "the directory, and two numbers that are held");
+    assert_eq!(store.descriptors().count(), 4, "the directory, and three numbers that are held");
     // A child of a process that has none has none, and makes its own.
     let child = fork_store(&bed, || {
         let waits = store.is_file_put_off() && store.stats().forks_without_file.load(Relaxed) == 0;
@@ -210,4 +210,27 @@ fn a_file_that_was_put_off_and_cannot_be_made_is_told_of() {
     assert_eq!(left.store.descriptors().count(), 0, "nothing leads to the directory");
     left.store.make_file();
     assert_eq!(left.store.file_error(), Some(Errno::ENOENT));
+}
+
+#[test]
+fn who_uses_up_all_numbers_leaves_one_for_the_file_of_a_child() {
+    let mut bed = Bed::later(1 << 12);
+    let worker = bed.worker();
+    let store = bed.store;
+    let fills = |worker: &mut Worker, from: u32| {
+        let mut range = from..from + 100;
+        range.all(|slot| {
+            store.put(SlotId(slot), &page(slot as u64 * 4 + 2), worker).is_ok()
+                && read_of(store, worker, slot) == Ok(page(slot as u64 * 4 + 2))
+        })
+    };
+    // In a process of its own: the others of this test's need some.
+    let program = fork_store(&bed, || {
+        let some = store.descriptors().next().expect("a directory");
+        while os::fcntl(some, os::F_DUPFD_CLOEXEC, 0).is_ok() {}
+        let right = store.is_file_put_off() && fills(worker, 0);
+        let child = fork_store(&bed, || !(fills(worker, 200) && store.file_error().is_none()) as i32);
+        !(right && wait(child) == 0) as i32
+    });
+    assert_eq!(wait(program), 0);
 }
