@@ -307,6 +307,7 @@ fn start() -> bool {
     }
     QUIT.store(false, SeqCst);
     descriptors::open_all(live());
+    wishes::begin_service(live(), true);
     let mask = signal::set_mask(u64::MAX);
     let top = stack + BACKGROUND_STACK_BYTES - 64;
     // SAFETY: a thread with a stack of its own, which no other thread uses: the one before has ended. It returns from the gate to what
@@ -317,6 +318,9 @@ fn start() -> bool {
         gate::call(nr::CLONE, THREAD_FLAGS, top, id, id, 0, 0)
     };
     signal::set_mask(mask);
+    if tid <= 0 {
+        wishes::begin_service(live(), false);
+    }
     tid > 0
 }
 

@@ -39,6 +39,11 @@ pub fn is_asked(live: &Live) -> bool {
     }
 }
 
+/// There is a background thread from now on, or is not after all. That it runs may take a while on a busy machine, in which pages leave.
+pub fn begin_service(live: &Live, begins: bool) {
+    live.record().wish.served.store(u32::from(begins), Relaxed);
+}
+
 /// Fulfils what others wish of this process, and ends what they wish no longer. Called by the background thread.
 pub fn serve(live: &'static Live) {
     let wish = &live.record().wish;
