@@ -111,7 +111,7 @@ pub const EVENTS: usize = Event::OverLimitFull as usize + 1;
 /// The machine. Page numbers count from the start of the managed range. Pages passed to a call are owned (Busy) by
 /// the caller, except where said.
 pub trait Machine: Sync {
-    /// Called while waiting for another thread; `spins` grows.
+    /// Called while waiting for another thread; `spins` grows, and with it the pause.
     fn pause(&self, spins: u32);
 
     /// The time, in nanoseconds since some instant: virtual where the machine is.

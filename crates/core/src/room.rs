@@ -10,9 +10,13 @@ use crate::sync::Ordering::Relaxed;
 use crate::units::BLOCK_PAGES;
 use crate::writeback::Writeback;
 
-/// Steps without success after which the limit is exceeded: alone, and while other threads are at it.
+/// Steps without success after which the limit is exceeded: alone, while other threads are at it, and where the store has room for what
+/// they write. The steps beyond [`IDLE_STEPS_WITH_WORK`] are sleeps: who is at it may have to wait for a processor itself.
 const IDLE_STEPS: u32 = 4;
 const IDLE_STEPS_WITH_WORK: u32 = 40;
+const IDLE_STEPS_WITH_ROOM: u32 = 240;
+/// So many times as far in [`Machine::pause`] are those.
+const LONG_PAUSES: u32 = 32;
 /// Batches that are isolated at a time for others to write out.
 const ISOLATE_AHEAD_BATCHES: usize = 4;
 /// Pages that come in without an attempt to make room after one that failed.
@@ -133,10 +137,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     room.idle += 1;
                     room.full |= step == Step::StoreFull;
                     // What other threads are writing out is about to be free.
-                    let patience = if self.frames.at_work(self.pause()) > self.ahead.batches() {
-                        IDLE_STEPS_WITH_WORK
-                    } else {
-                        IDLE_STEPS
+                    let patience = match self.frames.at_work(self.pause()) > self.ahead.batches() {
+                        true if room.full => IDLE_STEPS_WITH_WORK,
+                        true => IDLE_STEPS_WITH_ROOM,
+                        false => IDLE_STEPS,
                     };
                     if room.idle > patience {
                         if !(room.full && self.full.holds_back()) {
@@ -145,7 +149,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         self.machine.count(if room.full { Event::OverLimitFull } else { Event::OverLimit }, 1);
                         return Made::Done(false);
                     }
-                    return Made::Wait(room.idle);
+                    let longer = if room.idle > IDLE_STEPS_WITH_WORK { LONG_PAUSES } else { 1 };
+                    return Made::Wait(room.idle * longer);
                 }
             }
         }

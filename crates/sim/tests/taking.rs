@@ -2,10 +2,10 @@
 #![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
-use outswap_core::machine::Prot;
+use outswap_core::machine::{Event, Machine, Prot};
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::protection::{self, Access};
-use outswap_core::room::Step;
+use outswap_core::room::{Reclaimed, Reclaiming, Step};
 use outswap_core::slots::CLUSTER_SLOTS;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
 use outswap_core::{orders, readahead, reclaim};
@@ -15,7 +15,7 @@ use outswap_sim::store::{SimStore, Trouble, Worker};
 use outswap_sim::world::{Arena, context};
 
 /// A pager over so many blocks, all mapped.
-fn pager(arena: &Arena, blocks: usize) -> Box<SimPager> {
+fn pager(arena: &Arena, blocks: usize, trouble: Trouble) -> Box<SimPager> {
     let pages = blocks * BLOCK_PAGES;
     let slots = 2 * pages.max(CLUSTER_SLOTS);
     let config = Config {
@@ -32,7 +32,7 @@ fn pager(arena: &Arena, blocks: usize) -> Box<SimPager> {
         reuse: protection::Kind::Protect,
     };
     let machine = SimMachine::new(1, pages, config.batches, 1, Chaos::default(), Sabotage::None);
-    let store = SimStore::new(1, slots, Trouble::default(), Sabotage::None);
+    let store = SimStore::new(1, slots, trouble, Sabotage::None);
     let pager = Box::new(Pager::new(machine, store, arena, config).expect("tables fit"));
     pager.machine.attach(&pager);
     assert!(pager.map(PageNo(0), pages as u32, Prot::READ_WRITE, false));
@@ -51,7 +51,7 @@ fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) {
 fn one_isolates_and_another_writes_out() {
     const LIMIT_PAGES: u64 = 4 * BLOCK_PAGES as u64;
     let arena = Arena::default();
-    let pager = pager(&arena, 8);
+    let pager = pager(&arena, 8, Trouble::default());
     let mut cx = context();
     pager.set_limit_pages(LIMIT_PAGES);
     (0..LIMIT_PAGES as u32).for_each(|page| touch(&pager, page, &mut cx));
@@ -81,5 +81,39 @@ fn one_isolates_and_another_writes_out() {
     let resident = pager.resident_pages();
     assert_eq!((pager.reclaim(&mut cx), pager.resident_pages()), (Step::Freed(pages), resident));
     assert_eq!(pager.release_kept(), None, "it was freed already");
+    pager.check();
+}
+
+#[test]
+fn who_is_at_it_is_waited_for() {
+    const LIMIT_PAGES: u64 = BLOCK_PAGES as u64;
+    /// What a thread may have to wait for a processor.
+    const PAUSES: u64 = 200;
+    let arena = Arena::default();
+    let pager = pager(&arena, 8, Trouble { later_in: 1, ..Trouble::default() });
+    let (mut cx, mut other) = (context(), context());
+    pager.set_limit_pages(LIMIT_PAGES);
+    (0..LIMIT_PAGES as u32).for_each(|page| touch(&pager, page, &mut cx));
+    // All there is, is being written out by another thread, which does not get on.
+    let mut work = Reclaiming::default();
+    while !work.is_writing() {
+        let step = pager.reclaim_step(&mut work, &mut other);
+        assert!(matches!(step, Reclaimed::Done(Step::Isolated) | Reclaimed::Wait(_)), "{step:?}");
+    }
+    let over = || pager.machine.events[Event::OverLimit as usize].load(std::sync::atomic::Ordering::Relaxed);
+    let now_ns = || pager.machine.clock.now_ns();
+    let begun_ns = now_ns();
+    pager.machine.pause(0);
+    let pause_ns = now_ns() - begun_ns;
+    assert!(!pager.make_room(1, &mut cx));
+    assert!(now_ns() - begun_ns > PAUSES * pause_ns, "it gave up at once");
+    assert_eq!(over(), 1);
+    // Once that is done there is room.
+    while work.is_writing() {
+        pager.reclaim_step(&mut work, &mut other);
+    }
+    let used = pager.used_pages();
+    assert!(used < LIMIT_PAGES && pager.make_room(1, &mut cx), "{used} pages");
+    assert_eq!(over(), 1);
     pager.check();
 }

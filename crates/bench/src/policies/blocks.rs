@@ -44,6 +44,10 @@ pub struct Rules {
     pub probation: f64,
     /// A touch of an isolated page raises its block's score to this.
     pub hit_score: f64,
+    /// One block in so many is a probe, whose pages never come along: that shows how many of those that do would be touched. 0: none is.
+    pub probes: u32,
+    /// Pages come along while at least this part of the probes' are touched before they leave.
+    pub worth: f64,
 }
 
 impl Rules {
@@ -63,6 +67,8 @@ impl Rules {
         small: 0.0,
         probation: 0.0,
         hit_score: 0.0,
+        probes: 0,
+        worth: 0.0,
     };
     /// `--mechanism reclaim=accessed`.
     pub const ACCESSED: Rules = Rules { looks: 8, isolated_share: 64, ..Rules::FIFO };
@@ -80,6 +86,8 @@ struct Page {
     state: State,
     accessed: bool,
     referenced: u8,
+    /// It waits, and would have come along if its block were no probe.
+    probed: bool,
     /// Looks before it came in.
     came_look: u32,
     evicted_at: Option<u64>,
@@ -114,6 +122,33 @@ pub struct Blocks {
     share: usize,
     hits: u64,
     set_at: u64,
+    /// Pages that came along with others.
+    along: u64,
+    probed: Probed,
+}
+
+/// What became of the pages of probes, the last ones more than those before.
+struct Probed {
+    touched: u32,
+    left: u32,
+}
+
+impl Probed {
+    /// So many before both numbers are halved.
+    const WINDOW: u32 = 512;
+    /// Until more is known pages come along.
+    const NEW: Probed = Probed { touched: 8, left: 0 };
+
+    fn note(&mut self, touched: bool) {
+        *(if touched { &mut self.touched } else { &mut self.left }) += 1;
+        if self.touched + self.left > Probed::WINDOW {
+            (self.touched, self.left) = (self.touched / 2, self.left / 2);
+        }
+    }
+
+    fn touched_part(&self) -> f64 {
+        f64::from(self.touched) / f64::from(self.touched + self.left)
+    }
 }
 
 fn level(score: f64) -> usize {
@@ -124,7 +159,9 @@ impl Blocks {
     /// Such a policy.
     pub fn new(rules: Rules, limit: usize, steps: &Steps) -> Blocks {
         assert!(BLOCK_PAGES_MAX.is_multiple_of(rules.block_pages), "blocks have whole numbers of pages");
-        let page = Page { state: State::Out, accessed: false, referenced: 0, came_look: 0, evicted_at: None };
+        assert!(rules.probes == 0 || rules.probes.is_power_of_two(), "a mask chooses probes");
+        let page =
+            Page { state: State::Out, accessed: false, referenced: 0, probed: false, came_look: 0, evicted_at: None };
         let blocks = steps.pages / rules.block_pages;
         Blocks {
             rules,
@@ -141,6 +178,8 @@ impl Blocks {
             share: rules.isolated_share,
             hits: 0,
             set_at: 0,
+            along: 0,
+            probed: Probed::NEW,
         }
     }
 
@@ -184,6 +223,28 @@ impl Blocks {
         let number = main.or_else(|| (0..LEVELS).find_map(|level| self.lists.first(level)))?;
         self.take_block(number);
         Some(number)
+    }
+
+    /// Brings back what waits of a block of which a page was touched, or leaves it.
+    fn bring_along(&mut self, number: u32) {
+        let is_probe = self.rules.probes > 0 && number.wrapping_mul(0x9e37_79b1) >> 16 & (self.rules.probes - 1) == 0;
+        if !is_probe && self.rules.probes > 0 && self.probed.touched_part() < self.rules.worth {
+            return;
+        }
+        let pages = self.rules.block_pages as u32;
+        for page in number * pages..(number + 1) * pages {
+            let place = &mut self.pages[page as usize];
+            if place.state != State::Isolated {
+                continue;
+            }
+            if is_probe {
+                place.probed = true;
+                continue;
+            }
+            self.isolated.remove(page);
+            self.along += 1;
+            self.come(page);
+        }
     }
 
     fn block_of(&self, page: u32) -> u32 {
@@ -299,8 +360,12 @@ impl Blocks {
                 Some(page) => {
                     self.evictions += 1;
                     let block = self.block_of(page) as usize;
-                    self.pages[page as usize].state = State::Out;
-                    self.pages[page as usize].evicted_at = Some(self.evictions);
+                    let place = &mut self.pages[page as usize];
+                    place.state = State::Out;
+                    place.evicted_at = Some(self.evictions);
+                    if std::mem::take(&mut place.probed) {
+                        self.probed.note(false);
+                    }
                     self.blocks[block].evicted_at = Some(self.evictions);
                 }
                 None => break,
@@ -319,7 +384,11 @@ impl Policy for Blocks {
             }
             State::Isolated => {
                 place.referenced = (place.referenced + 1).min(REFERENCED_MAX);
+                let probed = std::mem::take(&mut place.probed);
                 self.hits += 1;
+                if probed {
+                    self.probed.note(true);
+                }
                 let number = self.block_of(page);
                 self.isolated.remove(page);
                 self.come(page);
@@ -329,13 +398,7 @@ impl Policy for Blocks {
                     self.put_block(number, level(self.rules.hit_score));
                 }
                 if self.rules.neighbours {
-                    let pages = self.rules.block_pages as u32;
-                    for other in number * pages..(number + 1) * pages {
-                        if self.pages[other as usize].state == State::Isolated {
-                            self.isolated.remove(other);
-                            self.come(other);
-                        }
-                    }
+                    self.bring_along(number);
                 }
                 self.make_room();
                 return Outcome::Isolated;
@@ -362,6 +425,7 @@ impl Policy for Blocks {
             State::Out => {}
         }
         self.pages[page as usize].evicted_at = None;
+        self.pages[page as usize].probed = false;
         let number = self.block_of(page);
         if self.blocks[number as usize].resident == 0 {
             self.take_block(number);
@@ -370,5 +434,9 @@ impl Policy for Blocks {
 
     fn looks(&self) -> u64 {
         self.looks.into()
+    }
+
+    fn along(&self) -> u64 {
+        self.along
     }
 }

@@ -37,6 +37,11 @@ pub trait Policy {
     fn looks(&self) -> u64 {
         0
     }
+
+    /// Pages that it brought back though another one was touched.
+    fn along(&self) -> u64 {
+        0
+    }
 }
 
 /// Arguments of `policies`.
@@ -65,6 +70,8 @@ struct Counts {
     /// Pages that had no content before.
     first: u64,
     looks: u64,
+    /// Pages that came back with a touched one.
+    along: u64,
 }
 
 /// Runs a policy over a trace.
@@ -88,6 +95,7 @@ fn run(policy: &mut dyn Policy, steps: &Steps) -> Counts {
         }
     }
     counts.looks = policy.looks();
+    counts.along = policy.along();
     counts
 }
 
@@ -117,6 +125,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
                     "read_back": counts.read_back,
                     "isolated_hits": counts.hits,
                     "looks": counts.looks,
+                    "brought_along": counts.along,
                 }));
             }
             let title = head(path, &steps, percent, limit);
@@ -129,7 +138,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     report::publish(&args.output, &document, &text).map_err(Failure::Failed)
 }
 
-const HEAD: [&str; 6] = ["policy", "read back", "to the optimum", "hits while isolated", "looks", ""];
+const HEAD: [&str; 7] = ["policy", "read back", "to the optimum", "hits while isolated", "brought along", "looks", ""];
 
 fn row(entry: &Entry, counts: Counts, optimum: u64) -> Vec<String> {
     let ratio = (optimum > 0).then(|| counts.read_back as f64 / optimum as f64);
@@ -139,6 +148,7 @@ fn row(entry: &Entry, counts: Counts, optimum: u64) -> Vec<String> {
         counts.read_back.to_string(),
         report::number(ratio, 2),
         some(counts.hits),
+        some(counts.along),
         some(counts.looks),
         entry.about.to_owned(),
     ]
@@ -209,6 +219,7 @@ policies! {
     "distance" distance::new "together; blocks queue by refault distance"
     "small-queue" small_queue::new "together; a small queue for blocks that are new, as in S3-FIFO"
     "probation" probation::new "--mechanism reclaim=probation"
+    "probes" probes::new "probation; what waits of a block comes back where probes say that it pays"
     "small-blocks" small_blocks::new "together; blocks of 16 pages"
 }
 
@@ -245,7 +256,7 @@ mod tests {
                 let counts = run(&mut *(entry.new)(limit, &steps), &steps);
                 assert!(counts.read_back >= least.read_back, "{} {limit}", entry.name);
                 assert_eq!(counts.first, least.first, "{} {limit}", entry.name);
-                let isolates = ["live", "together", "kept", "protected", "distance", "small", "probation"]
+                let isolates = ["live", "together", "kept", "protected", "distance", "small", "prob"]
                     .iter()
                     .any(|n| entry.name.starts_with(n));
                 assert_eq!(counts.hits > 0, isolates, "{} {limit}", entry.name);

@@ -3,16 +3,18 @@
 use super::blocks::{Blocks, Rules};
 use super::load::Steps;
 
+/// What it goes by.
+pub const RULES: Rules = Rules {
+    neighbours: true,
+    isolated_share: 16,
+    adapts: true,
+    fresh_back: 0.0,
+    probation: 1.0 / 64.0,
+    hit_score: 1.0,
+    ..Rules::FIFO
+};
+
 /// The policy with room for so many pages.
 pub fn new(limit: usize, steps: &Steps) -> Blocks {
-    let rules = Rules {
-        neighbours: true,
-        isolated_share: 16,
-        adapts: true,
-        fresh_back: 0.0,
-        probation: 1.0 / 64.0,
-        hit_score: 1.0,
-        ..Rules::FIFO
-    };
-    Blocks::new(rules, limit, steps)
+    Blocks::new(RULES, limit, steps)
 }
