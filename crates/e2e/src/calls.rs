@@ -123,8 +123,7 @@ fn compare_binary(setup: &Setup, program: &str, binary: &Path) {
     let scribbles = SCRIBBLERS.contains(&program);
     let is_source = |source: Option<&str>| source.is_none() || source == setup.fault_source();
     let copies_late = COPIED_LATE.iter().any(|&(late, source)| late == program && is_source(source));
-    let told = String::from_utf8_lossy(&managed.stderr).into_owned();
-    assert!(!told.contains("no swap file can be made"), "{}", managed.describe());
+    assert!(!managed.errors().contains("no swap file can be made"), "{}", managed.describe());
     let managed = if scribbles || copies_late { managed.each_within(RAM_BYTES) } else { managed.within(RAM_BYTES) };
     if !plain_mode() {
         let stats = stats::read(stats);

@@ -256,7 +256,7 @@ mod tests {
                 let counts = run(&mut *(entry.new)(limit, &steps), &steps);
                 assert!(counts.read_back >= least.read_back, "{} {limit}", entry.name);
                 assert_eq!(counts.first, least.first, "{} {limit}", entry.name);
-                let isolates = ["live", "together", "kept", "protected", "distance", "small", "prob"]
+                let isolates = ["live", "together", "kept", "protected", "distance", "small", "probation", "probes"]
                     .iter()
                     .any(|n| entry.name.starts_with(n));
                 assert_eq!(counts.hits > 0, isolates, "{} {limit}", entry.name);
