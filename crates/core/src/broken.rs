@@ -107,6 +107,10 @@ breakages! {
     CallsOnlyRead = "calls-only-read",
     /// A touch of an isolated page brings that page alone.
     HitsAlone = "hits-alone",
+    /// Pages come along with a touched one, whatever probes tell.
+    ProbesUnheard = "probes-unheard",
+    /// Pages of probes are not watched.
+    ProbesUnseen = "probes-unseen",
     /// Huge pages come whatever the program has used of what lies before.
     HugeUnasked = "huge-unasked",
     /// Huge pages come as long as there is memory at all.

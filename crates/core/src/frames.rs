@@ -23,6 +23,8 @@ struct Batch {
     stale: AtomicU64,
     /// Frames that still hold the only copy in memory of an isolated page.
     live: AtomicU64,
+    /// Frames of which it is to be told whether their pages are touched before they leave ([`crate::reclaim::Along::Watched`]).
+    watched: AtomicU64,
     /// Slot that may still hold a frame's content, plus 1; 0 for none. Changed by the owner of the page.
     slots: [AtomicU32; BLOCK_PAGES],
 }
@@ -103,7 +105,9 @@ impl Frames {
     /// Takes a free batch for a block: the one that was given back last, whose tables are warm, so that few are ever touched.
     pub fn take_free(&self, block: BlockNo, pause: impl Fn(u32)) -> Option<BatchNo> {
         let number = BatchNo(self.lists.lock(pause).take_free(self.batches.len())?);
-        self.batch(number).block.store(block.0, Relaxed);
+        let batch = self.batch(number);
+        batch.block.store(block.0, Relaxed);
+        batch.watched.store(0, Relaxed);
         Some(number)
     }
     /// Gives a batch back that holds nothing.
@@ -192,6 +196,27 @@ impl Frames {
     pub fn at_work(&self, pause: impl Fn(u32)) -> usize {
         let lists = self.lists.lock(pause);
         self.batches.len() - lists.free_batches() - lists.inactive.len() - lists.kept.len()
+    }
+
+    /// The pages of a batch that wait are watched, but not that of the caller's frame, which is live.
+    pub fn watch(&self, frame: FrameNo) {
+        let (number, index) = frame.split();
+        let batch = self.batch(number);
+        batch.watched.fetch_or(batch.live.load(Relaxed) & !(1 << index), Relaxed);
+    }
+    /// Ends that for a frame. Says whether it was watched.
+    pub fn end_watch(&self, frame: FrameNo) -> bool {
+        let (number, index) = frame.split();
+        let watched = &self.batch(number).watched;
+        watched.load(Relaxed) >> index & 1 != 0 && watched.fetch_and(!(1 << index), Relaxed) >> index & 1 != 0
+    }
+    /// Ends it for a batch. Says how many pages of it were watched to the end.
+    pub fn end_watches(&self, number: BatchNo) -> u32 {
+        let batch = self.batch(number);
+        match batch.watched.load(Relaxed) {
+            0 => 0,
+            _ => (batch.watched.swap(0, Relaxed) & batch.live.load(Relaxed)).count_ones(),
+        }
     }
 
     // ---------------------------------------------------------------- batches

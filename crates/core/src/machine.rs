@@ -141,6 +141,11 @@ pub trait Machine: Sync {
     /// again, writable; their frames are empty.
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
 
+    /// Whether [`Machine::put_back`] moves pages, which is cheap for a single one, too: copying leaves its frame to be freed.
+    fn moves_back(&self) -> bool {
+        false
+    }
+
     /// The content of a frame that holds a page.
     ///
     /// # Safety

@@ -9,6 +9,7 @@ use crate::mask::Mask;
 use crate::orders::Orders;
 use crate::page::{DIRTIED_MAX, State, Word};
 use crate::pager::{Context, Pager, Policies};
+use crate::reclaim::Reclaim;
 use crate::store::{Folio, Store, Stored, WRITES_MAX, Write};
 use crate::units::{BLOCK_PAGES, Order, PART_PAGES, SlotId};
 use crate::writeback::{Given, Out, Sorted, Stage, Writeback};
@@ -38,6 +39,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Begins to write out a batch.
     pub(crate) fn begin_writeback(&self, batch: BatchNo, cx: &mut Context<S::Worker>) -> Writeback {
         let out = Out { batch, base: self.frames.block(batch).first_page() };
+        let left = self.frames.end_watches(batch);
+        if left > 0 {
+            self.policy().watched(0, left);
+        }
         self.sort(out, &mut cx.sorted);
         Writeback::new(out)
     }

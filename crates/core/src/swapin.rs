@@ -12,7 +12,7 @@ use crate::orders::Orders;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::readahead::Readahead;
-use crate::reclaim::{Reclaim, Returned};
+use crate::reclaim::{Along, Reclaim, Returned};
 use crate::store::{Read, Store, StoreError, Ticket};
 use crate::swapahead::runs_of;
 use crate::units::{Order, PAGE_BYTES, PageNo, SlotId};
@@ -22,9 +22,7 @@ use crate::units::{Order, PAGE_BYTES, PageNo, SlotId};
 const DENSE_RUNS: usize = 8;
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
-    /// A touch of an isolated page: it goes back from its frame to the program, with all others of its block that wait with it.
-    /// What was used together once will be used together again; to bring each by a fault of its own costs more than to be wrong
-    /// about some.
+    /// A touch of an isolated page: it goes back from its frame to the program, and what waits with it where reclaim's policy says so.
     pub(crate) fn hit(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
         let Target { page, seen, .. } = *target;
         if seen.is_ahead() {
@@ -33,13 +31,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if !self.pages.claim(page, seen) {
             return Next::Again;
         }
-        let whole = self.policy().hit() && !broken::is(Broken::HitsAlone);
         let frame = seen.frame();
         let batch = self.frames.batch_of(frame);
+        if self.frames.end_watch(frame) {
+            self.policy().watched(1, 0);
+        }
+        let along = if broken::is(Broken::HitsAlone) { Along::Nothing } else { self.policy().hit(page.block()) };
+        let is_dense = along != Along::Nothing && self.frames.live(batch).runs().nth(DENSE_RUNS).is_none();
+        if along == Along::Watched && is_dense && !broken::is(Broken::ProbesUnseen) {
+            self.frames.watch(frame);
+        }
+        let all = along == Along::All && is_dense;
         // Not while it is written out: who does so reads its frames.
-        let is_dense = self.frames.live(batch).runs().nth(DENSE_RUNS).is_none();
-        if whole && is_dense && self.frames.hold(batch) {
-            let back = self.put_back(page, seen, batch, cx);
+        if (all || self.machine.moves_back()) && self.frames.hold(batch) {
+            let others = if all { self.frames.live(batch) - Mask::single(page.index_in_block()) } else { Mask::EMPTY };
+            let back = self.put_back(page, seen, batch, others, cx);
             self.frames.let_go(batch);
             if back > 0 {
                 self.add_block(page.block());
@@ -54,13 +60,20 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Gives back what can be of a batch that is in hand: the page that was touched, which is owned, and the others that lie in it.
+    /// Gives back what can be of a batch that is in hand: the page that was touched, which is owned, and these others that lie in it.
     /// Returns how many pages; none where the touched one is not among them, which is owned still then.
-    fn put_back(&self, touched: PageNo, seen: Word, batch: BatchNo, cx: &mut Context<S::Worker>) -> usize {
+    fn put_back(
+        &self,
+        touched: PageNo,
+        seen: Word,
+        batch: BatchNo,
+        others: Mask,
+        cx: &mut Context<S::Worker>,
+    ) -> usize {
         let first = touched.block().first_page();
         let mut owned = Mask::single(touched.index_in_block());
         cx.saved[touched.index_in_block()] = seen;
-        for i in (self.frames.live(batch) - owned).iter() {
+        for i in others.iter() {
             let (page, word) = (first.plus(i), self.pages.get(first.plus(i)));
             let is_there = word.state() == State::Isolated && word.frame() == batch.frame(i);
             if is_there && self.pages.claim(page, word) {

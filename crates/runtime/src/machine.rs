@@ -310,6 +310,10 @@ impl Machine for LiveMachine {
         (done, error)
     }
 
+    fn moves_back(&self) -> bool {
+        self.source().moves_back()
+    }
+
     fn write_protects(&self) -> bool {
         self.source().write_protects()
     }

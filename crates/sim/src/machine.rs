@@ -76,6 +76,7 @@ pub struct SimMachine {
     frame_count: usize,
     grain: usize,
     write_protects: bool,
+    moves_back: bool,
     pager: OnceLock<(usize, StateOf)>,
     /// What the pager counted.
     pub events: [AtomicU64; outswap_core::machine::EVENTS],
@@ -131,6 +132,7 @@ impl SimMachine {
             frame_count,
             grain,
             write_protects: !seed.is_multiple_of(4),
+            moves_back: seed.is_multiple_of(2),
             pager: OnceLock::new(),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
             takes: AtomicU64::new(0),
@@ -521,6 +523,10 @@ impl Machine for SimMachine {
         let mut m = self.lock();
         let maps_zero_in = m.chaos.maps_zero_in;
         m.rng.once_in(maps_zero_in)
+    }
+
+    fn moves_back(&self) -> bool {
+        self.moves_back
     }
 
     fn write_protects(&self) -> bool {

@@ -169,6 +169,8 @@ pub trait FaultSource {
     fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken;
     /// See [`outswap_core::machine::Machine::put_back`].
     fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
+    /// See [`outswap_core::machine::Machine::moves_back`].
+    const MOVES_BACK: bool = false;
     /// See [`outswap_core::machine::Machine::put`].
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>);
     /// See [`outswap_core::machine::Machine::forbid_writes`].

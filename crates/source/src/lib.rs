@@ -152,6 +152,10 @@ macro_rules! sources {
             ) -> (usize, Option<PutError>) {
                 match self { $(Source::$type => <$module::$type>::put(host, first, src, write_protected)),+ }
             }
+            /// See [`outswap_core::machine::Machine::moves_back`].
+            pub fn moves_back(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::MOVES_BACK),+ }
+            }
             /// See [`outswap_core::machine::Machine::write_protects`].
             pub fn write_protects(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::WRITE_PROTECTS),+ }

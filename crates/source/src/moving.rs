@@ -174,6 +174,8 @@ impl FaultSource for Moving {
         stretches(pages, held).fold(Mask::EMPTY, |all, stretch| all | take_from(&mut back, stretch))
     }
 
+    const MOVES_BACK: bool = true;
+
     fn put(host: &impl Host, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>) {
         userfault::put(host, first, src, write_protected)
     }

@@ -4,9 +4,10 @@
 //! as many passes as it has references take it by. So does one that comes back from the store soon, again and again: it was taken too
 //! early each time, and where it is known to be unwritten it has no wait in which it could be touched. A block that the machine has
 //! refused rests, longer each time.
+use super::along::Probes;
 use super::rest::Rest;
 use super::waiting::Waiting;
-use super::{Asked, Reclaim, Returned, Search};
+use super::{Along, Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
 use crate::chain::Chain;
 use crate::page::{HEAT_MAX, Word};
@@ -19,6 +20,7 @@ pub struct Fifo {
     pub(super) queue: Chain,
     pub(super) rest: Rest,
     waiting: Waiting,
+    probes: Probes,
 }
 
 impl Fifo {
@@ -28,6 +30,7 @@ impl Fifo {
             queue: Chain::new(from, pages / BLOCK_PAGES)?,
             rest: Rest::new(from, pages)?,
             waiting: Waiting::default(),
+            probes: Probes::default(),
         })
     }
 }
@@ -50,9 +53,13 @@ impl Reclaim for Fifo {
         self.rest.asked(block, asked, search);
     }
 
-    fn hit(&self) -> bool {
+    fn hit(&self, block: BlockNo) -> Along {
         self.waiting.hit();
-        true
+        self.probes.along(block)
+    }
+
+    fn watched(&self, touched: u32, left: u32) {
+        self.probes.watched(touched, left);
     }
 
     fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {

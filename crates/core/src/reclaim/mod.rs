@@ -2,6 +2,7 @@
 //!
 //! A policy is a file of this folder and a line of the list at the end of this one. It chooses blocks, and of a block's pages
 //! those that go; that locked pages and those in use by calls stay is not its business.
+mod along;
 mod rest;
 mod waiting;
 
@@ -32,6 +33,17 @@ pub enum Asked {
     Gave,
     /// It gave none of those that it was asked for.
     Refused,
+}
+
+/// What of a block that waits isolated comes back with a page of it that was touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Along {
+    /// All, unless it is scattered over the block.
+    All,
+    /// Nothing.
+    Nothing,
+    /// Nothing, and what becomes of what would have come is to be told ([`Reclaim::watched`]).
+    Watched,
 }
 
 /// What is remembered of a page that comes back.
@@ -106,9 +118,15 @@ pub trait Reclaim: Sync {
         if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
     }
 
-    /// An isolated page was touched. Says whether all of its block that waits with it comes back, too.
-    fn hit(&self) -> bool {
-        true
+    /// An isolated page of a block was touched. Says what of the block that waits with it comes back, too.
+    fn hit(&self, block: BlockNo) -> Along {
+        let _ = block;
+        Along::All
+    }
+
+    /// Of pages that stayed where they were ([`Along::Watched`]), so many were touched since, and so many have left memory.
+    fn watched(&self, touched: u32, left: u32) {
+        let _ = (touched, left);
     }
 
     /// A page comes back from a store because it was touched, after so many others were evicted, about. `word` is that of the page
@@ -190,8 +208,11 @@ macro_rules! policies {
             fn touched(&self, word: Word) -> u64 {
                 match self { $(Any::$type(policy) => policy.touched(word)),+ }
             }
-            fn hit(&self) -> bool {
-                match self { $(Any::$type(policy) => policy.hit()),+ }
+            fn hit(&self, block: BlockNo) -> Along {
+                match self { $(Any::$type(policy) => policy.hit(block)),+ }
+            }
+            fn watched(&self, touched: u32, left: u32) {
+                match self { $(Any::$type(policy) => policy.watched(touched, left)),+ }
             }
             fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {
                 match self { $(Any::$type(policy) => policy.refaulted(word, distance_pages, limit_pages)),+ }

@@ -8,7 +8,7 @@
 //! others, "Adaptive insertion policies for high performance caching", 2007); that it is what comes *back* which waits so, and what is
 //! touched for the first time not, is our own.
 use super::fifo::Fifo;
-use super::{Asked, Reclaim, Returned, Search};
+use super::{Along, Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
 use crate::chain::Chain;
 use crate::page::Word;
@@ -121,8 +121,12 @@ impl Reclaim for Probation {
         self.main.asked(block, asked, search);
     }
 
-    fn hit(&self) -> bool {
-        self.main.hit()
+    fn hit(&self, block: BlockNo) -> Along {
+        self.main.hit(block)
+    }
+
+    fn watched(&self, touched: u32, left: u32) {
+        self.main.watched(touched, left);
     }
 
     fn refaulted(&self, word: Word, distance_pages: u64, limit_pages: u64) -> Returned {

@@ -1,7 +1,7 @@
 //! For recording accesses: memory is a window over the pages that were touched last. Blocks go first in, first out, whole, and at
 //! once: no page stays for having been touched, or comes back without a fault that is seen.
 use super::fifo::Fifo;
-use super::{Asked, Reclaim, Search, Verdict};
+use super::{Along, Asked, Reclaim, Search, Verdict};
 use crate::broken::{self, Broken};
 use crate::page::Word;
 use crate::table::Reserve;
@@ -42,8 +42,8 @@ impl Reclaim for Window {
         word.referenced()
     }
 
-    fn hit(&self) -> bool {
-        false
+    fn hit(&self, _: BlockNo) -> Along {
+        Along::Nothing
     }
 
     fn isolated_max_pages(&self, _: u64) -> usize {
