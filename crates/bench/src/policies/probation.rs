@@ -1,5 +1,5 @@
 //! What `--mechanism reclaim=probation` does: as `together`, but blocks that come back go first, unless they are touched while isolated.
-//! That few blocks do where pages come back one by one is left out.
+//! That few blocks do where pages come back one by one is left out, and that what comes along follows probes: see `probes`.
 use super::blocks::{Blocks, Rules};
 use super::load::Steps;
 
