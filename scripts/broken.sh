@@ -17,7 +17,7 @@ build() {
   RUSTFLAGS="--cfg outswap_broken $flags" cargo test --locked --no-run --message-format=json --target-dir "target/broken/$kind" "${@:3}" 2>/dev/null |
     grep -o '"executable":"[^"]*"' | cut -d'"' -f4
 }
-plain=$(build plain "" -p outswap-core -p outswap-store -p outswap-sim --lib --test simulation --test full --test reuse --test readahead --test taking --test probation --test along --test huge --test filling --test properties)
+plain=$(build plain "" -p outswap-core -p outswap-store -p outswap-sim --lib --test simulation --test full --test reuse --test readahead --test taking --test probation --test huge --test filling --test properties)
 loom=$(build loom "--cfg loom" -p outswap-core --test loom --release)
 
 program() {

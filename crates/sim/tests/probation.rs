@@ -3,6 +3,7 @@
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
+use outswap_core::page::State;
 use outswap_core::pager::{Config, Context};
 use outswap_core::protection::Access;
 use outswap_core::units::{BLOCK_PAGES, PageNo};
@@ -134,5 +135,53 @@ fn what_comes_into_use_stays_however_late() {
     }
     assert!(early >= u64::from(used), "{early}: they were in the store");
     assert!(late * 20 < u64::from(3 * PAGES), "{late} faults of {} touches of what is in use", 3 * PAGES);
+    pager.check();
+}
+
+/// A program that goes over all blocks again and again, and what it has in each page.
+struct Passes<'a> {
+    pager: &'a SimPager,
+    cx: Box<Context<Worker>>,
+    round_of: Vec<u32>,
+}
+
+impl Passes<'_> {
+    fn touch(&mut self, page: u32) {
+        let round = &mut self.round_of[page as usize];
+        touch(self.pager, page, *round, &mut self.cx);
+        *round += 1;
+    }
+
+    /// Goes over all of them so often. Where one waits whole, so many of its pages are touched, one after the other. Returns how many pages
+    /// came along with a touched one, of each touch that brought any back.
+    fn go_over(&mut self, passes: u32, touched: u32) -> f64 {
+        let count = |event: Event| self.pager.machine.events[event as usize].load(Relaxed);
+        let (hits, along) = (count(Event::FaultHit), count(Event::PagesPutBack));
+        let pages_of = |block: u32| (0..BLOCK_PAGES as u32).map(move |i| block * BLOCK_PAGES as u32 + i);
+        for n in 0..passes * BLOCKS as u32 {
+            pages_of(n * 37 % BLOCKS as u32).for_each(|page| self.touch(page));
+            let waits = |&block: &u32| pages_of(block).all(|page| self.pager.state(PageNo(page)) == State::Isolated);
+            if let Some(block) = (0..BLOCKS as u32).find(waits) {
+                pages_of(block).take(touched as usize).for_each(|page| self.touch(page));
+            }
+        }
+        (count(Event::PagesPutBack) - along) as f64 / (count(Event::FaultHit) - hits) as f64
+    }
+}
+
+#[test]
+fn what_is_touched_page_by_page_brings_nothing_along_and_again_all_when_that_changes() {
+    const ALL: u32 = BLOCK_PAGES as u32;
+    let arena = Arena::default();
+    let pager = pager(&arena, reclaim::Kind::Probation, Trouble::default());
+    let mut program = Passes { pager: &pager, cx: context(), round_of: vec![0; PAGES as usize] };
+    let along = program.go_over(1, 1);
+    assert!(along > 30.0, "{along} pages come along at first");
+    program.go_over(40, 1);
+    let along = program.go_over(4, 1);
+    assert!(along < 1.0, "{along} pages come along that nobody wants");
+    program.go_over(20, ALL);
+    let along = program.go_over(4, ALL);
+    assert!(along > 10.0, "{along} pages come along where all are wanted");
     pager.check();
 }
