@@ -43,6 +43,8 @@ pub struct Process {
     pub charge_bytes: AtomicU64,
     /// What others of its family have because it had it, too, and perhaps do not know of: bytes that count until they have measured.
     pub others_part_bytes: AtomicU64,
+    /// What its forks left to children that have not run yet, and so have no record: it counts here until they have.
+    pub unborn_bytes: AtomicU64,
     /// How often the process has measured its anonymous memory, [`u32::MAX`] while it executes a program. Where it does not measure,
     /// the supervisor does.
     pub measured: AtomicU32,
@@ -233,6 +235,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             fault_source,
             charge_bytes,
             others_part_bytes,
+            unborn_bytes,
             measured,
             family,
             touched_pages,
@@ -284,9 +287,20 @@ impl Process {
     pub fn is_ending(&self) -> bool {
         self.ending.load(Acquire) != 0
     }
-    /// The same with what others have and perhaps do not know of.
+    /// What its forks left to children that have not run yet.
+    pub fn unborn(&self) -> u64 {
+        self.unborn_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)
+    }
+    /// A child has run, or there is none: what was left to it counts here no longer.
+    pub fn born(&self, bytes: u64) {
+        // It always gives a value.
+        let _ = self.unborn_bytes.fetch_update(AcqRel, Relaxed, |all| Some(all.saturating_sub(bytes)));
+    }
+    /// The same as [`Process::charge`] with what others have and perhaps do not know of, and with what children have that nobody else
+    /// counts.
     pub fn claim(&self) -> u64 {
-        (self.charge() + self.others_part_bytes.load(Relaxed).min(CHARGE_MAX_BYTES)).min(CHARGE_MAX_BYTES)
+        let others_part = self.others_part_bytes.load(Relaxed).min(CHARGE_MAX_BYTES);
+        (self.charge() + others_part + self.unborn()).min(CHARGE_MAX_BYTES)
     }
 }
 
@@ -390,6 +404,7 @@ impl Shared {
         }
         process.charge_bytes.store(0, Relaxed);
         process.others_part_bytes.store(0, Relaxed);
+        process.unborn_bytes.store(0, Relaxed);
         self.ended.fold(&process.counters);
         self.tell_sharers(process.family.swap(0, Relaxed));
         // Unless somebody took us for dead, and goes on with it.
@@ -433,6 +448,7 @@ impl Shared {
                     // Whoever wrongly takes a process for dead may have left something.
                     record.charge_bytes.store(0, Relaxed);
                     record.others_part_bytes.store(0, Relaxed);
+                    record.unborn_bytes.store(0, Relaxed);
                     record.measured.store(0, Relaxed);
                     record.family.store(0, Relaxed);
                     record.touched_pages.store(0, Relaxed);

@@ -46,6 +46,8 @@ pub struct State {
     pub ended_before: AtomicU32,
     /// What the fork that made this process gave it; 0 once it has measured.
     pub inherited_bytes: AtomicI64,
+    /// Until when what children that have not run yet were given counts.
+    pub unborn_until_ns: AtomicU64,
     /// When the kernel was last asked.
     pub looked_at_ns: AtomicU64,
     /// The over-budget warning was given.

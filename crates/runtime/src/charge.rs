@@ -24,6 +24,7 @@ pub static UNCOUNTED: Process = Process {
     fault_source: AtomicU32::new(0),
     charge_bytes: AtomicU64::new(0),
     others_part_bytes: AtomicU64::new(0),
+    unborn_bytes: AtomicU64::new(0),
     measured: AtomicU32::new(0),
     family: AtomicU32::new(0),
     touched_pages: AtomicU64::new(0),
@@ -169,11 +170,21 @@ pub fn copies_would_exceed(live: &Live) -> bool {
     free_pages(live) < live.pager.used_pages().min(unseen_pages)
 }
 
-/// Whether another process lives that may share pages with this one.
+/// Whether another process lives that may share pages with this one, or will when it has run.
 fn has_relatives(live: &Live) -> bool {
     let family = live.family.load(Relaxed);
     let own = |level| own_record(live, level).map_or(core::ptr::null(), |r| r as *const Process);
-    live.control.levels().any(|level| level.has_relatives(family, own(level)))
+    unborn_bytes(live, live.record()) > 0 || live.control.levels().any(|level| level.has_relatives(family, own(level)))
+}
+
+/// What children that have not run yet were given, as far as it counts in a record of this process, bytes.
+pub fn unborn_bytes(live: &Live, record: &Process) -> u64 {
+    let bytes = record.unborn();
+    if bytes > 0 && os::monotonic_ns() > live.budget.unborn_until_ns.load(Relaxed) {
+        record.unborn_bytes.store(0, Release);
+        return 0;
+    }
+    bytes
 }
 
 /// Whether a fork was a short while ago.
@@ -478,7 +489,9 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
             record.others_part_bytes.store(others_part, Release);
         }
         let own = record.map_or(core::ptr::null(), |r| r as *const Process);
-        let outside = level.outside();
+        // Nobody else counts what children have that have not run yet.
+        let unborn = record.map_or(0, |record| unborn_bytes(live, record));
+        let outside = level.outside().saturating_add(unborn);
         let now = level.charges_that_go_on(own).saturating_add(outside).saturating_add(charge);
         level.peak_charge_bytes.fetch_max(now, Relaxed);
         let others = level.claims_but(own).saturating_add(outside);

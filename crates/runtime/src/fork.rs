@@ -5,6 +5,7 @@
 //! happens while no other thread is inside the runtime, so that the copy is whole. Shared memory is the kernel's by then, so that
 //! both sides have the same.
 use crate::errno::EAGAIN;
+use crate::halves::Half;
 use crate::layout::in_managed;
 use crate::live::Live;
 use crate::stacks::{self, Thread};
@@ -67,7 +68,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         if pid == 0 {
             unseen::adopt();
         } else if pid < 0 {
-            halves::failed(live, half);
+            halves::failed(live, &half);
             if is_first {
                 live.leave_family();
             }
@@ -75,7 +76,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.inherit(false);
         if pid == 0 {
             let own = process::with_all_descriptors(|| {
-                become_child(live, parent, args[0]).map(|()| live.pager.store.fork_child(ticket))
+                become_child(live, parent, args[0], &half).map(|()| live.pager.store.fork_child(ticket))
             });
             if let Err(e) = own {
                 // Without its fault source the child would read zeros where its data is: it must not run.
@@ -83,7 +84,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 let _ = e;
                 os::exit_group(125);
             }
-            halves::become_child(live, half);
+            halves::become_child(live, &half);
             stacks::only_this(thread);
             memory::unlock_all(live);
             live.wipe();
@@ -136,7 +137,7 @@ fn end_of_child() -> Option<[i32; 2]> {
     Some(fds)
 }
 
-fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize) -> Result<()> {
+fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize, half: &Half) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     live.threaded.store(false, Relaxed);
@@ -167,11 +168,11 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize) -> 
     live.pager.forked();
     live.pager.full.forget();
     let machine = &live.pager.machine;
-    // Until the child has measured, it stands for the half that the parent gave up.
-    let half = live.record().charge();
     namespaces::become_child(live.control, flags);
     let record = charge::take_record(live.control, pid);
-    record.charge_bytes.store(half, Release);
+    // Until the child has measured, it stands for the half that the parent gave up.
+    record.charge_bytes.store(half.charge_bytes(), Release);
+    half.born();
     record.family.store(live.family.load(Relaxed), Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     bss::publish(record);
