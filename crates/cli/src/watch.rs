@@ -12,7 +12,7 @@ use outswap_sys::PAGE_BYTES;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 /// Between two looks: as a rule, while much is taken, and at most.
@@ -351,7 +351,7 @@ fn own_bytes(record: &Process) -> u64 {
 
 /// Measures a managed process that has not done so itself for a while, and tells the others. `None` where the kernel does not say.
 fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
-    let charge = record.charge_bytes.load(Acquire);
+    let (charge, number) = (record.charge_bytes.load(Acquire), control.begin_measurement());
     let bytes = if record.family.load(Acquire) == 0 { anonymous_bytes(pid) } else { shared_anonymous_bytes(pid) }?;
     let managed = record.resident_bytes().saturating_add(own_bytes(record));
     let counters = &record.counters;
@@ -366,6 +366,7 @@ fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
     if record.charge_bytes.compare_exchange(charge, bytes, AcqRel, Relaxed).is_ok() {
         counters.set(Stat::UnmanagedBytes, unmanaged);
         counters.set(Stat::ChargeBytes, bytes);
+        record.measured_number.store(number, Release);
         // It does nothing, and the others have had time to measure.
         record.others_part_bytes.store(0, Relaxed);
         counters.stats[Stat::PeakChargeBytes as usize].fetch_max(bytes, Relaxed);

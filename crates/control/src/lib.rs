@@ -19,6 +19,7 @@ mod text;
 mod stats;
 mod accesses;
 mod outside;
+mod wish;
 mod shared;
 mod library;
 mod config;
@@ -36,7 +37,8 @@ pub use outside::{CHARGE_MAX_BYTES, MAX_OUTSIDE, Unmanaged};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
     DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once, Process, READY,
-    SILENT_MARKS, Shared, TREE_PEAKS, Wish, exists,
+    SILENT_MARKS, Shared, TREE_PEAKS, exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{Text, process_path, until_nul};
+pub use wish::Wish;

@@ -5,6 +5,7 @@ use crate::accesses::{self, Accesses};
 use crate::fingerprint::layout;
 use crate::outside::{self, CHARGE_MAX_BYTES, PAGE_BYTES, Unmanaged};
 use crate::stats::{Counters, Stat};
+use crate::wish::{self, Wish};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use outswap_sys::{Errno, os};
 
@@ -48,6 +49,8 @@ pub struct Process {
     /// How often the process has measured its anonymous memory, [`u32::MAX`] while it executes a program. Where it does not measure,
     /// the supervisor does.
     pub measured: AtomicU32,
+    /// The number of the last measurement of its memory ([`Shared::begin_measurement`]), by whomever; 0: none.
+    pub measured_number: AtomicU64,
     /// The number of the processes that came from each other by forks, and may share pages, of which this is one: that of the first
     /// of them. 0: it neither forked nor was forked.
     pub family: AtomicU32,
@@ -61,62 +64,6 @@ pub struct Process {
     pub wish: Wish,
     /// Counters.
     pub counters: Counters,
-}
-
-/// What another process wants of a process's memory: that a range is in memory and stays there, because the kernel is to read it for
-/// that other process, or to write to it. One at a time.
-#[repr(C)]
-pub struct Wish {
-    /// The process that has the wish; 0: nobody.
-    pub owner: AtomicU32,
-    /// One of the constants below, and above it the number of the wish ([`Wish::NUMBER`]). Whoever waits for a change of it waits on this
-    /// word.
-    pub state: AtomicU32,
-    /// 1: somebody lives in the process who fulfils wishes.
-    pub served: AtomicU32,
-    /// Nothing.
-    pub unused: AtomicU32,
-    /// Where the range begins, in the process whose record this is.
-    pub addr: AtomicU64,
-    /// Its length.
-    pub bytes: AtomicU64,
-}
-
-impl Wish {
-    /// Nothing is wished.
-    pub const NONE: u32 = 0;
-    /// To be read.
-    pub const READ: u32 = 1;
-    /// To be written to.
-    pub const WRITE: u32 = 2;
-    /// It is in memory, and stays there until the state is another.
-    pub const HELD: u32 = 3;
-    /// It cannot be had.
-    pub const REFUSED: u32 = 4;
-
-    /// Where the number begins. Each wish has another than the one before, so that no answer is taken for that of another.
-    pub const NUMBER: u32 = 1 << 8;
-
-    /// What a state is, without its number.
-    pub const fn kind(state: u32) -> u32 {
-        state % Wish::NUMBER
-    }
-    /// A state of another kind, with the number of this one.
-    pub const fn with_kind(state: u32, kind: u32) -> u32 {
-        state - Wish::kind(state) + kind
-    }
-
-    /// Nobody's.
-    pub const fn none() -> Wish {
-        Wish {
-            owner: AtomicU32::new(0),
-            state: AtomicU32::new(Wish::NONE),
-            served: AtomicU32::new(0),
-            unused: AtomicU32::new(0),
-            addr: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-        }
-    }
 }
 
 /// One message for the supervisor's standard error.
@@ -222,6 +169,8 @@ pub struct Shared {
     pub processes: [Process; MAX_PROCESSES],
     /// What the devices are at that tiers are slowed to: one for each tier, for all processes.
     pub devices: [[AtomicU64; DEVICE_STATE_WORDS]; MAX_TIERS],
+    /// How many measurements have begun.
+    pub measurements: AtomicU64,
     /// Accesses, where they are recorded.
     pub accesses: Accesses,
 }
@@ -237,6 +186,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             others_part_bytes,
             unborn_bytes,
             measured,
+            measured_number,
             family,
             touched_pages,
             ending,
@@ -245,8 +195,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             counters
         }
     );
-    let hash = layout!(hash, Wish { owner, state, served, unused, addr, bytes });
-    let hash = layout!(accesses::layout(outside::layout(hash)), Message { state, len, text });
+    let hash = layout!(accesses::layout(outside::layout(wish::layout(hash))), Message { state, len, text });
     layout!(
         hash,
         Shared {
@@ -267,6 +216,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             messages,
             processes,
             devices,
+            measurements,
             accesses,
         }
     )
@@ -342,11 +292,23 @@ impl Shared {
 
     /// Whether another process of a family lives, and has what it got of it.
     pub fn has_relatives(&self, family: u32, own: *const Process) -> bool {
-        let is_relative = |p: &Process| {
-            let has_memory = p.ending.load(Relaxed) == 0 && p.measured.load(Relaxed) != u32::MAX;
-            p.family.load(Relaxed) == family && has_memory
-        };
-        family != 0 && self.others(own).any(is_relative)
+        self.relatives(family, own).next().is_some()
+    }
+
+    /// The lowest number of the last measurements of these; `None` where there are none.
+    pub fn relatives_measured(&self, family: u32, own: *const Process) -> Option<u64> {
+        self.relatives(family, own).map(|relative| relative.measured_number.load(Acquire)).min()
+    }
+
+    fn relatives(&self, family: u32, own: *const Process) -> impl Iterator<Item = &Process> {
+        let has_memory = |p: &Process| p.ending.load(Relaxed) == 0 && p.measured.load(Relaxed) != u32::MAX;
+        let is_relative = move |p: &&Process| family != 0 && p.family.load(Relaxed) == family && has_memory(p);
+        self.others(own).filter(is_relative)
+    }
+
+    /// The number of a measurement that begins now, from 1 on.
+    pub fn begin_measurement(&self) -> u64 {
+        self.measurements.fetch_add(1, AcqRel) + 1
     }
 
     /// Sum of the charges of all live processes but the one with this record, bytes.
@@ -450,6 +412,7 @@ impl Shared {
                     record.others_part_bytes.store(0, Relaxed);
                     record.unborn_bytes.store(0, Relaxed);
                     record.measured.store(0, Relaxed);
+                    record.measured_number.store(0, Relaxed);
                     record.family.store(0, Relaxed);
                     record.touched_pages.store(0, Relaxed);
                     record.ending.store(0, Relaxed);

@@ -43,6 +43,8 @@ breakages! {
     CopiesUnseen = "copies-unseen",
     /// Pages that leave while others have them count no more.
     LeftIsFree = "left-is-free",
+    /// Others are taken to have measured what a measurement of this process's has found.
+    OthersKnow = "others-know",
     /// Pages that a call uses are held, too.
     PinnedHeld = "pinned-held",
     /// Of short runs of touches all are taken to go on.

@@ -9,8 +9,9 @@
 //! And a page that leaves while others have it frees nothing, though this process has the less: what it was charged with is for them to be
 //! charged with, who know nothing of it. Until the next measurement it is counted here.
 //!
-//! What a measurement then finds of either is this process's part alone. The others' part, taken for as much, counts until the measurement
-//! after it: by then they have measured, too.
+//! What a measurement then finds of either is this process's part alone. The others' part, taken for as much, counts here until each of
+//! them has measured, too: one that gets no processor does not for a while. Measurements are numbered for that, in the order in which they
+//! begin, whoever measures.
 use crate::broken::{self, Broken};
 use crate::sync::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -24,8 +25,27 @@ pub struct Copies {
     allowed_pages: AtomicU64,
     /// Pages that have left since the last measurement, and that others have still.
     left_pages: AtomicU64,
-    /// The others' part of what was so before the last measurement.
-    before_pages: AtomicU64,
+    /// The others' part of what measurements have found, and the number of the last of these. What is found while others have not measured
+    /// since that one is put in the second place, so that it does not hold up the first.
+    found: [Found; 2],
+}
+
+struct Found {
+    pages: AtomicU64,
+    number: AtomicU64,
+}
+
+impl Found {
+    fn none() -> Found {
+        Found { pages: AtomicU64::new(0), number: AtomicU64::new(0) }
+    }
+    fn set(&self, pages: u64, number: u64) {
+        self.pages.store(pages, Relaxed);
+        self.number.store(number, Relaxed);
+    }
+    fn get(&self) -> (u64, u64) {
+        (self.pages.load(Relaxed), self.number.load(Relaxed))
+    }
 }
 
 impl Default for Copies {
@@ -35,7 +55,7 @@ impl Default for Copies {
             shared: AtomicBool::new(false),
             allowed_pages: AtomicU64::new(0),
             left_pages: AtomicU64::new(0),
-            before_pages: AtomicU64::new(0),
+            found: [Found::none(), Found::none()],
         }
     }
 }
@@ -50,9 +70,8 @@ impl Copies {
         self.held.store(false, Relaxed);
         self.shared.store(true, Relaxed);
         if is_child {
-            [&self.allowed_pages, &self.left_pages, &self.before_pages]
-                .iter()
-                .for_each(|pages| pages.store(0, Relaxed));
+            [&self.allowed_pages, &self.left_pages].iter().for_each(|pages| pages.store(0, Relaxed));
+            self.found.iter().for_each(|found| found.set(0, 0));
         }
     }
     /// Whether pages may be shared.
@@ -63,15 +82,28 @@ impl Copies {
     pub fn unmeasured_pages(&self) -> u64 {
         self.allowed_pages.load(Relaxed)
     }
-    /// Measuring begins: what was copied up to now is found by it.
-    pub fn begin_measurement(&self) {
+    /// Measurement `number` begins: what was copied up to now is found by it. `others` is the lowest number of the last measurements of
+    /// those who may share pages, `None` where there is nobody. By one thread at a time.
+    pub fn begin_measurement(&self, number: u64, others: Option<u64>) {
         let seen = self.allowed_pages.swap(0, Relaxed) + self.left_pages.swap(0, Relaxed);
-        self.before_pages.store(seen / 2, Relaxed);
+        let [first, second] = &self.found;
+        let others = others.filter(|_| !broken::is(Broken::OthersKnow)).unwrap_or(u64::MAX);
+        for _ in 0..2 {
+            if others > first.get().1 {
+                let (pages, number) = second.get();
+                first.set(pages, number);
+                second.set(0, 0);
+            }
+        }
+        let place = if first.get().0 == 0 { first } else { second };
+        if seen > 0 {
+            place.set(place.get().0 + seen / 2, number);
+        }
     }
-    /// Pages that others have, and perhaps do not know of: what left while they had it, and what became theirs alone before the last
-    /// measurement.
+    /// Pages that others have, and perhaps do not know of: what left while they had it, and what measurements have found that they have not
+    /// made.
     pub fn others_pages(&self) -> u64 {
-        self.left_pages.load(Relaxed) + self.before_pages.load(Relaxed)
+        self.left_pages.load(Relaxed) + self.found.each_ref().map(|found| found.get().0).iter().sum::<u64>()
     }
     /// So many have left that others have.
     pub(crate) fn left(&self, pages: u64) {
@@ -87,6 +119,54 @@ impl Copies {
     pub(crate) fn allowed(&self, pages: u64) {
         if self.is_held() {
             self.allowed_pages.fetch_add(pages, Relaxed);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn left(copies: &Copies, pages: u64, number: u64, others: Option<u64>) -> u64 {
+        copies.left(pages);
+        copies.begin_measurement(number, others);
+        copies.others_pages()
+    }
+
+    #[test]
+    fn the_others_part_counts_until_each_of_them_has_measured() {
+        let copies = Copies::default();
+        assert_eq!(left(&copies, 100, 1, Some(0)), 50);
+        assert_eq!(left(&copies, 20, 2, Some(1)), 60, "that one began before");
+        assert_eq!(left(&copies, 20, 4, Some(1)), 70);
+        // They know of the first, and all the rest is one part.
+        assert_eq!(left(&copies, 0, 6, Some(3)), 20);
+        assert_eq!(left(&copies, 2, 7, Some(3)), 21);
+        assert_eq!(left(&copies, 0, 8, Some(5)), 1);
+        assert_eq!(left(&copies, 0, 10, Some(9)), 0);
+    }
+
+    #[test]
+    fn where_nobody_is_left_nothing_counts() {
+        let copies = Copies::default();
+        left(&copies, 100, 1, Some(0));
+        assert_eq!(left(&copies, 10, 2, Some(0)), 55);
+        assert_eq!(left(&copies, 0, 3, None), 0);
+        assert_eq!(left(&copies, 10, 4, None), 5, "until the next measurement");
+        copies.forked(false);
+        assert_eq!(copies.others_pages(), 5);
+        copies.forked(true);
+        assert_eq!(copies.others_pages(), 0, "they are the parent's");
+    }
+
+    #[test]
+    fn who_measures_often_gets_rid_of_what_others_know() {
+        let copies = Copies::default();
+        let mut others = 0;
+        for number in 1..1000 {
+            // The others measure once in ten times.
+            others = if number % 10 == 0 { number } else { others };
+            assert!(left(&copies, 2, number, Some(others)) <= 20, "{number}");
         }
     }
 }

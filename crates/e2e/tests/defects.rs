@@ -1,5 +1,6 @@
 //! What needs options, another environment, other users or eyes from outside: programs that run unmanaged, limits from
 //! outside, what a process of the tree may do to another, and the limit of memory where it is hard to keep.
+use outswap_e2e::sample::PROCESS_ALLOWANCE_BYTES;
 use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, stats};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -309,6 +310,22 @@ fn a_child_cannot_overwrite_what_its_parent_wrote() {
     for swap in ["file", "compressed,file"] {
         all_is_well(run(&[], &["--ram", "32M", "--swap", swap, "--", &program("keys"), "overwrite"]).run());
     }
+}
+
+/// What a fork leaves to a child that does not get a processor is no room for its parent.
+#[test]
+fn a_child_that_has_not_run_yet_counts() {
+    const LIMIT_BYTES: u64 = 96 * MIB;
+    if plain_mode() {
+        return;
+    }
+    let end = run(&[], &["--ram", "96M", "--", &program("late_child")]).run().exited(0);
+    let text = end.text();
+    let numbers: Vec<u64> = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let &[most_kib, looks] = &numbers[..] else { panic!("{}", end.describe()) };
+    // That much is allowed to three processes.
+    let allowed_kib = (LIMIT_BYTES + LIMIT_BYTES / 20 + 3 * PROCESS_ALLOWANCE_BYTES) >> 10;
+    assert!(looks > 0 && most_kib <= allowed_kib, "{most_kib} KiB of {allowed_kib}: {}", end.describe());
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct State {
     pub other_bytes: AtomicI64,
     /// When that was measured.
     pub measured_at_ns: AtomicU64,
+    /// The number of that measurement.
+    pub measured_number: AtomicU64,
     /// `measured_at_ns` when that was last published.
     pub published_at_ns: AtomicU64,
     /// How long that took.

@@ -10,29 +10,14 @@
 use crate::budget::{self, Back, Room, SEEN, SHARE_MIN, SHARE_START, SHARES, measure_pause_ns, quiet_pause_ns};
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
+use crate::procfs;
+use crate::records::{UNCOUNTED, fold_dead_if_due, join, own_record, record_place};
 use crate::store::ProcessStore;
-use crate::{bss, procfs};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use outswap_control::{Control, Counters, Once, Process, Recorded, Stat, TREE_PEAKS, Wish};
+use core::sync::atomic::Ordering::*;
+use outswap_control::{Process, Recorded, Stat, TREE_PEAKS};
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
-
-/// Where a process counts that has no record in the control block.
-pub static UNCOUNTED: Process = Process {
-    pid: AtomicI32::new(0),
-    fault_source: AtomicU32::new(0),
-    charge_bytes: AtomicU64::new(0),
-    others_part_bytes: AtomicU64::new(0),
-    unborn_bytes: AtomicU64::new(0),
-    measured: AtomicU32::new(0),
-    family: AtomicU32::new(0),
-    touched_pages: AtomicU64::new(0),
-    ending: AtomicU32::new(0),
-    bss: [const { AtomicU64::new(0) }; 2],
-    wish: Wish::none(),
-    counters: Counters::zero(),
-};
 
 /// Measurements are at least so far apart, unless memory grows quickly.
 const MEASURE_NS: u64 = 5_000_000;
@@ -51,28 +36,6 @@ const HOLD_AFTER_NS: u64 = 2_000_000;
 const CHILD_TELLS_NS: u64 = 20_000_000;
 /// Of what others have of this process's evicted pages, one part in so many takes room here, too.
 const OWN_SHARE: u64 = 2;
-/// How often a process without a record tries to get one.
-const JOIN_NS: u64 = 100_000_000;
-/// How often processes without room look for dead ones that hold it.
-const FOLD_NS: u64 = 2_000_000;
-/// Records that are looked at more closely each time: whether a process that exists is a zombie costs reading a file.
-const CLOSER_LOOKS: usize = 8;
-
-/// Takes a record of the control block for this process. With more processes than records it counts for itself alone, until
-/// there is one.
-pub fn take_record(control: &Control, pid: i32) -> &Process {
-    let number = control.number(pid);
-    let after_zombies = || {
-        fold_ended(control, |_, record| record.is_ending());
-        control.take(number)
-    };
-    control.take(number).or_else(after_zombies).unwrap_or_else(|| {
-        UNCOUNTED.counters.clear();
-        control.post_once(Once::Full);
-        &UNCOUNTED
-    })
-}
-
 /// Measures what managed pages do not explain, where a budget depends on it.
 pub fn measure(live: &Live) {
     if live.control.has_budget() {
@@ -92,7 +55,8 @@ fn measure_anyway(live: &Live) -> bool {
         return false;
     }
     let used = || (live.pager.used_pages() * PAGE_BYTES as u64) as i64;
-    live.pager.copies.begin_measurement();
+    let number = live.control.begin_measurement();
+    live.pager.copies.begin_measurement(number, relatives_measured(live));
     let (before, pool, start_ns) = (used(), anonymous_store_bytes(live) as i64, os::thread_cpu_ns());
     // Whoever has executed a program or ended shares nothing any more. To look at each page is dear. A child that was made just now may not
     // have told that it is there.
@@ -116,6 +80,7 @@ fn measure_anyway(live: &Live) -> bool {
         // Every process of the tree can write there: a sudden multitude must not keep this one from measuring.
         let believed = budget.processes.load(Relaxed) * 2 + 8;
         budget.processes.store(processes.unwrap_or(0).min(believed), Relaxed);
+        budget.measured_number.store(number, Release);
         let now = os::monotonic_ns();
         budget.looked_at_ns.store(now, Relaxed);
         budget.measured_at_ns.store(now, Release);
@@ -175,6 +140,14 @@ fn has_relatives(live: &Live) -> bool {
     let family = live.family.load(Relaxed);
     let own = |level| own_record(live, level).map_or(core::ptr::null(), |r| r as *const Process);
     unborn_bytes(live, live.record()) > 0 || live.control.levels().any(|level| level.has_relatives(family, own(level)))
+}
+
+/// The lowest number of the last measurements of these, in the innermost run; `None` where there are none.
+fn relatives_measured(live: &Live) -> Option<u64> {
+    if unborn_bytes(live, live.record()) > 0 {
+        return Some(0);
+    }
+    live.control.relatives_measured(live.family.load(Relaxed), live.record())
 }
 
 /// What children that have not run yet were given, as far as it counts in a record of this process, bytes.
@@ -299,48 +272,6 @@ fn measure_after(live: &Live, ns: u64) {
     if os::monotonic_ns().saturating_sub(budget.measured_at_ns.load(Relaxed)) >= ns {
         measure(live);
     }
-}
-
-/// Where the address of this process's record in a run is kept.
-fn record_place<'a>(live: &'a Live, level: &'a Control) -> &'a AtomicPtr<Process> {
-    if core::ptr::eq(level, live.control) { &live.pager.machine.record } else { &level.record }
-}
-
-/// This process's record in a run. `None` where it has none, or no longer: every process of the tree can write there.
-pub fn own_record(live: &Live, level: &Control) -> Option<&'static Process> {
-    // SAFETY: null, or a record of a control block, which stays mapped, or the process's own.
-    let record = unsafe { record_place(live, level).load(Acquire).as_ref() };
-    record.filter(|r| r.pid.load(Relaxed) == level.number(live.pid.load(Relaxed)))
-}
-
-/// Takes records where this process has none; tried now and then only.
-fn join(live: &Live) {
-    let budget = &live.budget;
-    if live.control.levels().all(|level| own_record(live, level).is_some()) || budget.left.load(Acquire) {
-        return;
-    }
-    let now = os::monotonic_ns();
-    let due = now.saturating_sub(budget.joined_at_ns.load(Relaxed)) > JOIN_NS;
-    if !due || budget.joining.swap(true, Acquire) {
-        return;
-    }
-    budget.joined_at_ns.store(now, Relaxed);
-    for level in live.control.levels().filter(|level| own_record(live, level).is_none()) {
-        if level.is_marked() {
-            // The lock was lost: with the old mark this process would count as dead.
-            level.mark();
-        }
-        if let Some(record) = level.take(level.number(live.pid.load(Relaxed))) {
-            record.fault_source.store(live.pager.machine.source.load(Relaxed), Relaxed);
-            record.family.store(live.family.load(Relaxed), Relaxed);
-            bss::publish(record);
-            if core::ptr::eq(level, live.control) {
-                record.counters.fold(&UNCOUNTED.counters);
-            }
-            record_place(live, level).store(record as *const Process as *mut Process, Release);
-        }
-    }
-    budget.joining.store(false, Release);
 }
 
 /// Gives up what this process is charged with, and its records: it ends now. To be called inside the runtime, so that no
@@ -527,7 +458,7 @@ pub fn refresh(live: &Live) {
     let used = used_pages(live) * page;
     let pool = pager.store.memory_bytes();
     // Before what was measured then, so that it is not older.
-    let measured_at_ns = live.budget.measured_at_ns.load(Acquire);
+    let measured = (live.budget.measured_at_ns.load(Acquire), live.budget.measured_number.load(Acquire));
     let other = live.budget.other_bytes.load(Relaxed);
     let has_budget = live.control.has_budget();
     let rest = if has_budget { (pool as i64 + other).max(-(used as i64)) } else { 0 };
@@ -572,7 +503,7 @@ pub fn refresh(live: &Live) {
     for level in live.control.levels() {
         level.note_own([used, stats.pool_bytes.load(Relaxed), tables, file, 0]);
     }
-    publish_measured(live, measured_at_ns, other);
+    publish_measured(live, measured, other);
     for (peak, value) in [
         (Stat::PeakResidentBytes, used),
         (Stat::PeakPoolBytes, stats.pool_bytes.load(Relaxed)),
@@ -617,7 +548,7 @@ fn set_gauges(live: &Live, gauges: impl IntoIterator<Item = (Stat, u64)>) {
 }
 
 /// Tells the others, and the supervisor, that this process has measured itself, where it has since the last time.
-fn publish_measured(live: &Live, at_ns: u64, other: i64) {
+fn publish_measured(live: &Live, (at_ns, number): (u64, u64), other: i64) {
     // Without a measurement of its own, the supervisor's stands.
     if at_ns == live.budget.published_at_ns.swap(at_ns, Relaxed) {
         return;
@@ -629,48 +560,10 @@ fn publish_measured(live: &Live, at_ns: u64, other: i64) {
         if let Some(record) = own_record(live, level) {
             record.family.store(live.family.load(Relaxed), Relaxed);
             record.measured.fetch_add(1, Release);
+            record.measured_number.store(number, Release);
         }
         level.note_peaks();
     }
-}
-
-/// Folds the records of processes that ended, which the supervisor does while it lives.
-pub fn fold_dead(live: &Live) {
-    for level in live.control.levels() {
-        fold_ended(level, |_, _| true);
-        if !level.exists(level.config.supervisor_pid) {
-            // Nobody looks at what runs unmanaged any more.
-            level.unmanaged.set(&[], 0);
-        }
-    }
-}
-
-/// [`fold_dead`], not as thorough: only those that said that they end, or with `all` those that do not exist, and of those that nobody
-/// has waited for a few in turn. Returns whether anything was folded; does nothing if the last time was just now.
-fn fold_dead_if_due(live: &Live, all: bool) -> bool {
-    let now_ns = os::monotonic_ns();
-    let mut any = false;
-    for level in live.control.levels().filter(|level| level.may_look(all, now_ns, FOLD_NS)) {
-        let records = level.used_records().len().max(1);
-        let start = if all { level.closer_look.fetch_add(CLOSER_LOOKS as u32, Relaxed) as usize } else { 0 };
-        any |=
-            fold_ended(level, |i, record| record.is_ending() || all && i.wrapping_sub(start) % records < CLOSER_LOOKS);
-        if all {
-            let charged = level.used_records().iter().filter(|record| record.charge() > 0);
-            let own = level.number(os::getpid());
-            any |= charged.fold(false, |any, record| any | level.fold_if(record, own, |pid| !level.exists(pid)));
-        }
-    }
-    any
-}
-
-/// Folds the records of processes that ended, also if nobody has waited for them, out of those that `is_looked_at` chooses. Returns
-/// whether there was one.
-fn fold_ended(level: &Control, is_looked_at: impl Fn(usize, &Process) -> bool) -> bool {
-    let records = level.used_records().iter().enumerate().filter(|(i, record)| is_looked_at(*i, record));
-    let is_gone = |number| procfs::is_gone_from(level, number);
-    let own = level.number(os::getpid());
-    records.fold(false, |any, (_, record)| any | level.fold_if(record, own, is_gone))
 }
 
 /// Whether the limit was lower by what this process is to give up. It is not any more.

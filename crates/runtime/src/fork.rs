@@ -12,7 +12,7 @@ use crate::stacks::{self, Thread};
 use crate::store::ProcessStore;
 use crate::{
     avoided, bss, charge, confined, desk, direct, dispatch, dispositions, exec, gate, halves, kept, memory, namespaces,
-    pins, pressure, process, reclaim, sharers, threads, unseen, whole, wishes,
+    pins, pressure, process, reclaim, records, sharers, threads, unseen, whole, wishes,
 };
 use core::sync::atomic::Ordering::*;
 use outswap_control::{CONTROL_FDS, Once, Process, Stat};
@@ -169,7 +169,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize, hal
     live.pager.full.forget();
     let machine = &live.pager.machine;
     namespaces::become_child(live.control, flags);
-    let record = charge::take_record(live.control, pid);
+    let record = records::take_record(live.control, pid);
     // Until the child has measured, it stands for the half that the parent gave up.
     record.charge_bytes.store(half.charge_bytes(), Release);
     half.born();

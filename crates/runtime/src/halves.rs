@@ -4,6 +4,7 @@
 //! milliseconds, in which the parent would fill what it had given.
 use crate::charge;
 use crate::live::Live;
+use crate::records::own_record;
 use core::sync::atomic::Ordering::*;
 use outswap_control::{MAX_LEVELS, Process};
 use outswap_core::units::PAGE_BYTES;
@@ -60,7 +61,7 @@ pub fn before_fork(live: &Live) -> Half {
     }
     let mut left = [None; MAX_LEVELS];
     for (level, left) in live.control.levels().zip(&mut left) {
-        if let Some(record) = charge::own_record(live, level) {
+        if let Some(record) = own_record(live, level) {
             record.family.store(live.family.load(Relaxed), Release);
             if level.config.ram_bytes == 0 {
                 continue;

@@ -13,8 +13,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, Later, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim, rlimits,
-    sharers, signals, stacks, threads, unseen, usermem, wishes,
+    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim, records,
+    rlimits, sharers, signals, stacks, threads, unseen, usermem, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -444,7 +444,7 @@ fn make_machine(
     let stage = os::mmap_anonymous(stage_bytes).map_err(|_| SetupError::NoMemory)?;
     advise_frames(stage, stage_bytes);
     machine.stage.store(stage, Relaxed);
-    let record = charge::take_record(control, os::getpid());
+    let record = records::take_record(control, os::getpid());
     wishes::disown(control, control.number(os::getpid()));
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);

@@ -62,6 +62,7 @@ mod bss;
 mod threads;
 mod descriptors;
 mod pins;
+mod records;
 mod charge;
 mod halves;
 mod pressure;

@@ -11,9 +11,9 @@
 //!
 //! Only background threads look.
 use crate::budget;
-use crate::charge::own_record;
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
+use crate::records::own_record;
 use crate::store::ProcessStore;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::{Control, MAX_LEVELS, Stat};

@@ -10,7 +10,9 @@ use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
-use crate::{accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, sharers, threads, wishes};
+use crate::{
+    accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, records, sharers, threads, wishes,
+};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
@@ -437,7 +439,7 @@ extern "C" fn main() -> ! {
                 looks = looks.wrapping_add(1);
                 if looks.is_multiple_of(SWEEP_LOOKS) {
                     pins::free_dead(live);
-                    charge::fold_dead(live);
+                    records::fold_dead(live);
                 }
                 if procfs::is_last_thread() {
                     // All of the program's threads have ended, and none of them ended the process.

@@ -559,7 +559,7 @@ impl<'a> Program<'a> {
             self.pager.hold_copies(&mut self.cx);
         }
         if self.rng.once_in(2) {
-            self.pager.copies.begin_measurement();
+            self.pager.copies.begin_measurement(1, None);
         }
     }
 

@@ -216,7 +216,7 @@ fn what_the_kernel_will_copy_makes_room_first_once_it_is_held() {
         assert!(used + copied <= LIMIT, "{used} pages, and {copied} that the kernel has copied");
     }
     // A measurement knows of them, and what came in since is the child's own.
-    program.pager.copies.begin_measurement();
+    program.pager.copies.begin_measurement(1, None);
     program.page_out();
     for page in 0..20 {
         assert_eq!(program.access(page, Access::Write, 100 + page as u8), 1);
@@ -276,9 +276,11 @@ fn what_leaves_while_others_have_it_counts_until_they_have_measured() {
     assert_eq!(others(&program), 12, "what came back is this process's own");
     program.page_out();
     assert_eq!(others(&program), 12);
-    program.pager.copies.begin_measurement();
+    program.pager.copies.begin_measurement(5, Some(3));
     assert_eq!(others(&program), 6, "the others' part");
-    program.pager.copies.begin_measurement();
+    program.pager.copies.begin_measurement(7, Some(4));
+    assert_eq!(others(&program), 6, "they have not measured since");
+    program.pager.copies.begin_measurement(8, Some(6));
     assert_eq!(others(&program), 0);
     program.pager.check();
 }
