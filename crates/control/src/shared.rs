@@ -49,7 +49,8 @@ pub struct Process {
     /// How often the process has measured its anonymous memory, [`u32::MAX`] while it executes a program. Where it does not measure,
     /// the supervisor does.
     pub measured: AtomicU32,
-    /// The number of the last measurement of its memory ([`Shared::begin_measurement`]), by whomever; 0: none.
+    /// The number of the last measurement of its memory ([`Shared::begin_measurement`]), by whomever; 0: none. [`u64::MAX`] where it
+    /// cannot measure itself: nobody waits for it.
     pub measured_number: AtomicU64,
     /// The number of the processes that came from each other by forks, and may share pages, of which this is one: that of the first
     /// of them. 0: it neither forked nor was forked.
@@ -308,7 +309,7 @@ impl Shared {
 
     /// The number of a measurement that begins now, from 1 on.
     pub fn begin_measurement(&self) -> u64 {
-        self.measurements.fetch_add(1, AcqRel) + 1
+        self.measurements.fetch_add(1, AcqRel).wrapping_add(1)
     }
 
     /// Sum of the charges of all live processes but the one with this record, bytes.
