@@ -1,5 +1,5 @@
 /* clone(CLONE_VFORK) without CLONE_VM: the caller waits for the child, its other threads do not. A fork in another thread
- * goes ahead as well. */
+ * goes ahead as well. Nobody but the child is waited for: neither its own children, nor those of other threads. */
 #include "common.h"
 
 enum { PAGES = (44 << 20) / PAGE, TURNS = 3 };
@@ -29,6 +29,34 @@ static void child(void) {
     noise(area, 4 << 20, 1), check_noise(area, 4 << 20, 1);
     _exit(7);
 }
+/* Children that live until they may end. */
+static int lives[2];
+static pid_t lasting(void) {
+    char byte;
+    return CHILD({ close(lives[1]), read(lives[0], &byte, 1); });
+}
+enum { LASTING = 8 };
+static pid_t others[LASTING];
+static void *forks(void *arg) {
+    for (int i = 0; i < LASTING; i++) others[i] = lasting();
+    return arg;
+}
+static void is_not_held_up(void) {
+    OK(pipe(lives));
+    pid_t pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0L, NULL, NULL, 0L);
+    if (pid == 0) lasting(), _exit(5);
+    expect_exit(pid, 5);
+    pthread_t t;
+    OK(pthread_create(&t, NULL, forks, NULL));
+    for (int i = 0; i < LASTING; i++) {
+        pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0L, NULL, NULL, 0L);
+        if (pid == 0) _exit(6);
+        expect_exit(pid, 6);
+    }
+    OK(pthread_join(t, NULL));
+    close(lives[1]);
+    for (int i = 0; i < LASTING; i++) expect_exit(others[i], 0);
+}
 int main(void) {
     tmpdir();
     area = fresh(PAGES);
@@ -44,6 +72,7 @@ int main(void) {
         OK(pthread_join(t, NULL));
         for (size_t i = 0; i < PAGES; i++) EQ(*(size_t *)(area + i * PAGE), i + round + TURNS);
     }
+    is_not_held_up();
     puts("ok");
     return 0;
 }

@@ -171,6 +171,10 @@ impl Given<'_> {
         Some((variable, value))
     }
 
+    fn has_flag(&self, name: &str) -> bool {
+        self.matches.get_one::<OsString>(name).is_some()
+    }
+
     /// A value that is read by `parse`, whose complaint gets the flag's name in front.
     fn read<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, String> {
         let Some((from, value)) = self.value(name) else {
@@ -318,12 +322,22 @@ fn run_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
 fn record_options(given: &Given, machine: Machine) -> Result<RunOptions, String> {
     let total = limits::bound_bytes(machine.total_bytes);
     let least = record::MIN_WINDOW_BYTES;
-    let resident = given.read("resident", |t| at_least(size::parse(t, total)?, least, t))?;
-    let pages = given.read("resident-pages", |text| {
-        let pages: u64 = text.parse().map_err(|_| format!("'{text}' is not a number of pages"))?;
-        at_least(pages.saturating_mul(PAGE_BYTES as u64), least, text)
-    })?;
-    let window_bytes = pages.or(resident).unwrap_or(record::WINDOW_BYTES);
+    // Two names of one thing: the flag of either wins over the variable of the other.
+    let by_bytes = || given.read("resident", |t| at_least(size::parse(t, total)?, least, t));
+    let by_pages = || {
+        given.read("resident-pages", |text| {
+            let pages: u64 = text.parse().map_err(|_| format!("'{text}' is not a number of pages"))?;
+            at_least(pages.saturating_mul(PAGE_BYTES as u64), least, text)
+        })
+    };
+    let window = if given.has_flag("resident") {
+        by_bytes()?
+    } else if given.has_flag("resident-pages") {
+        by_pages()?
+    } else {
+        by_pages()?.or(by_bytes()?)
+    };
+    let window_bytes = window.unwrap_or(record::WINDOW_BYTES);
     let output = given.matches.get_one::<OsString>("output").map_or("outswap.trace".into(), PathBuf::from);
     Ok(RunOptions {
         ram_bytes: 0,
@@ -355,12 +369,35 @@ mod tests {
     use clap::Command;
     const MACHINE: Machine = Machine { total_bytes: 8 << 30, available_bytes: 4 << 30 };
 
-    fn options(words: &[&str], variables: &[(&str, &str)]) -> Result<RunOptions, String> {
-        let line = ["outswap", "run"].iter().chain(words);
+    fn given(
+        words: &[&str],
+        variables: &[(&str, &str)],
+        read: fn(&Given, Machine) -> Result<RunOptions, String>,
+    ) -> Result<RunOptions, String> {
+        let line = ["outswap"].iter().chain(words);
         let matches = command().try_get_matches_from(line).map_err(|e| e.to_string())?;
         let (_, matches) = matches.subcommand().ok_or("no subcommand")?;
         let environment = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(*v));
-        run_options(&Given { matches, environment: &environment }, MACHINE)
+        read(&Given { matches, environment: &environment }, MACHINE)
+    }
+
+    fn options(words: &[&str], variables: &[(&str, &str)]) -> Result<RunOptions, String> {
+        given(&[&["run"], words].concat(), variables, run_options)
+    }
+
+    #[test]
+    fn the_flag_of_a_window_wins_over_either_variable() {
+        let window = |words: &[&str], variables: &[(&str, &str)]| {
+            let words = [&["record"], words, &["x"]].concat();
+            given(&words, variables, record_options).map(|options| options.resident_bytes)
+        };
+        let (bytes, pages) = (("OUTSWAP_RESIDENT", "2M"), ("OUTSWAP_RESIDENT_PAGES", "1024"));
+        assert_eq!(window(&[], &[]), Ok(record::WINDOW_BYTES));
+        assert_eq!(window(&[], &[bytes]), Ok(2 << 20));
+        assert_eq!(window(&[], &[bytes, pages]), Ok(4 << 20));
+        assert_eq!(window(&["--resident", "3M"], &[bytes, pages]), Ok(3 << 20));
+        assert_eq!(window(&["--resident-pages", "256"], &[bytes, pages]), Ok(1 << 20));
+        assert!(window(&[], &[("OUTSWAP_RESIDENT_PAGES", "1")]).is_err());
     }
 
     #[test]

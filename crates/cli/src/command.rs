@@ -23,7 +23,8 @@ Examples:
 
 ";
 const SIZES_HELP: &str = "\
-Sizes are binary: 512M, 512Mi and 512MiB are the same; 1.5G; 25% is of the machine's memory.
+Sizes are binary: 512M, 512Mi and 512MiB are the same; 1.5G; 25% is of the container's
+limit, or of the machine's memory where that is less.
 Tiers:
 ";
 const MAIN_EXAMPLES: &str = "\
@@ -138,12 +139,13 @@ pub fn documented() -> Command {
         .arg(value(
             "page-cluster",
             "N",
-            format!("Windows read ahead from slow stores have at most 2^N pages, 0 to {PAGE_CLUSTER_MAX}; 0: none [default: 3]"),
+            format!("Windows read ahead from slow stores have at most 2^N pages (with strides, four times as many for each stream), \
+                 0 to {PAGE_CLUSTER_MAX}; 0: none [default: 3]"),
         ))
         .arg(value(
             "folio-orders",
             "N,...",
-            "Orders of folios, each switched on by itself, 0 to 6 (4 KiB to 256 KiB), and 9 for huge pages; single pages always are [default: 0,4]",
+            "Orders of folios, each switched on by itself, 0 to 6 (4 KiB to 256 KiB; 5 and 6 need 4), and 9 for huge pages; single pages always are [default: 0,4]",
         ))
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())

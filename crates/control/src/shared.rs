@@ -420,6 +420,7 @@ impl Shared {
                     record.bss.iter().for_each(|border| border.store(0, Relaxed));
                     record.wish.state.store(Wish::NONE, Relaxed);
                     record.wish.served.store(0, Relaxed);
+                    record.wish.takes.store(0, Relaxed);
                     record.wish.owner.store(0, Relaxed);
                     record.counters.clear();
                     self.records_used.fetch_max(i as u32 + 1, Relaxed);

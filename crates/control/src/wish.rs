@@ -13,8 +13,8 @@ pub struct Wish {
     pub state: AtomicU32,
     /// 1: somebody lives in the process who fulfils wishes.
     pub served: AtomicU32,
-    /// Nothing.
-    pub unused: AtomicU32,
+    /// 0: no page of the process has ever left. 1: the first is about to, once nobody visits ([`Wish::VISIT`]). 2: pages come and go.
+    pub takes: AtomicU32,
     /// Where the range begins, in the process whose record this is.
     pub addr: AtomicU64,
     /// Its length.
@@ -32,6 +32,8 @@ impl Wish {
     pub const HELD: u32 = 3;
     /// It cannot be had.
     pub const REFUSED: u32 = 4;
+    /// The kernel reads the process's memory, or writes to it, for one that found that no page has left: none does meanwhile.
+    pub const VISIT: u32 = 5;
 
     /// Where the number begins. Each wish has another than the one before, so that no answer is taken for that of another.
     pub const NUMBER: u32 = 1 << 8;
@@ -51,7 +53,7 @@ impl Wish {
             owner: AtomicU32::new(0),
             state: AtomicU32::new(Wish::NONE),
             served: AtomicU32::new(0),
-            unused: AtomicU32::new(0),
+            takes: AtomicU32::new(0),
             addr: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -60,5 +62,5 @@ impl Wish {
 
 /// Goes on with how it lies in memory.
 pub(crate) const fn layout(hash: u64) -> u64 {
-    layout!(hash, Wish { owner, state, served, unused, addr, bytes })
+    layout!(hash, Wish { owner, state, served, takes, addr, bytes })
 }

@@ -31,6 +31,8 @@ const REPRESENTATIVE: &[&str] = &[
     "threads.c",
     "coroutine.c",
     "bigio.c",
+    "process_vm_busy.c",
+    "process_vm_first.c",
     "iouring.c",
 ];
 
@@ -43,6 +45,8 @@ const NOT_IN_OLD: &[&str] = &[
     "process_vm.c",
     "process_vm_other.c",
     "process_vm_soon.c",
+    "process_vm_busy.c",
+    "process_vm_first.c",
     "sigcalls.c",
 ];
 

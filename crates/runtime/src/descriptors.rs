@@ -1,7 +1,7 @@
 //! The runtime's descriptors, which the program neither closes nor replaces.
-use crate::kept;
 use crate::live::Live;
 use crate::store::ProcessStore;
+use crate::{child_end, kept};
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Once;
 use outswap_sys::nr;
@@ -25,6 +25,7 @@ pub fn is_ours(live: &Live, fd: i32) -> bool {
         || fd == live.fds.0 + 2 && live.control.requests_fd() == Some(fd)
         || live.pager.machine.source_fd.load(Relaxed) == fd
         || kept::is_ours(fd)
+        || child_end::is_ours(fd)
         || live.pager.store.descriptors().any(|ours| ours == fd)
 }
 

@@ -4,6 +4,7 @@
 //! the registration with userfaultfd and the reclaim thread; the child makes both anew before any of its code runs. The fork
 //! happens while no other thread is inside the runtime, so that the copy is whole. Shared memory is the kernel's by then, so that
 //! both sides have the same.
+use crate::child_end::{self, ChildEnd};
 use crate::errno::EAGAIN;
 use crate::halves::Half;
 use crate::layout::in_managed;
@@ -42,7 +43,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
     // Waiting for the child to execute or end is done below, where others are let in again.
     let waits = args[0] & CLONE_VFORK != 0;
     args[0] &= !CLONE_VFORK;
-    let end = if waits { end_of_child() } else { None };
+    let mut end = None;
     let result = live.contexts.alone(|cx| {
         if let Err(error) = whole::all(live, cx) {
             live.control.post(b"warning: shared memory cannot be made whole for a fork, which fails");
@@ -62,6 +63,9 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let ticket = live.pager.store.fork_prepare();
         let is_first = live.join_family();
         let half = halves::before_fork(live);
+        if waits {
+            end = ChildEnd::new(live.fds.0 + CONTROL_FDS);
+        }
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
         let pid = unsafe { gate::call(nr::CLONE, args[0], 0, args[2], args[3], args[4], 0) };
@@ -76,7 +80,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.inherit(false);
         if pid == 0 {
             let own = process::with_all_descriptors(|| {
-                become_child(live, parent, args[0], &half).map(|()| live.pager.store.fork_child(ticket))
+                become_child(live, parent, args[0], &half, end).map(|()| live.pager.store.fork_child(ticket))
             });
             if let Err(e) = own {
                 // Without its fault source the child would read zeros where its data is: it must not run.
@@ -90,21 +94,18 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
             live.wipe();
         } else {
             live.pager.store.fork_parent(ticket, pid.max(0) as i32);
+            if let Some(end) = &end {
+                end.only_read();
+            }
         }
         if had_file && live.pager.store.file_error().is_some() {
             live.control.post_once(Once::NoFileLater);
         }
         pid
     });
-    if let Some([read, write]) = end {
-        let _ = os::close(if result == 0 { read } else { write });
-        if result != 0 {
-            if result > 0 {
-                let mut byte = [0u8; 1];
-                while os::read(read, &mut byte) == Err(Errno::EINTR) {}
-            }
-            let _ = os::close(read);
-        }
+    if let Some(end) = end.filter(|_| result != 0) {
+        // At once, where there is no child.
+        end.wait();
     }
     if result >= 0 {
         charge::forked(live, result == 0);
@@ -129,15 +130,13 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
     result
 }
 
-/// A pipe whose end tells that a child has executed a program or ended: the kernel closes its part then.
-fn end_of_child() -> Option<[i32; 2]> {
-    let mut fds = [0i32; 2];
-    // SAFETY: a place for two descriptors.
-    outswap_sys::ret(unsafe { outswap_sys::syscall2(nr::PIPE2, fds.as_mut_ptr() as usize, os::O_CLOEXEC) }).ok()?;
-    Some(fds)
-}
-
-fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize, half: &Half) -> Result<()> {
+fn become_child(
+    live: &Live,
+    (parent_tid, parent): (i32, u32),
+    flags: usize,
+    half: &Half,
+    end: Option<ChildEnd>,
+) -> Result<()> {
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     live.threaded.store(false, Relaxed);
@@ -149,6 +148,7 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize, hal
     if !kept::renew(live.fds.0 + CONTROL_FDS, confined::is_confined()) {
         return Err(Errno::EACCES);
     }
+    child_end::become_child(end);
     desk::forget();
     wishes::forget();
     live.contexts.only_this();
@@ -175,6 +175,10 @@ fn become_child(live: &Live, (parent_tid, parent): (i32, u32), flags: usize, hal
     half.born();
     record.family.store(live.family.load(Relaxed), Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
+    if live.source().shows_zeros() {
+        // What is out in the parent is out here.
+        record.wish.takes.store(live.record().wish.takes.load(Relaxed), Relaxed);
+    }
     bss::publish(record);
     machine.record.store(record as *const Process as *mut Process, Release);
     machine.record_begin(pid, machine.recorded_pid.load(Relaxed));

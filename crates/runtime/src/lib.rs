@@ -22,6 +22,7 @@ mod clock;
 mod process;
 mod avoided;
 mod kept;
+mod child_end;
 mod procfs;
 mod code;
 mod scan;

@@ -30,6 +30,8 @@ pub const FILTER_OPS: usize = 1024;
 pub const FILTER_NEAR: usize = 250;
 /// Ranges of values that a filter tells apart by one number.
 pub const FILTER_BORDERS: usize = 320;
+/// Ends of pipes: threads that wait for children at the same time have one each, and so has such a child.
+pub const CHILD_ENDS: usize = 16;
 /// Ranges of code, of each kind.
 pub const CODE_RANGES: usize = 8;
 /// Instructions of the C library that ask for memory for its allocator.

@@ -10,7 +10,7 @@ use crate::limits::PROGRESS_PAGES;
 use crate::procfs;
 use crate::store::OurStore;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use outswap_control::{Access, Control, Process, Recorded, Stat};
+use outswap_control::{Access, Control, Process, Recorded, Stat, Wish};
 use outswap_core::machine::{BatchNo, Event, Machine, Prot, PutError, Taken, Wanted};
 use outswap_core::mask::Mask;
 use outswap_core::pager::Pager;
@@ -19,6 +19,8 @@ use outswap_core::vma::Vma;
 use outswap_source::{Host, Source};
 use outswap_sys::os;
 
+/// How long another process is waited for that reads this one's memory, or writes to it, and has not asked.
+const VISIT_NS: u64 = 3_000_000_000;
 /// Bytes of a page that are looked at to see whether anything is there.
 const LOOKED_AT_BYTES: usize = 256;
 
@@ -137,6 +139,25 @@ impl LiveMachine {
             // SAFETY: a record lies in the control block, which stays mapped.
             unsafe { &*record }.counters.add(stat, n);
         }
+    }
+    /// Other processes may want to read this one's memory, or to write to it: from now on they have to ask first, and whoever has not is
+    /// waited for.
+    fn announce_taking(&self) {
+        // SAFETY: as in `stat`.
+        let Some(wish) = unsafe { self.record.load(Relaxed).as_ref() }.map(|record| &record.wish) else { return };
+        if wish.takes.load(Acquire) == 2 {
+            return;
+        }
+        wish.takes.fetch_max(1, SeqCst);
+        let (until_ns, mut spins) = (os::monotonic_ns() + VISIT_NS, 0);
+        while Wish::kind(wish.state.load(SeqCst)) == Wish::VISIT
+            && !procfs::is_gone_from(self.control, wish.owner.load(Acquire) as i32)
+            && os::monotonic_ns() < until_ns
+        {
+            os::wait_a_little(spins);
+            spins += 1;
+        }
+        wish.takes.store(2, Release);
     }
     /// The fault source.
     ///
@@ -264,6 +285,7 @@ impl Machine for LiveMachine {
     }
 
     fn take(&self, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        self.announce_taking();
         self.source().take(self, first, count, wanted, batch, offset)
     }
 

@@ -80,6 +80,8 @@ pub fn join(live: &Live) {
             bss::publish(record);
             if core::ptr::eq(level, live.control) {
                 record.counters.fold(&UNCOUNTED.counters);
+                // Nobody has heard of what it has taken before.
+                record.wish.takes.store(1, Relaxed);
             }
             record_place(live, level).store(record as *const Process as *mut Process, Release);
         }

@@ -3,7 +3,9 @@
 //! The kernel finds nothing where a page of that process is out, and only that process can bring it in. So it is asked to, in its record
 //! ([`outswap_control::Wish`]): its background thread brings in what is wished, and keeps it in memory until the wish is another, or
 //! none. To be read, pages are wished for where the kernel did not find them. To be written to, always: a page that the kernel has
-//! looked up before it is taken, and writes to afterwards, would leave without what was written.
+//! looked up before it is taken, and writes to afterwards, would leave without what was written. So they are to be read from a process
+//! that takes and fills pages where they are, as long as no other thread of its own can look: what the kernel finds there meanwhile are
+//! zeros ([`Source::shows_zeros`]).
 use crate::errno::{EFAULT, ENOMEM};
 use crate::gate;
 use crate::layout::in_arena;
@@ -13,9 +15,10 @@ use crate::pins::{self, CallPins};
 use crate::procfs;
 use crate::usermem::{Iovec, MAX_RW_COUNT, word};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use outswap_control::{Control, Process, Stat, Wish};
+use outswap_control::{Control, Process, Wish};
 use outswap_core::fault::Fault;
 use outswap_core::protection::Access;
+use outswap_source::Source;
 use outswap_sys::{nr, os};
 
 /// How long a process is waited for in all that is to fulfil a wish. One without a background thread never does.
@@ -34,7 +37,7 @@ static WISHING: AtomicBool = AtomicBool::new(false);
 pub fn is_asked(live: &Live) -> bool {
     match Wish::kind(live.record().wish.state.load(SeqCst)) {
         Wish::READ | Wish::WRITE => true,
-        Wish::HELD => false,
+        Wish::HELD | Wish::VISIT => false,
         _ => HELD.load(Relaxed) != 0,
     }
 }
@@ -172,15 +175,51 @@ impl Asking<'_> {
         self.other.wish.served.load(Relaxed) != 0
     }
 
-    /// Whether pages of the other process may be taken: there is somebody for that, or some were.
-    fn takes_pages(&self) -> bool {
-        self.is_served() || self.other.counters.get(Stat::PagesTaken) > 0
+    /// Whether no page of the other process has ever left: then none does until [`Asking::end`]. The caller has its own memory there, and waits
+    /// for nobody meanwhile, since the other one may wait for it.
+    fn visit(&self) -> bool {
+        let wish = &self.other.wish;
+        wish.state.store(Wish::with_kind(wish.state.load(SeqCst), Wish::VISIT), SeqCst);
+        // Either who is about to take the first page sees this, or that is seen here.
+        if wish.takes.load(SeqCst) == 0 {
+            return true;
+        }
+        wish.state.store(Wish::with_kind(wish.state.load(SeqCst), Wish::NONE), SeqCst);
+        false
+    }
+
+    /// Whether the other process may be visited, as far as can be told before.
+    fn may_visit(&mut self) -> bool {
+        let takes = self.other.wish.takes.load(SeqCst) != 0;
+        !self.given_up && !takes && self.claim(os::monotonic_ns() + PATIENCE_NS) && self.is_there()
+    }
+
+    /// Whether the other process must not be read from while its pages come and go.
+    fn shows_zeros(&self) -> bool {
+        Source::of(self.other.fault_source.load(Relaxed)).is_none_or(Source::shows_zeros)
+    }
+
+    /// Makes a call that needs the range to stay as it is; `EFAULT` where it could not be had.
+    fn undisturbed(&mut self, transfer: &Transfer, what: u32) -> isize {
+        if self.wish(transfer.there, transfer.len, what) {
+            return transfer.make();
+        }
+        if self.may_visit()
+            && let Some(got) = transfer.make_if(|| self.visit())
+        {
+            return got;
+        }
+        // It may have begun just now to take pages, and to fulfil wishes.
+        if self.wish(transfer.there, transfer.len, what) { transfer.make() } else { EFAULT }
     }
 
     /// Wishes a range of the other process's memory; whether it is there now, and stays until [`Asking::end`].
     fn wish(&mut self, addr: usize, bytes: usize, what: u32) -> bool {
+        if self.given_up || !self.is_served() {
+            return false;
+        }
         let until_ns = os::monotonic_ns() + PATIENCE_NS;
-        if self.given_up || !self.is_served() || !self.claim(until_ns) || !self.is_there() {
+        if !self.claim(until_ns) || !self.is_there() {
             self.given_up = true;
             return false;
         }
@@ -310,41 +349,61 @@ fn go_through(live: &'static Live, nr: usize, mut here: Cursor, mut there: Curso
 
 /// A piece of both, each in one buffer.
 fn piece(live: &'static Live, nr: usize, here: usize, there: usize, len: usize, asking: &mut Asking<'_>) -> isize {
-    let managed = may_be_managed(asking.other, there, len);
-    let (what, first) = match nr {
-        nr::PROCESS_VM_WRITEV => (Wish::WRITE, true),
-        _ => (Wish::READ, false),
+    let transfer = Transfer { live, nr, pid: asking.pid, here, there, len };
+    let got = if !may_be_managed(asking.other, there, len) {
+        transfer.make()
+    } else if nr == nr::PROCESS_VM_WRITEV {
+        asking.undisturbed(&transfer, Wish::WRITE)
+    } else if asking.shows_zeros() {
+        asking.undisturbed(&transfer, Wish::READ)
+    } else {
+        let got = transfer.make();
+        let is_whole = got == len as isize || got < 0 && got != EFAULT;
+        if !is_whole && asking.wish(there, len, Wish::READ) { transfer.make() } else { got }
     };
-    if managed && first && !asking.wish(there, len, what) && asking.takes_pages() {
-        asking.end();
-        return EFAULT;
-    }
-    let mut got = call(live, nr, asking.pid, here, there, len);
-    if (0..len as isize).contains(&got) || got == EFAULT {
-        if managed && !first && asking.wish(there, len, what) {
-            got = call(live, nr, asking.pid, here, there, len);
-        }
-    }
     asking.end();
     got
 }
 
-/// The call itself, with this process's side in memory.
-fn call(live: &'static Live, nr: usize, pid: i32, here: usize, there: usize, len: usize) -> isize {
-    live.with(move |cx| {
-        let mut pins = CallPins::new(live);
-        pins.set_access(if nr == nr::PROCESS_VM_WRITEV { Access::Read } else { Access::Write });
-        let got = match pins.pin(cx, here, len) {
-            Ok(()) => {
-                let (mine, theirs) = (Iovec { base: here, len }, Iovec { base: there, len });
-                let (mine, theirs) = (&raw const mine as usize, &raw const theirs as usize);
-                // SAFETY: the program's own call, on memory that is pinned.
-                unsafe { gate::call(nr, pid as usize, mine, 1, theirs, 1, 0) }
-            }
-            Err(Fault::NoMemory) => ENOMEM,
-            Err(_) => EFAULT,
-        };
-        pins.release();
-        got
-    })
+/// One call.
+struct Transfer {
+    live: &'static Live,
+    nr: usize,
+    pid: i32,
+    /// In this process.
+    here: usize,
+    /// In the other one.
+    there: usize,
+    len: usize,
+}
+
+impl Transfer {
+    /// The call, with this process's side in memory.
+    fn make(&self) -> isize {
+        self.make_if(|| true).unwrap_or(EFAULT)
+    }
+
+    /// The same, if it is to be made once that side is there.
+    fn make_if(&self, is_ready: impl FnOnce() -> bool) -> Option<isize> {
+        self.live.contexts.with(|cx| {
+            let mut pins = CallPins::new(self.live);
+            pins.set_access(if self.nr == nr::PROCESS_VM_WRITEV { Access::Read } else { Access::Write });
+            let got = match pins.pin(cx, self.here, self.len) {
+                Ok(()) => is_ready().then(|| {
+                    let (mine, theirs) = (self.vector(self.here), self.vector(self.there));
+                    let (mine, theirs) = (&raw const mine as usize, &raw const theirs as usize);
+                    // SAFETY: the program's own call, on memory that is pinned.
+                    unsafe { gate::call(self.nr, self.pid as usize, mine, 1, theirs, 1, 0) }
+                }),
+                Err(Fault::NoMemory) => Some(ENOMEM),
+                Err(_) => Some(EFAULT),
+            };
+            pins.release();
+            got
+        })
+    }
+
+    fn vector(&self, base: usize) -> Iovec {
+        Iovec { base, len: self.len }
+    }
 }

@@ -4,9 +4,9 @@
 //! Removing a marker shows a page of zeros to whoever touches it, and the content comes a moment later. So it depends on who else
 //! can touch managed memory just then ([`Host::is_alone`]):
 //!
-//! - Nobody: the page is filled in place.
-//! - Other threads: the page is closed first, by taking its access. That splits the mapping for as long as it takes to fill the
-//!   page through `/proc/self/mem`, which ignores access rights. It needs no flush of other processors, because nothing was there.
+//! - Nobody: the page is filled in place. Other processes do not look meanwhile ([`FaultSource::SHOWS_ZEROS`]).
+//! - Other threads: the page is closed first, by taking its access (a split of the mapping), and filled through
+//!   `/proc/self/mem`, which ignores that. It needs no flush of other processors, because nothing was there.
 //!
 //! A page leaves by moving its page table entry into a frame (`mremap`), so that no write is lost and nothing is copied; for that
 //! moment too, its old place is closed to others.
@@ -305,6 +305,7 @@ pub struct Guard;
 
 impl FaultSource for Guard {
     const ASKS_MAP: bool = true;
+    const SHOWS_ZEROS: bool = true;
     const TAKER: Taker = Taker::Lone;
 
     fn open() -> Result<i32> {

@@ -128,6 +128,8 @@ pub trait FaultSource {
     const WRITE_PROTECTS: bool = false;
     /// Whether it can have a huge page moved into managed memory.
     const MOVES_HUGE: bool = false;
+    /// Whether the kernel finds zeros where a page is on its way in or out, if it looks for another process just then.
+    const SHOWS_ZEROS: bool = false;
     /// Who has best take pages.
     const TAKER: Taker = Taker::Toucher;
 

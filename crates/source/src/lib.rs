@@ -63,6 +63,10 @@ macro_rules! sources {
             pub fn loses_pages(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::LOSES_PAGES),+ }
             }
+            /// See [`FaultSource::SHOWS_ZEROS`].
+            pub fn shows_zeros(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::SHOWS_ZEROS),+ }
+            }
             /// See [`FaultSource::MOVES_HUGE`].
             pub fn moves_huge(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::MOVES_HUGE),+ }

@@ -233,7 +233,7 @@ macro_rules! policies {
 policies! {
     "fifo" fifo::Fifo "blocks in the order in which they came in, with a second chance for pages that are touched while isolated"
     "probation" probation::Probation "as fifo, but blocks of which pages come back from a store go first, unless they are touched while isolated"
-    "accessed" accessed::Accessed "blocks of which the program uses the least, as far as the kernel tells"
+    "accessed" accessed::Accessed "blocks of which the program uses the least, as far as the kernel tells; not ready"
     "window" window::Window "blocks in the order in which they came in, at once: for recording accesses"
 }
 
