@@ -209,8 +209,9 @@ impl Asking<'_> {
         {
             return got;
         }
-        // It may have begun just now to take pages, and to fulfil wishes.
-        if self.wish(transfer.there, transfer.len, what) { transfer.make() } else { EFAULT }
+        // It may have begun just now to take pages, and to fulfil wishes; or it has ended, of which the kernel tells.
+        let is_gone = || !self.is_there() || procfs::is_gone_from(self.live.control, self.number);
+        if is_gone() || self.wish(transfer.there, transfer.len, what) { transfer.make() } else { EFAULT }
     }
 
     /// Wishes a range of the other process's memory; whether it is there now, and stays until [`Asking::end`].

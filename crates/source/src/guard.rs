@@ -3,7 +3,6 @@
 //!
 //! Removing a marker shows a page of zeros to whoever touches it, and the content comes a moment later. So it depends on who else
 //! can touch managed memory just then ([`Host::is_alone`]):
-//!
 //! - Nobody: the page is filled in place. Other processes do not look meanwhile ([`FaultSource::SHOWS_ZEROS`]).
 //! - Other threads: the page is closed first, by taking its access (a split of the mapping), and filled through
 //!   `/proc/self/mem`, which ignores that. It needs no flush of other processors, because nothing was there.
