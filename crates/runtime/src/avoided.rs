@@ -8,6 +8,7 @@ const OPEN: u32 = 4;
 const DISPATCH: u32 = 8;
 const CODE: u32 = 16;
 const READS: u32 = 32;
+const SENDS: u32 = 64;
 
 /// Whether files can be named.
 pub fn may_name_files() -> bool {
@@ -67,4 +68,14 @@ pub fn may_read_its_files() -> bool {
 /// They are read no more.
 pub fn avoid_reads() {
     AVOIDED.fetch_or(READS, Relaxed);
+}
+
+/// Whether what the program writes to a connection may be sent by calls that it does not make itself.
+pub fn may_send() -> bool {
+    AVOIDED.load(Relaxed) & SENDS == 0
+}
+
+/// Such calls are not made any more.
+pub fn avoid_sends() {
+    AVOIDED.fetch_or(SENDS, Relaxed);
 }

@@ -5,13 +5,13 @@
 use crate::contexts::Cx;
 use crate::errno::{EFAULT, EIO};
 use crate::gate::{self, CallState, Part};
-use crate::kind;
+use crate::kind::{self, Kind};
 use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, MESSAGE_PARTS, NAME_MAX_BYTES, OWNED_PINS};
 use crate::live::Live;
 use crate::pins::{self, CallPins};
 use crate::stub_call::{enter, restore, resume, set_arguments};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
-use crate::{exec, whole};
+use crate::{avoided, exec, whole};
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
@@ -73,6 +73,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
             // SAFETY: the pin is this call's.
             let state = unsafe { &mut *gate::state(pin) };
             (state.to, state.nr, state.args, state.part, state.done_bytes) = (to, nr, args, part, done);
+            let (nr, changed) = without_sigpipe(state, nr, changed);
             enter(pin, part, nr, changed, g);
         }
         Err(_) => {
@@ -81,6 +82,25 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
             g.rax = done as u64;
         }
     }
+}
+
+/// A part after the first, so that it raises no signal where the other end of a connection was closed. The kernel raises it only where a
+/// call has sent nothing; this one has, and gives back how much.
+fn without_sigpipe(state: &mut CallState, nr: usize, mut args: [usize; 6]) -> (usize, [usize; 6]) {
+    const MSG_NOSIGNAL: usize = 0x4000;
+    let [fd, at, len, ..] = args;
+    match nr {
+        nr::SENDTO => args[3] |= MSG_NOSIGNAL,
+        nr::SENDMSG => args[2] |= MSG_NOSIGNAL,
+        nr::WRITE | nr::WRITEV if !avoided::may_send() || kind::kind(fd) != Kind::Stream => {}
+        nr::WRITE => return (nr::SENDTO, [fd, at, len, MSG_NOSIGNAL, 0, 0]),
+        nr::WRITEV => {
+            state.header = [0, 0, at, len, 0, 0, 0];
+            return (nr::SENDMSG, [fd, state.header.as_ptr() as usize, MSG_NOSIGNAL, 0, 0, 0]);
+        }
+        _ => {}
+    }
+    (nr, args)
 }
 
 /// Whether a call whose part was full goes on. What is written or sent is to be whole, and what waits for all. Of what is read, less than was asked

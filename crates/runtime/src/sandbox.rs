@@ -96,6 +96,10 @@ impl Filter {
         if !is_harmless(of(nr::PREAD64, [3, name, 1, 0, 0, 0])) {
             avoided::avoid_reads();
         }
+        let sends = [of(nr::SENDTO, [3, name, 1, 0x4000, 0, 0]), of(nr::SENDMSG, [3, name, 0x4000, 0, 0, 0])];
+        if !sends.into_iter().all(is_made) {
+            avoided::avoid_sends();
+        }
         let tid = os::gettid() as u64;
         let memory = match kept::MEM.fd() {
             // Of what is not managed: the room lets the rest pass.

@@ -198,6 +198,31 @@ pub const STRUCTURES: &[Structure] = &[
     row(nr::KEXEC_LOAD, &[], 2, Each(1, 32), BUFFER),
 ];
 
+/// A list that lies behind a structure, in the same argument of an `ioctl`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tail {
+    /// The code.
+    code: u32,
+    /// Bytes before the list.
+    pub from: u16,
+    /// Its length, a number in the structure: place, bytes, and bytes of an element.
+    pub count: (u16, u8, u8),
+}
+
+/// Lists that may be long. Others have room in what each `ioctl` gets.
+const TAILS: &[Tail] = &[
+    Tail { code: 0xc020_660b, from: 32, count: (24, 4, 56) }, // FS_IOC_FIEMAP
+    Tail { code: 0xc0c0_583b, from: 192, count: (8, 4, 64) }, // FS_IOC_GETFSMAP
+    Tail { code: 0xc010_1282, from: 16, count: (8, 4, 64) },  // BLKREPORTZONE
+    Tail { code: 0xc070_9411, from: 112, count: (104, 8, 1) }, // BTRFS_IOC_TREE_SEARCH_V2
+    Tail { code: 0xc018_9436, from: 24, count: (16, 2, 32) }, // FIDEDUPERANGE
+];
+
+/// The list behind the structure of such a call.
+pub fn tail(nr: usize, args: &[usize; 6]) -> Option<&'static Tail> {
+    TAILS.iter().find(|tail| nr == nr::IOCTL && tail.code == args[1] as u32)
+}
+
 /// The structure that a call with these arguments has.
 pub fn find(nr: usize, args: &[usize; 6]) -> Option<&'static Structure> {
     STRUCTURES.iter().find(|structure| structure.nr == nr && structure.is_in(args))

@@ -256,6 +256,9 @@ fn move_out(live: &Live, cx: &mut Cx, asked: &Request, vma: Vma) -> isize {
         let mut page = [0u8; PAGE_BYTES];
         if !copy_in(live, cx, address(first.plus(i)), &mut page) {
             pass(nr::MUNMAP, [to, new as usize * PAGE_BYTES, 0, 0, 0, 0]);
+            if vma.prot != Prot::READ_WRITE {
+                live.pager.protect(first, old, vma.prot);
+            }
             return ENOMEM;
         }
         // SAFETY: the new mapping is writable and not known to anyone yet.
@@ -292,7 +295,7 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     if new > old && flags & MREMAP_MAYMOVE == 0 {
         return ENOMEM;
     }
-    let mut args = args;
+    let (mut args, mut reserved) = (args, None);
     if new > old && flags & MREMAP_FIXED == 0 {
         let at = pass(nr::MMAP, [0, new_len, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, usize::MAX, 0]);
         if at < 0 && at > -4096 {
@@ -300,9 +303,13 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
         }
         args[3] |= MREMAP_FIXED;
         args[4] = at as usize;
+        reserved = Some(at as usize);
     }
     let result = pass(nr::MREMAP, args);
     if result < 0 && result > -4096 {
+        if let Some(at) = reserved {
+            pass(nr::MUNMAP, [at, new_len, 0, 0, 0, 0]);
+        }
         return result;
     }
     if result as usize != addr && old > 0 && flags & MREMAP_DONTUNMAP == 0 {

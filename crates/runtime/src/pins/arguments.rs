@@ -197,6 +197,12 @@ impl CallPins<'_> {
                 }
             }
         }
+        if let Some(tail) = structures::tail(call.nr, args) {
+            let (field, bytes, each) = tail.count;
+            let list = args[2].wrapping_add(tail.from as usize);
+            let len = self.field(cx, args[2].wrapping_add(field as usize), bytes).saturating_mul(each as usize);
+            self.uncut_buffer(cx, list, len)?;
+        }
         match structures::find(call.nr, args) {
             Some(structure) => self.structures(cx, structure, args),
             None => Ok(()),
@@ -220,6 +226,16 @@ impl CallPins<'_> {
         }
     }
 
+    /// A number in a structure, 0 where it cannot be read.
+    fn field(&mut self, cx: &mut Cx, at: usize, bytes: u8) -> usize {
+        let number = match bytes {
+            2 => self.read::<u16>(cx, at).map(usize::from),
+            4 => self.read::<u32>(cx, at).map(|n| n as usize),
+            _ => self.read::<usize>(cx, at),
+        };
+        number.unwrap_or(0)
+    }
+
     /// What a pointer in a structure leads to.
     fn inner(&mut self, cx: &mut Cx, at: usize, offset: u16, length: Length) -> Result<(), Fault> {
         let Some(to) = self.read::<usize>(cx, at.wrapping_add(offset as usize)) else { return Ok(()) };
@@ -227,15 +243,10 @@ impl CallPins<'_> {
             Length::Str => self.string(cx, to),
             Length::Bytes(len) => self.pin(cx, to, len as usize),
             Length::Field { at: field, bytes, each } => {
-                let field = at.wrapping_add(field as usize);
-                let count = match bytes {
-                    2 => self.read::<u16>(cx, field).map(usize::from),
-                    4 => self.read::<u32>(cx, field).map(|n| n as usize),
-                    _ => self.read::<usize>(cx, field),
-                };
+                let count = self.field(cx, at.wrapping_add(field as usize), bytes);
                 // Others may follow it, which must find room.
                 let most = SIZED_MAX_BYTES.max(self.room_bytes() / 2);
-                self.pin(cx, to, count.unwrap_or(0).saturating_mul(each as usize).min(most))
+                self.pin(cx, to, count.saturating_mul(each as usize).min(most))
             }
         }
     }
