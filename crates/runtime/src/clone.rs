@@ -55,6 +55,9 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
         // Two threads that cannot be told apart by what is theirs.
         live.direct.store(false, SeqCst);
     }
+    if flags & CLONE_THREAD != 0 && !live.is_own_process() {
+        sharers::announce_threads();
+    }
     if flags & CLONE_THREAD != 0 {
         sites::take_over(live);
         pins::build_direct(live, stacks::used());

@@ -30,6 +30,8 @@ pub struct Sharer {
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Whether there ever was one that has no place here.
 static WITHOUT_PLACE: AtomicBool = AtomicBool::new(false);
+/// Whether one has ever made a thread.
+static WITH_THREADS: AtomicBool = AtomicBool::new(false);
 
 static SHARERS_AT: AtomicUsize = AtomicUsize::new(0);
 /// No place from here on was ever used.
@@ -76,6 +78,11 @@ pub fn announce_without_place() {
     WITHOUT_PLACE.store(true, SeqCst);
 }
 
+/// From here on one may have threads, which have no place.
+pub fn announce_threads() {
+    WITH_THREADS.store(true, SeqCst);
+}
+
 /// Whether a process may share this memory now.
 pub fn is_any_here() -> bool {
     any() && (WITHOUT_PLACE.load(SeqCst) || sharers().iter().any(|s| s.tid.load(Acquire) != 0))
@@ -104,11 +111,13 @@ pub fn reserve_place() -> Option<&'static Sharer> {
 pub fn is_alive(pid: i32, tid: i32) -> bool {
     // SAFETY: signal 0 is not sent.
     let of_process = unsafe { syscall3(nr::TGKILL, pid as usize, tid as usize, 0) } == 0;
-    of_process || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32) || any() && may_share(tid)
+    let has_place = || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32);
+    let may_lack_one = || WITHOUT_PLACE.load(SeqCst) || WITH_THREADS.load(SeqCst);
+    of_process || has_place() || may_lack_one() && may_share(tid)
 }
 
 /// Whether a thread lives that uses the caller's memory: one of a process that shares it and has threads, or of whose leaving the
-/// kernel tells the program instead of us. When in doubt it does.
+/// kernel tells the program instead of us. When in doubt it does: who may not be asked about, or where nobody may ask, as in containers.
 fn may_share(tid: i32) -> bool {
     const KCMP_VM: usize = 1;
     // SAFETY: signal 0 is not sent.
@@ -134,6 +143,7 @@ pub fn shares_root() -> bool {
 pub fn forget() {
     ANY.store(false, Relaxed);
     WITHOUT_PLACE.store(false, Relaxed);
+    WITH_THREADS.store(false, Relaxed);
     for sharer in sharers() {
         sharer.tid.store(0, Relaxed);
         // SAFETY: no other thread or process uses the place.

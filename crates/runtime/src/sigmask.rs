@@ -110,11 +110,10 @@ impl Change {
     /// the old mask where it was asked for. Where it fails, nothing is changed.
     unsafe fn make(self, thread: &Thread, how: i32, set: Option<u64>, old: *mut u64) -> Result<()> {
         if !old.is_null() {
-            let mut before = 0u64;
-            // SAFETY: a place for a set.
-            ret(unsafe { syscall4(nr::RT_SIGPROCMASK, 0, 0, &raw mut before as usize, 8) })?;
-            // SAFETY: a place for a set, as the caller says.
-            unsafe { *old = before & !OURS | self.was };
+            // SAFETY: the kernel writes a set there, if it can.
+            ret(unsafe { syscall4(nr::RT_SIGPROCMASK, 0, 0, old as usize, 8) })?;
+            // SAFETY: there is a place, as the kernel has found.
+            unsafe { old.write_unaligned(old.read_unaligned() & !OURS | self.was) };
         }
         let Some(set) = set.map(|set| set & !OURS) else { return Ok(()) };
         thread.set_pretended(self.pretended);

@@ -15,7 +15,7 @@
 use crate::dispositions::OURS;
 use crate::gate::{RESERVED, Start};
 use crate::limits::{FP_ALIGN, FP_MAX_BYTES, RETURN_STACK_BYTES, SIGNAL_STACK_BYTES, THREADS};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use outswap_sys::signal::{SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, Siginfo, Stack, Ucontext, bit, sigaltstack};
 use outswap_sys::{Errno, PAGE_BYTES, Result, nr, os, syscall4};
 
@@ -44,6 +44,8 @@ pub struct Thread {
     flags: AtomicI32,
     /// A signal that came while the thread's fault was served.
     pub kept: Kept,
+    /// A signal's frame is being copied to the program's memory, or from there.
+    pub copies: AtomicBool,
 }
 
 // SAFETY: `start` is written by whoever reserved the place, before the thread exists; `kept` by the thread alone.
@@ -189,15 +191,16 @@ impl Thread {
     }
     /// Sets [`Thread::pretended`]; signals that were sent while blocked come now.
     pub fn set_pretended(&self, mask: u64) {
-        self.pretended.store(mask & OURS, Relaxed);
+        // Either who finds that nobody takes a signal sees this, or that signal is seen here.
+        self.pretended.store(mask & OURS, SeqCst);
         self.let_come(mask);
     }
     /// Lets those of the signals that wait come that are not in `mask`.
     pub fn let_come(&self, mask: u64) {
         let mut free = 0;
         for waiting in [&self.waiting, &WAITING] {
-            if waiting.load(Relaxed) & !mask != 0 {
-                free |= waiting.fetch_and(mask, Relaxed) & !mask;
+            if waiting.load(SeqCst) & !mask != 0 {
+                free |= waiting.fetch_and(mask, SeqCst) & !mask;
             }
         }
         for signal in (1..=64).filter(|s| free & bit(*s) != 0) {
@@ -222,11 +225,11 @@ impl Thread {
     /// thread that does not, or waits for the first that unblocks it.
     pub fn hold(&self, signal: i32, info: &Siginfo) {
         if info.code == SI_TKILL {
-            self.waiting.fetch_or(bit(signal), Relaxed);
-            return;
+            return self.wait(signal);
         }
-        let takes = |t: &&Thread| t.tid.load(Acquire) > 0 && t.pretended() & bit(signal) == 0;
-        let sent = all()[..USED.load(Acquire)].iter().filter(takes).any(|thread| {
+        let takes = |t: &&Thread| t.tid.load(Acquire) > 0 && t.pretended.load(SeqCst) & bit(signal) == 0;
+        let takers = || all()[..USED.load(Acquire)].iter().filter(takes);
+        let sent = takers().any(|thread| {
             let (pid, tid) = (os::getpid(), thread.tid.load(Acquire));
             // What a process sends with a code that only the kernel may use, the kernel does not let be passed on as it is.
             let queued = info.code < 0 && {
@@ -236,9 +239,22 @@ impl Thread {
             };
             queued || os::tgkill(pid, tid, signal).is_ok()
         });
-        if !sent {
-            WAITING.fetch_or(bit(signal), Relaxed);
+        if sent {
+            return;
         }
+        WAITING.fetch_or(bit(signal), SeqCst);
+        // One that has unblocked it meanwhile may have looked before it was there.
+        if let Some(thread) = takers().next()
+            && WAITING.fetch_and(!bit(signal), SeqCst) & bit(signal) != 0
+            && os::tgkill(os::getpid(), thread.tid.load(Acquire), signal).is_err()
+        {
+            WAITING.fetch_or(bit(signal), SeqCst);
+        }
+    }
+
+    /// Has a signal that was sent to the thread wait until it can come ([`Thread::let_come`]).
+    pub fn wait(&self, signal: i32) {
+        self.waiting.fetch_or(bit(signal), SeqCst);
     }
 
     /// Makes a free place that of a thread about to start, which is of the process or shares its memory.
@@ -246,6 +262,7 @@ impl Thread {
         self.pretended.store(0, Relaxed);
         self.waiting.store(0, Relaxed);
         self.kept.signal.store(0, Relaxed);
+        self.copies.store(false, Relaxed);
         self.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 });
     }
     /// Takes over what a new thread inherits.

@@ -63,6 +63,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         // It is made again, after signals that came meanwhile.
         const SYSCALL_BYTES: u64 = 2;
         (uc.gregs.rip, uc.gregs.rax) = (uc.gregs.rip - SYSCALL_BYTES, info.syscall as u64);
+        uc.gregs.rcx = deliver::NEVER_MADE;
         return;
     }
     let value = match nr {

@@ -5,7 +5,7 @@ use crate::live::try_live;
 use crate::stacks::{self, Kept, Thread};
 use core::arch::global_asm;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicUsize, Ordering::Release};
+use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_sys::signal::*;
 use outswap_sys::{nr, os};
 
@@ -215,19 +215,27 @@ pub fn enter_handler(
         return false;
     }
     let pretended = thread.map_or(0, Thread::pretended);
+    let own = if stacks::holds(here) { stacks::by_stack(here) } else { None };
     let mut frame = Frame { ret: returns(), uc: *uc, info: [0; SIGINFO_BYTES] };
     frame.uc.stack = stack;
     frame.uc.sigmask |= pretended;
     frame.uc.fpstate = if bytes > 0 { fp } else { 0 };
     frame.uc.reserved[TID] = os::gettid() as u64;
-    frame.uc.reserved[PLACE] = if stacks::holds(here) { place_of_return(stacks::by_stack(here)) } else { 0 };
+    frame.uc.reserved[PLACE] = place_of_return(own);
     // SAFETY: the kernel's siginfo has that many bytes.
     frame.info = unsafe { *(info as *const Siginfo).cast() };
     // A missing page of the program's raises our signals in the copy.
+    if let Some(own) = own {
+        own.copies.store(true, Relaxed);
+    }
     set_mask(!OURS);
     let copied =
         copy_out(fp, uc.fpstate, bytes) && copy_out(at, &raw const frame as usize, core::mem::size_of::<Frame>());
     set_mask(u64::MAX);
+    if let Some(own) = own {
+        own.copies.store(false, Relaxed);
+        own.let_come(pretended);
+    }
     if !copied {
         return false;
     }
@@ -281,20 +289,15 @@ unsafe extern "C" fn return_stack() -> u64 {
 unsafe extern "C" fn on_return(uc: *mut Ucontext) -> *mut Ucontext {
     // SAFETY: `enter_handler` put the frame there, with its return address before the context; the program may have changed it.
     let frame = unsafe { &mut *uc };
-    let mask = frame.sigmask;
     let Some(own) = stacks::own_stacks() else {
-        frame.sigmask = mask & !OURS;
+        frame.sigmask &= !OURS;
         return uc;
     };
+    own.copies.store(true, Relaxed);
     let mut context = *frame;
+    let mask = context.sigmask;
     context.sigmask = mask & !OURS;
-    if let Some(live) = try_live() {
-        let thread = live.sharer_thread().unwrap_or(own);
-        if context.stack.flags & SS_AUTODISARM != 0 {
-            thread.set_stack(&context.stack);
-        }
-        thread.set_pretended(mask);
-    }
+    let (stack, sp) = (context.stack, context.gregs.rsp as usize);
     context.stack = own.kernel_stack();
     // Both above what this function uses, and what a signal of ours may put below it until the kernel has read them.
     let bytes = fp_bytes(context.fpstate).min(FP_MAX_BYTES);
@@ -306,8 +309,15 @@ unsafe extern "C" fn on_return(uc: *mut Ucontext) -> *mut Ucontext {
             core::ptr::copy_nonoverlapping(context.fpstate as *const u8, place as *mut u8, bytes);
             context.fpstate = place;
         }
-        let at = at as *mut Ucontext;
-        at.write(context);
-        at
+        (at as *mut Ucontext).write(context);
     }
+    own.copies.store(false, Relaxed);
+    if let Some(live) = try_live() {
+        let thread = live.sharer_thread().unwrap_or(own);
+        // As the kernel puts it back, which minds no error either.
+        let _ = stacks::change_stack(thread, Some(&stack), sp);
+        own.let_come(mask);
+        thread.set_pretended(mask);
+    }
+    at as *mut Ucontext
 }

@@ -13,11 +13,13 @@ mod interrupted;
 mod frame;
 
 pub use frame::{copy_failed, plain_restorer, returns};
+pub use interrupted::NEVER_MADE;
 
 use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, set_default};
 use crate::live::{Live, try_live};
 use crate::stacks::{self, Kept, Thread};
 use crate::threads;
+use core::sync::atomic::Ordering::Relaxed;
 use frame::enter_handler;
 use interrupted::{interrupt_call, leave_stub, mask_of_call};
 use outswap_sys::signal::*;
@@ -145,7 +147,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
             return thread.hold(signal, info);
         }
         // A fault at a blocked signal is death.
-        return set_default(signal);
+        return end_by(signal, uc);
     }
     let action = take_disposition(live, signal);
     match action.handler {
@@ -159,12 +161,13 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         _ => {}
     }
     let was_at = uc.gregs.rip as usize;
+    let restarts = interrupted::restarts(uc);
     leave_stub(live, uc);
     if signal == SIGSYS && !sent && info.addr == was_at {
         // Trapped in a stub, by a filter of the program's own: it is told of its own call.
         info.addr = uc.gregs.rip as usize;
     }
-    if ours && sent && action.flags & SA_RESTART == 0 {
+    if ours && sent && restarts && action.flags & SA_RESTART == 0 {
         interrupt_call(uc);
     }
     // A call that waits with a mask of its own has its handlers run with that; the old one comes back with the frame.
@@ -219,6 +222,12 @@ unsafe extern "C" fn deliver_kept(kept: *const Kept, uc: *mut Ucontext) {
 
 /// A signal that was sent comes again when the handler that it interrupted returns: until then it is blocked.
 fn postpone(signal: i32, info: &Siginfo, uc: &mut Ucontext) {
+    if OURS & bit(signal) != 0
+        && let Some(thread) = stacks::by_kernel_stack(&uc.stack).filter(|thread| thread.copies.load(Relaxed))
+    {
+        // Blocked, it could not tell of a page that is missing there.
+        return thread.wait(signal);
+    }
     uc.sigmask |= bit(signal);
     set_mask(u64::MAX);
     if stacks::by_kernel_stack(&uc.stack).is_some_and(|thread| thread.kept.is_some()) {
