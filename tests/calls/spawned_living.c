@@ -16,6 +16,8 @@ int main(int argc, char **argv) {
         return 9;
     }
     CHECK(realpath("/proc/self/exe", self));
+    char *p = fresh(64);
+    noise(p, 64 * PAGE, 1), evict(p, 64 * PAGE);
     pid_t pids[CHILDREN];
     int in[2], out[2];
     OK(pipe2(in, O_CLOEXEC)), OK(pipe2(out, O_CLOEXEC));
@@ -29,6 +31,7 @@ int main(int argc, char **argv) {
     }
     close(in[1]);
     for (int i = 0; i < CHILDREN; i++) expect_exit(pids[i], 9);
+    check_noise(p, 64 * PAGE, 1);
     puts("ok");
     return 0;
 }
