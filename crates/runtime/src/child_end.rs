@@ -29,9 +29,14 @@ fn keep(fd: i32) -> bool {
     ENDS.iter().any(|end| end.compare_exchange(NONE, fd, AcqRel, Relaxed).is_ok())
 }
 
+/// It is none of ours any more. False where it was none.
+fn forget(fd: i32) -> bool {
+    ENDS.iter().any(|end| end.compare_exchange(fd, NONE, AcqRel, Relaxed).is_ok())
+}
+
 /// Closes an end, unless that was done.
 fn close(fd: i32) {
-    if ENDS.iter().any(|end| end.compare_exchange(fd, NONE, AcqRel, Relaxed).is_ok()) {
+    if forget(fd) {
         let _ = os::close(fd);
     }
 }
@@ -44,20 +49,14 @@ impl ChildEnd {
         // SAFETY: a place for two descriptors.
         outswap_sys::ret(unsafe { outswap_sys::syscall2(nr::PIPE2, fds.as_mut_ptr() as usize, os::O_CLOEXEC) }).ok()?;
         let [read, write] = fds.map(|fd| process::raise(fd, min_fd));
-        let end = ChildEnd { read, write };
-        match (keep(read), keep(write)) {
-            (true, true) => Some(end),
-            kept => {
-                for (fd, kept) in [(read, kept.0), (write, kept.1)] {
-                    if kept {
-                        close(fd);
-                    } else {
-                        let _ = os::close(fd);
-                    }
-                }
-                None
-            }
+        if keep(read) && keep(write) {
+            return Some(ChildEnd { read, write });
         }
+        for fd in [read, write] {
+            forget(fd);
+            let _ = os::close(fd);
+        }
+        None
     }
 
     /// In the parent, once the child is there, or is not after all.

@@ -12,6 +12,7 @@ use crate::descriptors;
 use crate::gate::{self, Part};
 use crate::layout::overlaps_managed;
 use crate::live::{Live, try_live};
+use crate::stub_call::SYSCALL_BYTES;
 use crate::usermem::{Iovec, Msghdr, peek};
 use core::mem::size_of;
 use core::sync::atomic::Ordering::Relaxed;
@@ -48,8 +49,6 @@ pub fn whoever_calls() -> u32 {
     number(at)
 }
 
-/// The length of the instruction that makes a call.
-const SYSCALL_BYTES: usize = 2;
 /// A path is at most as long, with its end.
 const PATH_MAX: usize = 4096;
 

@@ -17,6 +17,8 @@ use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
 
 const MSG_WAITALL: usize = 0x100;
+/// No SIGPIPE, but for the error.
+pub const MSG_NOSIGNAL: usize = 0x4000;
 /// Where control data is, in the words of a message's header.
 const CONTROL: usize = 4;
 
@@ -87,7 +89,6 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
 /// A part after the first, so that it raises no signal where the other end of a connection was closed. The kernel raises it only where a
 /// call has sent nothing; this one has, and gives back how much.
 fn without_sigpipe(state: &mut CallState, nr: usize, mut args: [usize; 6]) -> (usize, [usize; 6]) {
-    const MSG_NOSIGNAL: usize = 0x4000;
     let [fd, at, len, ..] = args;
     match nr {
         nr::SENDTO => args[3] |= MSG_NOSIGNAL,

@@ -4,7 +4,7 @@
 use crate::filter::{Op, Whose, after, answer, build_room, is_harmless, is_made};
 use crate::layout::{ARENA, bss, gate};
 use crate::live::Live;
-use crate::{avoided, calls, kept, reclaim, usermem};
+use crate::{avoided, calls, kept, parts, reclaim, usermem};
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_sys::{nr, os};
 
@@ -96,7 +96,8 @@ impl Filter {
         if !is_harmless(of(nr::PREAD64, [3, name, 1, 0, 0, 0])) {
             avoided::avoid_reads();
         }
-        let sends = [of(nr::SENDTO, [3, name, 1, 0x4000, 0, 0]), of(nr::SENDMSG, [3, name, 0x4000, 0, 0, 0])];
+        let quiet = parts::MSG_NOSIGNAL as u64;
+        let sends = [of(nr::SENDTO, [3, name, 1, quiet, 0, 0]), of(nr::SENDMSG, [3, name, quiet, 0, 0, 0])];
         if !sends.into_iter().all(is_made) {
             avoided::avoid_sends();
         }

@@ -29,6 +29,8 @@ use Length::*;
 pub enum Inner {
     /// Pointers at these places.
     At(&'static [(u16, Length)]),
+    /// A list that lies right behind it, in the same argument, and may be long.
+    Behind(Length),
     /// Nobody says what: each word that can be an address of managed memory is taken for one, of [`DEFAULT_BYTES`].
     Guess,
 }
@@ -112,6 +114,8 @@ const fn within(arg: u8, from: u32, to: u32) -> When {
 }
 /// An option of a socket that is long enough for a pointer and something beside it.
 pub const LONG: When = within(4, 16, u32::MAX);
+/// An `ioctl` that says of itself that the kernel reads and writes a structure of 16 bytes or more.
+const BOTH_WAYS: When = within(1, 0xc010_0000, 0xffff_ffff);
 const fn row(nr: usize, when: &'static [When], arg: u8, extent: Extent, inner: Inner) -> Structure {
     Structure { nr, when, arg, extent, inner }
 }
@@ -178,9 +182,14 @@ pub const STRUCTURES: &[Structure] = &[
     // Wireless extensions, of which some have a pointer: struct iw_point.
     row(nr::IOCTL, &[within(1, 0x8b00, 0x8bff)], 2, One(32), Guess),
     row(nr::IOCTL, &[is(1, 0xc028_aa03)], 2, One(40), At(&[(8, Field { at: 16, bytes: 8, each: 1 })])), // UFFDIO_COPY
+    row(nr::IOCTL, &[BOTH_WAYS, is(1, 0xc020_660b)], 2, One(32), Behind(Field { at: 24, bytes: 4, each: 56 })), // FS_IOC_FIEMAP
+    row(nr::IOCTL, &[BOTH_WAYS, is(1, 0xc0c0_583b)], 2, One(192), Behind(Field { at: 8, bytes: 4, each: 64 })), // FS_IOC_GETFSMAP
+    row(nr::IOCTL, &[BOTH_WAYS, is(1, 0xc010_1282)], 2, One(16), Behind(Field { at: 8, bytes: 4, each: 64 })), // BLKREPORTZONE
+    row(nr::IOCTL, &[BOTH_WAYS, is(1, 0xc070_9411)], 2, One(112), Behind(Field { at: 104, bytes: 8, each: 1 })), // BTRFS_IOC_TREE_SEARCH_V2
+    row(nr::IOCTL, &[BOTH_WAYS, is(1, 0xc018_9436)], 2, One(24), Behind(Field { at: 16, bytes: 2, each: 32 })), // FIDEDUPERANGE
     // All that say of themselves that the kernel reads a structure of 16 bytes or more.
     row(nr::IOCTL, &[within(1, 0x4010_0000, 0x7fff_ffff)], 2, Encoded(1), Guess),
-    row(nr::IOCTL, &[within(1, 0xc010_0000, 0xffff_ffff)], 2, Encoded(1), Guess),
+    row(nr::IOCTL, &[BOTH_WAYS], 2, Encoded(1), Guess),
     row(nr::KEYCTL, &[is(0, 20)], 2, Each(3, 16), BUFFER),                        // INSTANTIATE_IOV
     // DH_COMPUTE: the name of a hash, and what is hashed beside.
     row(nr::KEYCTL, &[is(0, 23)], 4, One(24), At(&[(0, Str), (8, Field { at: 16, bytes: 4, each: 1 })])),
@@ -197,31 +206,6 @@ pub const STRUCTURES: &[Structure] = &[
     // struct kexec_segment.
     row(nr::KEXEC_LOAD, &[], 2, Each(1, 32), BUFFER),
 ];
-
-/// A list that lies behind a structure, in the same argument of an `ioctl`.
-#[derive(Clone, Copy, Debug)]
-pub struct Tail {
-    /// The code.
-    code: u32,
-    /// Bytes before the list.
-    pub from: u16,
-    /// Its length, a number in the structure: place, bytes, and bytes of an element.
-    pub count: (u16, u8, u8),
-}
-
-/// Lists that may be long. Others have room in what each `ioctl` gets.
-const TAILS: &[Tail] = &[
-    Tail { code: 0xc020_660b, from: 32, count: (24, 4, 56) }, // FS_IOC_FIEMAP
-    Tail { code: 0xc0c0_583b, from: 192, count: (8, 4, 64) }, // FS_IOC_GETFSMAP
-    Tail { code: 0xc010_1282, from: 16, count: (8, 4, 64) },  // BLKREPORTZONE
-    Tail { code: 0xc070_9411, from: 112, count: (104, 8, 1) }, // BTRFS_IOC_TREE_SEARCH_V2
-    Tail { code: 0xc018_9436, from: 24, count: (16, 2, 32) }, // FIDEDUPERANGE
-];
-
-/// The list behind the structure of such a call.
-pub fn tail(nr: usize, args: &[usize; 6]) -> Option<&'static Tail> {
-    TAILS.iter().find(|tail| nr == nr::IOCTL && tail.code == args[1] as u32)
-}
 
 /// The structure that a call with these arguments has.
 pub fn find(nr: usize, args: &[usize; 6]) -> Option<&'static Structure> {
@@ -241,12 +225,23 @@ mod tests {
             };
             let name = nr::name(row.nr);
             assert!(row.arg < 6 && bytes >= 8 && row.when.iter().all(|w| w.from <= w.to && w.arg != row.arg), "{name}");
-            let At(pointers) = row.inner else { continue };
-            for (at, length) in pointers {
-                assert!(at + 8 <= bytes, "{name}: a pointer at {at}");
-                if let Field { at, bytes: width, each } = *length {
-                    assert!(at + width as u16 <= bytes && matches!(width, 2 | 4 | 8) && each > 0, "{name}: at {at}");
+            let is_within = |length: Length| match length {
+                Field { at, bytes: width, each } => {
+                    at + width as u16 <= bytes && matches!(width, 2 | 4 | 8) && each > 0
                 }
+                Bytes(_) | Str => true,
+            };
+            match row.inner {
+                At(pointers) => {
+                    for (at, length) in pointers {
+                        assert!(at + 8 <= bytes, "{name}: a pointer at {at}");
+                        assert!(is_within(*length), "{name}: at {at}");
+                    }
+                }
+                Behind(length) => {
+                    assert!(is_within(length) && matches!(row.extent, One(_)), "{name}: a list behind it")
+                }
+                Guess => {}
             }
         }
     }

@@ -2,6 +2,9 @@
 use crate::gate::{self, Part};
 use outswap_sys::signal::Gregs;
 
+/// Bytes of the instruction that makes a call.
+pub const SYSCALL_BYTES: usize = 2;
+
 /// Where a program's arguments are.
 pub fn arguments(g: &Gregs) -> [usize; 6] {
     [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9].map(|a| a as usize)
@@ -10,6 +13,20 @@ pub fn arguments(g: &Gregs) -> [usize; 6] {
 /// Gives a call other arguments.
 pub fn set_arguments(g: &mut Gregs, args: [usize; 6]) {
     [g.rdi, g.rsi, g.rdx, g.r10, g.r8, g.r9] = args.map(|a| a as u64);
+}
+
+/// Has code that is behind the instruction of a call which was not made go on at that instruction. Signals may come first, and must not take
+/// the call for one that the kernel has ended ([`is_restarted`]).
+pub fn make_anew(nr: usize, g: &mut Gregs) {
+    g.rip -= SYSCALL_BYTES as u64;
+    g.rax = nr as u64;
+    g.rcx = 0;
+}
+
+/// Whether code is at a call which the kernel has ended to start it again, and not before one that was never made: the kernel leaves the
+/// address behind the instruction in `rcx`, which a call changes in any case.
+pub fn is_restarted(g: &Gregs) -> bool {
+    g.rcx == g.rip.wrapping_add(SYSCALL_BYTES as u64)
 }
 
 /// Makes the interrupted code go on in the stub of a pin, with these arguments. What it was when it was trapped is kept.

@@ -61,10 +61,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
     }
     if full::holds_back_call(live, nr, args) {
         // It is made again, after signals that came meanwhile.
-        const SYSCALL_BYTES: u64 = 2;
-        (uc.gregs.rip, uc.gregs.rax) = (uc.gregs.rip - SYSCALL_BYTES, info.syscall as u64);
-        uc.gregs.rcx = deliver::NEVER_MADE;
-        return;
+        return stub_call::make_anew(info.syscall as usize, &mut uc.gregs);
     }
     let value = match nr {
         nr::FORK => return fork(live, nr, args, uc),

@@ -6,9 +6,6 @@ use crate::{direct, parts, sites, stub_call};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr};
 
-const SYSCALL_BYTES: u64 = 2;
-/// In `rcx`, of code that goes on at a call which was not made yet: no address of code. A call changes that register in any case.
-pub const NEVER_MADE: u64 = 0;
 const EINTR: u64 = -(Errno::EINTR.0 as i64) as u64;
 
 /// The signal mask that holds while a call waits that has one of its own, where code was interrupted in such a call.
@@ -23,8 +20,8 @@ pub fn mask_of_call(uc: &Ucontext) -> Option<u64> {
 /// Brings code that was interrupted in a call's stub, or on the way to it, back to where the program made the call. What the call held is free
 /// then.
 pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
-    let is_restarted = restarts(uc);
     let g = &mut uc.gregs;
+    let is_restarted = stub_call::is_restarted(g);
     sites::leave_landing(g);
     let Some(place) = gate::in_stub(g.rip as usize, g.rdi as usize) else { return };
     match place {
@@ -39,10 +36,12 @@ pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
             } else if again == nr::RESTART_SYSCALL as u64 || state.waits_with.is_some() {
                 g.rax = EINTR;
             } else {
-                g.rax = direct::again(state.nr, state.to) as u64;
+                let behind = g.rip;
                 // The call is made anew, and trapped anew.
-                g.rip -= SYSCALL_BYTES;
-                g.rcx = if is_restarted { g.rip + SYSCALL_BYTES } else { NEVER_MADE };
+                stub_call::make_anew(direct::again(state.nr, state.to), g);
+                if is_restarted {
+                    g.rcx = behind;
+                }
             }
             parts::release(live, pin);
         }
@@ -97,12 +96,6 @@ const SLOW_CALLS: &[usize] = &[
     nr::SPLICE,
     nr::SENDFILE,
 ];
-
-/// Whether code was interrupted at a call which the kernel has ended to start it again, and not before it was ever made: the kernel leaves
-/// the address behind the instruction in `rcx`.
-pub fn restarts(uc: &Ucontext) -> bool {
-    uc.gregs.rcx == uc.gregs.rip.wrapping_add(SYSCALL_BYTES)
-}
 
 /// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.
 pub fn interrupt_call(uc: &mut Ucontext) {

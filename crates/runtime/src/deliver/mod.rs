@@ -13,12 +13,11 @@ mod interrupted;
 mod frame;
 
 pub use frame::{copy_failed, plain_restorer, returns};
-pub use interrupted::NEVER_MADE;
 
 use crate::dispositions::{OURS, SIGNAL_MAX, SIGNALS, set_default};
 use crate::live::{Live, try_live};
 use crate::stacks::{self, Kept, Thread};
-use crate::threads;
+use crate::{stub_call, threads};
 use core::sync::atomic::Ordering::Relaxed;
 use frame::enter_handler;
 use interrupted::{interrupt_call, leave_stub, mask_of_call};
@@ -161,13 +160,13 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         _ => {}
     }
     let was_at = uc.gregs.rip as usize;
-    let restarts = interrupted::restarts(uc);
+    let is_restarted = stub_call::is_restarted(&uc.gregs);
     leave_stub(live, uc);
     if signal == SIGSYS && !sent && info.addr == was_at {
         // Trapped in a stub, by a filter of the program's own: it is told of its own call.
         info.addr = uc.gregs.rip as usize;
     }
-    if ours && sent && restarts && action.flags & SA_RESTART == 0 {
+    if ours && sent && is_restarted && action.flags & SA_RESTART == 0 {
         interrupt_call(uc);
     }
     // A call that waits with a mask of its own has its handlers run with that; the old one comes back with the frame.

@@ -197,12 +197,6 @@ impl CallPins<'_> {
                 }
             }
         }
-        if let Some(tail) = structures::tail(call.nr, args) {
-            let (field, bytes, each) = tail.count;
-            let list = args[2].wrapping_add(tail.from as usize);
-            let len = self.field(cx, args[2].wrapping_add(field as usize), bytes).saturating_mul(each as usize);
-            self.uncut_buffer(cx, list, len)?;
-        }
         match structures::find(call.nr, args) {
             Some(structure) => self.structures(cx, structure, args),
             None => Ok(()),
@@ -215,6 +209,10 @@ impl CallPins<'_> {
         let (count, bytes) = structure.extent(args);
         match structure.inner {
             Inner::Guess => self.guess(cx, at, bytes),
+            Inner::Behind(length) => {
+                let len = self.length(cx, at, length);
+                self.uncut_buffer(cx, at.wrapping_add(bytes), len)
+            }
             Inner::At(pointers) => {
                 for i in 0..count.min(IOV_MAX) {
                     for &(offset, length) in pointers {
@@ -226,14 +224,16 @@ impl CallPins<'_> {
         }
     }
 
-    /// A number in a structure, 0 where it cannot be read.
-    fn field(&mut self, cx: &mut Cx, at: usize, bytes: u8) -> usize {
-        let number = match bytes {
-            2 => self.read::<u16>(cx, at).map(usize::from),
-            4 => self.read::<u32>(cx, at).map(|n| n as usize),
-            _ => self.read::<usize>(cx, at),
+    /// A length that stands in the structure at `at`: 0 where it cannot be read, or is none of these.
+    fn length(&mut self, cx: &mut Cx, at: usize, length: Length) -> usize {
+        let Length::Field { at: field, bytes, each } = length else { return 0 };
+        let field = at.wrapping_add(field as usize);
+        let count = match bytes {
+            2 => self.read::<u16>(cx, field).map(usize::from),
+            4 => self.read::<u32>(cx, field).map(|n| n as usize),
+            _ => self.read::<usize>(cx, field),
         };
-        number.unwrap_or(0)
+        count.unwrap_or(0).saturating_mul(each as usize)
     }
 
     /// What a pointer in a structure leads to.
@@ -242,11 +242,11 @@ impl CallPins<'_> {
         match length {
             Length::Str => self.string(cx, to),
             Length::Bytes(len) => self.pin(cx, to, len as usize),
-            Length::Field { at: field, bytes, each } => {
-                let count = self.field(cx, at.wrapping_add(field as usize), bytes);
+            Length::Field { .. } => {
                 // Others may follow it, which must find room.
                 let most = SIZED_MAX_BYTES.max(self.room_bytes() / 2);
-                self.pin(cx, to, count.saturating_mul(each as usize).min(most))
+                let len = self.length(cx, at, length).min(most);
+                self.pin(cx, to, len)
             }
         }
     }
