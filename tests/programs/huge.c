@@ -1,7 +1,7 @@
 // Fills memory from start to end, so that a part of it comes as a huge page, does something to that part, then needs more memory than it
 // may have, and looks at every byte.
 //
-// huge HOW: leave, drop, protect, move, unmap, lock, fork, scatter.
+// huge HOW: leave, drop, protect, move, unmap, lock, fork, scatter; try: fails where the kernel has no huge page for it.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -52,6 +52,19 @@ static char *map(size_t bytes) {
     return (char *)(((uintptr_t)at + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
 }
 
+// Whether what is written comes as huge pages, as many as are to come of what is filled.
+static int come_huge(void) {
+    char *at = map(FILLED);
+    if (madvise(at, FILLED, MADV_HUGEPAGE)) return 0;
+    for (size_t i = 0; i < FILLED; i += HUGE_BYTES) at[i] = 1;
+    FILE *maps = fopen("/proc/self/smaps_rollup", "r");
+    if (!maps) fail("smaps_rollup");
+    char line[256];
+    long kib = 0;
+    while (fgets(line, sizeof line, maps) && sscanf(line, "AnonHugePages: %ld", &kib) != 1) continue;
+    return kib >= FILLED >> 10;
+}
+
 // Needs so much that all else has to go, twice.
 static void press(void) {
     char *more = map(MORE);
@@ -63,6 +76,7 @@ static void press(void) {
 
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "leave";
+    if (!strcmp(how, "try")) return !come_huge();
     char *at = map(FILLED), *huge = at + HUGE_BYTES;
     const size_t first = HUGE_BYTES / PAGE, all = FILLED / PAGE, part = first + 100, end = part + 150;
     char *middle = huge + 100 * PAGE;

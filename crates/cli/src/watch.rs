@@ -133,7 +133,7 @@ impl Watch {
         let mut parts = Vec::new();
         let bytes = self.managed(&mut parts).saturating_add(self.unmanaged(&mut parts));
         let control = self.control;
-        control.peak_charge_bytes.fetch_max(bytes, Relaxed);
+        control.note_charge(|| bytes);
         let [.., tables, _, unmanaged] = control.note_peaks();
         let fixed = unmanaged.saturating_add(tables);
         if let Some(text) = self.thrash.look() {
@@ -163,7 +163,7 @@ impl Watch {
 
     /// Measures managed processes. Gives the sum.
     fn managed(&mut self, parts: &mut Vec<Part>) -> u64 {
-        let mut sum = 0u64;
+        let (mut sum, mut told) = (0u64, Vec::new());
         let control = self.control;
         for (record, seen) in control.used_records().iter().zip(&mut self.seen) {
             let (number, measured) = (record.pid.load(Acquire), record.measured.load(Acquire));
@@ -184,16 +184,19 @@ impl Watch {
             } else {
                 None
             };
-            let bytes = bytes.unwrap_or_else(|| record.charge());
             // Its memory is on its way back to the kernel, or to those that share it, who count it then.
-            if !record.is_ending() {
-                sum = sum.saturating_add(bytes);
+            match bytes {
+                _ if record.is_ending() => {}
+                Some(bytes) => sum = sum.saturating_add(bytes),
+                None => told.push((record, record.charge())),
             }
             let unmanaged_bytes = record.counters.get(Stat::UnmanagedBytes);
             let bss = record.bss.each_ref().map(|border| border.load(Relaxed));
             parts.push(Part { pid, unmanaged_bytes, own_bytes: own_bytes(record), bss, has_record: true });
         }
-        sum
+        // What has moved to another meanwhile would count in both.
+        let is_there = |(record, _): &&(&Process, u64)| !record.is_ending();
+        told.iter().filter(is_there).fold(sum, |sum, (record, bytes)| sum.saturating_add(record.charge().min(*bytes)))
     }
 
     /// Measures what runs unmanaged, where anything does, and publishes the sum.

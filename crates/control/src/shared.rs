@@ -323,6 +323,15 @@ impl Shared {
         self.others(own).filter(|process| !process.is_ending()).map(Process::charge).sum()
     }
 
+    /// Raises the highest charge of the tree to a sum that is told anew each time. Charges move from one process to another, as at a fork:
+    /// a sum that is slow to be told has them in both. So more is believed where it is there twice.
+    pub fn note_charge(&self, sum_bytes: impl Fn() -> u64) {
+        let bytes = sum_bytes();
+        if bytes > self.peak_charge_bytes.load(Relaxed) {
+            self.peak_charge_bytes.fetch_max(bytes.min(sum_bytes()), Relaxed);
+        }
+    }
+
     /// What these leave no room for: the same sum of [`Process::claim`].
     pub fn claims_but(&self, own: *const Process) -> u64 {
         self.others(own).map(Process::claim).sum()
@@ -385,6 +394,12 @@ impl Shared {
     /// How many processes of a family, or of another one with the same place, have ended, modulo 2^32.
     pub fn sharers_ended(&self, family: u32) -> u32 {
         self.sharers_ended[family as usize % FAMILIES].load(Acquire)
+    }
+
+    /// How many processes of a family have said that they end, and are not counted in [`Shared::sharers_ended`] yet.
+    pub fn sharers_ending(&self, family: u32) -> u32 {
+        let is_one = |p: &&Process| p.is_ending() && p.family.load(Relaxed) == family;
+        self.others(core::ptr::null()).filter(is_one).count() as u32
     }
 
     /// Folds a record if its process is dead, or its folder, for the caller whose number is `own`. `is_dead` is asked about numbers above
@@ -570,6 +585,31 @@ mod tests {
         records[0].counters.set(Stat::FileBytes, u64::MAX);
         records[1].counters.set(Stat::FileBytes, 1);
         assert_eq!(shared.note_peaks_with(0)[3], CHARGE_MAX_BYTES + 1);
+    }
+
+    #[test]
+    fn a_charge_that_moves_while_it_is_summed_is_no_peak() {
+        let shared = shared();
+        let told = core::cell::Cell::new(0);
+        let sums = |all: [u64; 2]| {
+            told.set(0);
+            shared.note_charge(|| all[told.replace(told.get() + 1)]);
+            (told.get(), shared.peak_charge_bytes.load(Relaxed))
+        };
+        assert_eq!(sums([60, 40]), (2, 40), "in both for a moment");
+        assert_eq!(sums([40, 99]), (1, 40), "no more than there was");
+        assert_eq!(sums([50, 70]), (2, 50), "more is for the next time");
+    }
+
+    #[test]
+    fn who_ends_is_ending_until_it_has_ended() {
+        let shared = shared();
+        let records: Vec<_> = (1..=3).map(|pid| shared.take(pid).expect("room")).collect();
+        records.iter().zip([7, 7, 8]).for_each(|(record, family)| record.family.store(family, Relaxed));
+        records[1..].iter().for_each(|record| record.ending.store(1, Relaxed));
+        assert_eq!((shared.sharers_ending(7), shared.sharers_ended(7)), (1, 0));
+        assert!(shared.fold(records[1], 2, os::getpid()));
+        assert_eq!((shared.sharers_ending(7), shared.sharers_ended(7)), (0, 1));
     }
 
     #[test]

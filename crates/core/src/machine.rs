@@ -229,7 +229,8 @@ pub trait Machine: Sync {
         let _ = (page, fresh);
     }
 
-    /// Pages lose their content, of which some may have had none. For machines that record accesses.
+    /// Pages are about to lose their content, of which some may have none: of what goes at once, a few MiB at a time. For machines that record
+    /// accesses, or tell others what they use.
     fn discarded(&self, first: PageNo, count: u32) {
         let _ = (first, count);
     }

@@ -8,6 +8,9 @@ use crate::store::Store;
 use crate::units::{BLOCK_PAGES, Order, PageNo};
 use crate::vma::{ObjectNo, Vma};
 
+/// Pages that are discarded at most before the machine is told of more.
+const DISCARDED_PAGES: u32 = 1024;
+
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// A page that was read ahead ceases to be one, and nobody wanted it.
     pub(crate) fn ahead_in_vain(&self) {
@@ -156,21 +159,28 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Drops the content of a range: its pages read as zero again.
     pub fn discard(&self, first: PageNo, count: u32) {
         self.touched(first, count, |first, count| {
-            self.machine.discarded(first, count);
-            let (mut page, end) = (first.0, first.0 + count);
-            let mut spins = 0;
-            while page < end {
-                let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
-                let done = self.discard_run(PageNo(page), (stop - page) as usize);
-                if done == 0 {
-                    self.machine.pause(spins);
-                    spins += 1;
-                } else {
-                    spins = 0;
-                }
-                page += done as u32;
+            let end = first.0 + count;
+            for part in (first.0..end).step_by(DISCARDED_PAGES as usize) {
+                self.discard_part(PageNo(part), DISCARDED_PAGES.min(end - part));
             }
         });
+    }
+
+    fn discard_part(&self, first: PageNo, count: u32) {
+        self.machine.discarded(first, count);
+        let (mut page, end) = (first.0, first.0 + count);
+        let mut spins = 0;
+        while page < end {
+            let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
+            let done = self.discard_run(PageNo(page), (stop - page) as usize);
+            if done == 0 {
+                self.machine.pause(spins);
+                spins += 1;
+            } else {
+                spins = 0;
+            }
+            page += done as u32;
+        }
     }
 
     /// Discards pages of one block up to the first that another thread owns. Waiting for that one while holding others

@@ -44,7 +44,7 @@ pub struct State {
     pub given_bytes: AtomicI64,
     /// See `given_bytes`.
     pub given_forks: AtomicU32,
-    /// How many relatives had ended before the first of these.
+    /// How many relatives had ended, or were about to, before the first of these.
     pub ended_before: AtomicU32,
     /// What the fork that made this process gave it; 0 once it has measured.
     pub inherited_bytes: AtomicI64,

@@ -186,7 +186,9 @@ pub fn hold_in_ns(live: &Live) -> Option<u64> {
 pub fn take_back_given(live: &Live) -> bool {
     let (budget, ended) = (&live.budget, relatives_ended(live));
     let (given, forks) = (budget.given_bytes.load(Relaxed), budget.given_forks.load(Relaxed));
-    let are_gone = forks > 0 && ended.wrapping_sub(budget.ended_before.load(Relaxed)) >= forks;
+    // Fewer than before, where some were still ending.
+    let since = ended.wrapping_sub(budget.ended_before.load(Relaxed)) as i32;
+    let are_gone = forks > 0 && since >= 0 && since as u32 >= forks;
     if !are_gone || !is_told(live, given) {
         return false;
     }
@@ -209,6 +211,12 @@ pub fn is_told(live: &Live, more_bytes: i64) -> bool {
 pub fn relatives_ended(live: &Live) -> u32 {
     let family = live.family.load(Relaxed);
     live.control.levels().fold(0u32, |sum, level| sum.wrapping_add(level.sharers_ended(family)))
+}
+
+/// The same with those that have said that they end: what forks give from now on is not theirs to give back.
+pub fn relatives_ended_or_ending(live: &Live) -> u32 {
+    let family = live.family.load(Relaxed);
+    live.control.levels().fold(relatives_ended(live), |sum, level| sum.wrapping_add(level.sharers_ending(family)))
 }
 
 /// Whether there is several times as much room as this process counts, with so much more.
@@ -324,8 +332,7 @@ fn measure_last(live: &Live) {
     let all = all.saturating_add_signed(live.budget.other_bytes.load(Relaxed));
     for level in live.control.levels().filter(|level| level.config.ram_bytes == 0) {
         let own = own_record(live, level).map_or(core::ptr::null(), |r| r);
-        let others = level.charges_that_go_on(own).saturating_add(level.outside());
-        level.peak_charge_bytes.fetch_max(others.saturating_add(all), Relaxed);
+        level.note_charge(|| level.charges_that_go_on(own).saturating_add(level.outside()).saturating_add(all));
     }
 }
 
@@ -423,11 +430,9 @@ fn tightest(live: &Live, used: u64, rest: i64, unmanaged: i64, sixteenths: i64) 
         }
         let own = record.map_or(core::ptr::null(), |r| r as *const Process);
         // Nobody else counts what children have that have not run yet.
-        let unborn = record.map_or(0, |record| unborn_bytes(live, record));
-        let outside = level.outside().saturating_add(unborn);
-        let now = level.charges_that_go_on(own).saturating_add(outside).saturating_add(charge);
-        level.peak_charge_bytes.fetch_max(now, Relaxed);
-        let others = level.claims_but(own).saturating_add(outside);
+        let outside = || level.outside().saturating_add(record.map_or(0, |record| unborn_bytes(live, record)));
+        level.note_charge(|| outside().saturating_add(level.charges_that_go_on(own)).saturating_add(charge));
+        let others = outside().saturating_add(level.claims_but(own));
         let all = others.saturating_add(charge).saturating_add(others_part);
         over |= config.ram_bytes > 0 && all > config.ram_bytes;
         let limit_bytes = if config.ram_bytes > 0 { config.ram_bytes } else { config.resident_bytes };

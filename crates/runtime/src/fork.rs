@@ -171,9 +171,9 @@ fn become_child(
     namespaces::become_child(live.control, flags);
     let record = records::take_record(live.control, pid);
     // Until the child has measured, it stands for the half that the parent gave up.
+    record.family.store(live.family.load(Relaxed), Release);
     record.charge_bytes.store(half.charge_bytes(), Release);
     half.born();
-    record.family.store(live.family.load(Relaxed), Release);
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     if live.source().shows_zeros() {
         // What is out in the parent is out here.

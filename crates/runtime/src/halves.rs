@@ -54,7 +54,7 @@ pub fn before_fork(live: &Live) -> Half {
     budget.other_bytes.fetch_sub(half, Relaxed);
     budget.given_bytes.fetch_add(half, Relaxed);
     if budget.given_forks.fetch_add(1, Relaxed) == 0 {
-        budget.ended_before.store(charge::relatives_ended(live), Relaxed);
+        budget.ended_before.store(charge::relatives_ended_or_ending(live), Relaxed);
     }
     if charge::unborn_bytes(live, live.record()) == 0 {
         budget.unborn_until_ns.store(os::monotonic_ns() + UNBORN_NS, Relaxed);

@@ -332,6 +332,12 @@ const HOOKS: Hooks = Hooks {
             full::over(live);
         }
     },
+    // What it shares is the others' from then on, who may find that out before this process does.
+    discarding: || {
+        if let Some(live) = live::try_live().filter(|live| live.may_share()) {
+            charge::refresh(live);
+        }
+    },
     ahead: || {
         if let Some(live) = live::try_live() {
             reclaim::wake_to_read(live);

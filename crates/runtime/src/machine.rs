@@ -23,6 +23,8 @@ use outswap_sys::os;
 const VISIT_NS: u64 = 3_000_000_000;
 /// Bytes of a page that are looked at to see whether anything is there.
 const LOOKED_AT_BYTES: usize = 256;
+/// Pages that are discarded at once of which others are told.
+const DISCARDED_MUCH_PAGES: u32 = 256;
 
 /// The pager over this process's memory.
 pub type LivePager = Pager<LiveMachine, &'static OurStore>;
@@ -36,6 +38,8 @@ pub struct Hooks {
     pub over_limit: fn(),
     /// The same because the store is full.
     pub over_limit_full: fn(),
+    /// Much of the program's memory is about to lose its content.
+    pub discarding: fn(),
     /// Something is to be read ahead.
     pub ahead: fn(),
     /// See [`Machine::stream_is_asked`].
@@ -402,6 +406,9 @@ impl Machine for LiveMachine {
 
     fn discarded(&self, first: PageNo, count: u32) {
         self.note(Recorded::Gone, first, count);
+        if count >= DISCARDED_MUCH_PAGES {
+            (self.hooks.discarding)();
+        }
     }
 
     fn count(&self, event: Event, n: u64) {
