@@ -6,6 +6,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::{mem, ptr};
 
 /// Bytes of stack for the few calls between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
@@ -64,7 +65,33 @@ struct Start<'a> {
     meant: &'a [Meant],
     signals: &'a Signals,
     supervisor: libc::pid_t,
+    timers: &'a Timers,
     errno: AtomicI32,
+}
+
+/// The process's timers of the kernel's (`alarm`, `setitimer`). They go on through an exec, so that whoever sets one and executes us means
+/// the program, and not through the start of a process.
+struct Timers([(libc::c_int, libc::itimerval); 3]);
+
+impl Timers {
+    /// Stops those of this process.
+    fn take() -> Timers {
+        Timers([libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF].map(|which| {
+            // SAFETY: numbers alone, of which all may be zero.
+            let (none, mut was): (libc::itimerval, libc::itimerval) = unsafe { (mem::zeroed(), mem::zeroed()) };
+            // SAFETY: the kernel reads one place and writes the other.
+            unsafe { libc::setitimer(which, &none, &mut was) };
+            (which, was)
+        }))
+    }
+
+    /// Starts them in the calling process. Async-signal-safe.
+    fn give(&self) {
+        for (which, timer) in self.0.iter().filter(|(_, timer)| timer.it_value.tv_sec | timer.it_value.tv_usec != 0) {
+            // SAFETY: the kernel reads it.
+            unsafe { libc::setitimer(*which, timer, ptr::null_mut()) };
+        }
+    }
 }
 
 /// Why the program did not start.
@@ -91,6 +118,7 @@ pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals)
         meant: &meant,
         signals,
         supervisor,
+        timers: &Timers::take(),
         errno: AtomicI32::new(0),
     };
     let mut stack = vec![0u128; STACK_BYTES / 16];
@@ -162,6 +190,7 @@ extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
         }
         // The parent sleeps.
         start.meant.iter().for_each(|meant| meant.set(libc::getpid()));
+        start.timers.give();
         start.signals.restore_for_program();
         libc::execve(start.path.as_ptr(), start.argv, start.envp);
         start.errno.store(*libc::__errno_location(), Relaxed);

@@ -64,8 +64,8 @@ impl Signals {
         }
     }
 
-    /// The next waiting signal: number, code and sender.
-    fn next(&self) -> Option<(i32, i32, libc::pid_t)> {
+    /// The next waiting signal.
+    fn next(&self) -> Option<Came> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let bytes = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer has the given size, and is read only where the kernel filled it whole.
@@ -75,8 +75,18 @@ impl Signals {
             }
             info.assume_init()
         };
-        Some((info.ssi_signo as i32, info.ssi_code, info.ssi_pid as libc::pid_t))
+        let sender = info.ssi_pid as libc::pid_t;
+        Some(Came { signal: info.ssi_signo as i32, code: info.ssi_code, sender, value: info.ssi_ptr })
     }
+}
+
+/// A signal that came.
+struct Came {
+    signal: i32,
+    code: i32,
+    sender: libc::pid_t,
+    /// What came with it, if it was queued.
+    value: u64,
 }
 
 /// Sleeps until there is something at a descriptor, and then says so, or until the time is over, or a second.
@@ -89,17 +99,15 @@ pub fn wait_for(fd: i32, timeout: Duration) -> bool {
 
 /// Runs until the program ends. `tick` is called at once, and then after as long as it says.
 pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> Duration) -> End {
-    let mut job = Job { pid, stopped: false, stop_asked: false };
+    let mut job = Job { pid, stopped: false, stop_asked: None };
     let mut next_tick = Instant::now();
     loop {
-        while let Some((signal, code, sender)) = signals.next() {
-            job.pass_on(signal, code, sender);
-        }
+        job.pass_all_on(signals);
         // The program's end may be told by a SIGCHLD that stood for several children.
         if let Some(end) = job.reap() {
             return end;
         }
-        job.stop_if_asked();
+        job.stop_if_asked(signals);
         if Instant::now() >= next_tick {
             let pause = tick();
             next_tick = Instant::now() + pause;
@@ -111,18 +119,28 @@ pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> 
 struct Job {
     pid: libc::pid_t,
     stopped: bool,
-    stop_asked: bool,
+    /// When a stop was last sent to us.
+    stop_asked: Option<Instant>,
 }
 
 impl Job {
+    /// Sends all signals that wait for us on to the program.
+    fn pass_all_on(&mut self, signals: &Signals) {
+        while let Some(came) = signals.next() {
+            self.pass_on(&came);
+        }
+    }
+
     /// Sends a signal of ours on to the program, unless it has it already.
-    fn pass_on(&mut self, signal: i32, code: i32, sender: libc::pid_t) {
+    fn pass_on(&mut self, &Came { signal, code, sender, value }: &Came) {
         if signal == libc::SIGCHLD {
             return;
         }
-        self.stop_asked |= JOB_STOPS.contains(&signal);
+        if JOB_STOPS.contains(&signal) {
+            self.stop_asked = Some(Instant::now());
+        }
         if signal == libc::SIGCONT {
-            self.stop_asked = false;
+            self.stop_asked = None;
             self.stopped = false;
         }
         // The terminal and the kernel signal the whole process group, which the program is in, or has left of its own
@@ -136,8 +154,13 @@ impl Job {
         if code == libc::SI_KERNEL && !hangs_up || ours && code != libc::SI_QUEUE {
             return;
         }
-        // SAFETY: our own child, not yet reaped.
-        unsafe { libc::kill(self.pid, signal) };
+        let value = libc::sigval { sival_ptr: value as *mut libc::c_void };
+        // SAFETY: our own child, not yet reaped; nobody follows the pointer.
+        unsafe {
+            if code != libc::SI_QUEUE || libc::sigqueue(self.pid, signal, value) != 0 {
+                libc::kill(self.pid, signal);
+            }
+        }
     }
 
     /// Takes note of what children did; the program's end ends it. Others are orphans given to us (as PID 1).
@@ -159,7 +182,7 @@ impl Job {
                 self.stopped = true;
             } else if libc::WIFCONTINUED(status) {
                 self.stopped = false;
-                self.stop_asked = false;
+                self.stop_asked = None;
             }
         }
     }
@@ -167,12 +190,20 @@ impl Job {
     /// Stops with the program where somebody waits to see us stopped: after a stop that was sent to us as well, and in
     /// the foreground of a terminal. A program that somebody else stops and continues by its own process id must
     /// not leave us stopped, with nobody to continue us.
-    fn stop_if_asked(&mut self) {
-        if !self.stopped || !(self.stop_asked || in_foreground(self.pid)) {
+    fn stop_if_asked(&mut self, signals: &Signals) {
+        // The program may have a handler that takes its time, or that does not stop.
+        const STOPS_WITHIN: Duration = Duration::from_secs(10);
+        let is_asked = self.stop_asked.is_some_and(|at| at.elapsed() < STOPS_WITHIN);
+        if !self.stopped || !(is_asked || in_foreground(self.pid)) {
+            return;
+        }
+        // A stop discards a SIGCONT that waits.
+        self.pass_all_on(signals);
+        if !self.stopped {
             return;
         }
         self.stopped = false;
-        self.stop_asked = false;
+        self.stop_asked = None;
         let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGSTOP);
         // Continued. Where SIGCONT came to us alone the program has to have it too; a second one harms nobody.
         // SAFETY: our own child, not yet reaped.

@@ -63,7 +63,7 @@ impl Library {
         if now.size_bytes != self.size_bytes {
             return Found::Other;
         }
-        let Some((fd, _)) = os::open_regular(None, path, os::O_RDONLY) else { return Found::Unreadable };
+        let Ok((fd, _)) = os::open_regular(None, path, os::O_RDONLY) else { return Found::Unreadable };
         // In small parts: the runtime has little stack.
         let is_same = hash::<0x800>(fd, self.hashed_bytes) == Ok(self.hash);
         let _ = os::close(fd);

@@ -71,7 +71,7 @@ impl Place {
         text.number(fd);
         text.put(b"\0");
         let len = text.len;
-        os::open_regular(None, process_path(&mut path, self.supervisor_pid, &name[..len]), flags).map(|(fd, _)| fd)
+        os::open_regular(None, process_path(&mut path, self.supervisor_pid, &name[..len]), flags).ok().map(|(fd, _)| fd)
     }
 
     /// Whether what is there is a control block of another version. It may differ in all but its first two fields.

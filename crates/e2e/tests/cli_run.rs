@@ -75,6 +75,27 @@ fn beside(script: &str) -> Outcome {
 }
 
 #[test]
+fn what_is_set_before_and_sent_with_a_value_is_the_programs() {
+    // A timer goes on through an exec.
+    let script = r#"
+import ctypes, os, signal, subprocess, sys
+child = os.fork()
+if child == 0:
+    signal.alarm(1)
+    os.execvp(sys.argv[1], sys.argv[1:] + ['sleep', '20'])
+_, status = os.waitpid(child, 0)
+assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM, status
+waits = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [40])\nprint('ready', flush=True)\nprint(signal.sigwaitinfo([40]).si_code)"
+child = subprocess.Popen(sys.argv[1:] + [sys.executable, '-c', waits], stdout=subprocess.PIPE, text=True)
+assert child.stdout.readline() == 'ready\n'
+assert ctypes.CDLL(None).sigqueue(child.pid, 40, ctypes.c_void_p(7)) == 0
+SI_QUEUE = -1
+assert int(child.stdout.readline()) == SI_QUEUE and child.wait() == 0
+"#;
+    beside(script);
+}
+
+#[test]
 fn what_the_program_closes_is_closed() {
     let script = r#"
 import os, subprocess, sys, socket

@@ -240,22 +240,6 @@ fn a_limit_of_resident_pages_has_a_true_peak() {
     is_the_peak(&end, &stats);
 }
 
-/// Whose children live on, or end at once, or have children themselves, is charged with what it has; there is room enough that nobody
-/// measures at each fork.
-fn forks_with_plenty_of_room_count_what_there_is() {
-    const MANY: &str = "for (1..200) { fork or exit; wait }";
-    const LIVING: &str = "for (1..12) { fork or do { sleep 1; exit } } 1 while wait > 0;";
-    const NESTED: &str =
-        "for (1..12) { if (fork) { wait; $_ == 1 or exit; last } } if ($$ != $first) { sleep 1; exit }";
-    for forks in [MANY, LIVING, NESTED] {
-        let script = format!(
-            "my $first = $$; my $x = 'x'; $x x= 40_000_000; select undef, undef, undef, 0.2; {forks} print qq(ok\n);"
-        );
-        let (end, stats) = run(&["--ram", "4G"], &["perl", "-e", &script]);
-        is_the_peak(&ok(end), &stats);
-    }
-}
-
 /// What is written again after each fork stays in memory: it is the same managed pages, whoever has copied them.
 fn copies_after_forks_do_not_fill_a_limit_of_resident_pages() {
     let program = build::program("tests/programs/forks.c").to_string_lossy().into_owned();
@@ -636,7 +620,6 @@ fn main() -> ExitCode {
             a_bss_beside_a_memcpy_of_the_programs_own_is_not_managed,
         ),
         trial("a_bss_counts_once_in_a_limit_of_data", a_bss_counts_once_in_a_limit_of_data),
-        trial("forks_with_plenty_of_room_count_what_there_is", forks_with_plenty_of_room_count_what_there_is),
         trial("what_is_shared_stays_in_the_limit", what_is_shared_stays_in_the_limit),
         trial("who_waits_gives_its_memory_up::executed", || who_waits_gives_its_memory_up("--ram", &[])),
         trial("who_waits_gives_its_memory_up::forked", || who_waits_gives_its_memory_up("--ram", &["same"])),

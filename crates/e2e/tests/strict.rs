@@ -77,6 +77,29 @@ fn an_entrypoint_that_ends_in_a_static_program_does_not_run_it() {
 }
 
 #[test]
+fn no_way_to_start_a_static_program_leads_past_it() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    let [starter, program] = [build::program, build::static_program]
+        .map(|build| build("tests/programs/starts.c").to_string_lossy().into_owned());
+    // As many scripts, one the interpreter of the next, as the kernel follows.
+    let scripts = (0..5).fold(program.clone(), |interpreter, i| {
+        executable(&dir, &format!("script{i}"), format!("#!{interpreter}\n").as_bytes())
+    });
+    let ways = [("path", &program), ("read", &program), ("full", &program), ("path", &scripts), ("script", &scripts)];
+    for (way, what) in ways {
+        let end = run(&[], &[&starter, way, what]).exited(0);
+        assert_eq!(end.text().lines().last(), Some("ok"), "{way}: {}", end.describe());
+        assert!(told(&end).iter().any(|line| line.contains("runs without Outswap")), "{way}: {}", end.describe());
+        let end = run(&["--strict"], &[&starter, way, what]).exited(1);
+        assert!(end.stdout.is_empty(), "{way}: {}", end.describe());
+        assert!(told(&end).iter().any(|line| line.contains("not executed")), "{way}: {}", end.describe());
+    }
+}
+
+#[test]
 fn each_kind_of_program_has_its_cause() {
     if plain_mode() {
         return;

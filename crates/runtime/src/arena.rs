@@ -44,16 +44,14 @@ pub fn reserve() -> Option<usize> {
     })
 }
 
-/// Makes a range that something else was mapped over reserved address space again.
-///
-/// # Panics
-/// Never: the address space is the runtime's, and the kernel has a mapping there already.
-pub fn remap(first: PageNo, count: u32) {
+/// Makes a range that something else was mapped over reserved address space again. False where the kernel has no room for another mapping,
+/// which it takes in the middle of one; then nothing has changed.
+pub fn remap(first: PageNo, count: u32) -> bool {
     let len = count as usize * PAGE_BYTES;
     let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE | os::MAP_FIXED;
     // SAFETY: the range is managed address space whose mapping the program gave up.
     let at = unsafe { gate::call(nr::MMAP, address(first), len, os::PROT_NONE, flags, usize::MAX, 0) };
-    assert!(at == address(first) as isize, "managed address space can be mapped again");
+    at == address(first) as isize
 }
 /// Makes pages a mapping of the kernel's of their own, by advice that does nothing else for anonymous memory.
 ///

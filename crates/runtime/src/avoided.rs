@@ -1,6 +1,9 @@
 //! What the runtime must not call any more, because a filter of the program's own would end the process for it ([`crate::sandbox`]).
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use outswap_core::lock::SpinLock;
 
+/// Held by who installs a filter: what comes to be avoided meanwhile is avoided for that one.
+pub static INSTALLING: SpinLock<()> = SpinLock::new(());
 static AVOIDED: AtomicU32 = AtomicU32::new(0);
 const NAMES: u32 = 1;
 const MEMORY: u32 = 2;
@@ -9,6 +12,22 @@ const DISPATCH: u32 = 8;
 const CODE: u32 = 16;
 const READS: u32 = 32;
 const SENDS: u32 = 64;
+
+/// In a forked child: nobody installs a filter.
+pub fn forget() {
+    // SAFETY: no other thread exists that could hold it.
+    unsafe { INSTALLING.forget() };
+}
+
+/// All that is avoided, for [`again`].
+pub fn all() -> u32 {
+    AVOIDED.load(Relaxed)
+}
+
+/// Only what was avoided before is: what came to it was for a filter that was not installed.
+pub fn again(before: u32) {
+    AVOIDED.fetch_and(before, Relaxed);
+}
 
 /// Whether files can be named.
 pub fn may_name_files() -> bool {

@@ -39,11 +39,6 @@ pub fn is_calling() -> bool {
     THREAD.load(SeqCst) != 0 && !is_asleep() && is_thread(os::gettid() as u32)
 }
 
-/// Whether some call wants that there is no such thread at present.
-pub fn is_held_off() -> bool {
-    HOLDS.load(SeqCst) != 0
-}
-
 /// Whether the thread lives, or will when a call that wants it gone is over. `pid` is the process
 /// that it is of.
 pub fn will_serve(pid: i32) -> bool {

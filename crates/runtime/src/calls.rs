@@ -378,7 +378,13 @@ pub const RIGHTS: [usize; 17] = [
 
 /// Whether a call changes rights.
 pub fn changes_rights(nr: usize, first: usize) -> bool {
-    RIGHTS.contains(&nr) && (nr != nr::PRCTL || RIGHTS_OPTIONS.contains(&first))
+    const SECCOMP_SET_MODE_FILTER: u32 = 1;
+    match nr {
+        nr::PRCTL => RIGHTS_OPTIONS.contains(&first),
+        // What comes after only asks.
+        nr::SECCOMP => first as u32 <= SECCOMP_SET_MODE_FILTER,
+        _ => RIGHTS.contains(&nr),
+    }
 }
 
 /// Whether a call asks for strict mode of seccomp.

@@ -45,10 +45,14 @@ impl ChildEnd {
     /// Makes one, with numbers from `min_fd` on. `None` where no more descriptors are to be had, or too many threads wait for children: then
     /// nobody waits. No other thread may fork until [`ChildEnd::only_read`].
     pub fn new(min_fd: i32) -> Option<ChildEnd> {
-        let mut fds = [0i32; 2];
-        // SAFETY: a place for two descriptors.
-        outswap_sys::ret(unsafe { outswap_sys::syscall2(nr::PIPE2, fds.as_mut_ptr() as usize, os::O_CLOEXEC) }).ok()?;
-        let [read, write] = fds.map(|fd| process::raise(fd, min_fd));
+        let make = || {
+            let mut fds = [0i32; 2];
+            // SAFETY: a place for two descriptors.
+            let made = unsafe { outswap_sys::syscall2(nr::PIPE2, fds.as_mut_ptr() as usize, os::O_CLOEXEC) };
+            outswap_sys::ret(made).ok().map(|_| fds.map(|fd| process::raise(fd, min_fd)))
+        };
+        // The program may have used all numbers that it may have; another thread of its may have more for a moment.
+        let [read, write] = make().or_else(|| process::with_all_descriptors(make))?;
         if keep(read) && keep(write) {
             return Some(ChildEnd { read, write });
         }

@@ -2,8 +2,9 @@
 use crate::gate::{self, Start};
 use crate::limits::{CALL_PINS, OPEN_THREADS};
 use crate::live::Live;
+use crate::reclaim::Ensured;
 use crate::stacks::{self, Thread};
-use crate::{background, descriptors, dispatch, dispositions, pins, reclaim, sharers, sites, threads, whole};
+use crate::{descriptors, dispatch, dispositions, pins, reclaim, sharers, sites, threads, whole};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
@@ -22,11 +23,31 @@ const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
 const SIGCHLD: usize = 17;
 
-/// Serves vfork, and clone with `CLONE_VM`: the call is made to run with what the new thread or process needs.
-pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
-    if nr == nr::VFORK {
-        args = [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0];
-    }
+/// The arguments of clone that stand for a call.
+fn of_clone(nr: usize, args: [usize; 6]) -> [usize; 6] {
+    if nr == nr::VFORK { [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0] } else { args }
+}
+
+/// The same call for a child that has memory of its own. `None` where that would be something else: its parent does not wait for it.
+pub fn as_fork(nr: usize, args: [usize; 6]) -> Option<[usize; 6]> {
+    let mut args = of_clone(nr, args);
+    let waits = args[0] & (CLONE_VFORK | CLONE_THREAD) == CLONE_VFORK;
+    args[0] &= !CLONE_VM;
+    waits.then_some(args)
+}
+
+/// Serves vfork, and clone with `CLONE_VM`: the call is made to run with what the new thread or process needs. Where a process that shares
+/// the memory would need a thread of ours that cannot be had (the kernel makes none for who has another namespace of process ids for its
+/// children), `fork` is called in place of that, with what [`as_fork`] gives.
+pub fn clone(
+    live: &'static Live,
+    nr: usize,
+    args: [usize; 6],
+    uc: &mut Ucontext,
+    fork: impl FnOnce([usize; 6], &mut Ucontext),
+) {
+    let own_args = args;
+    let mut args = of_clone(nr, args);
     let parent = threads::current_or_new(live, uc);
     let flags = args[0];
     let fail = |uc: &mut Ucontext| uc.gregs.rax = -(Errno::EAGAIN.0 as i64) as u64;
@@ -42,12 +63,18 @@ pub fn clone(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucon
         sharers::announce();
         reclaim::expect_sharer();
         let mut spins = 0;
-        while !reclaim::ensure() {
-            if !background::is_held_off() {
-                reclaim::end_expectation();
-                return fail(uc);
+        loop {
+            match reclaim::ensure() {
+                Ensured::Lives => break,
+                Ensured::HeldOff => os::wait_a_little(spins),
+                Ensured::Impossible => {
+                    reclaim::end_expectation();
+                    return match as_fork(nr, own_args) {
+                        Some(args) => fork(args, uc),
+                        None => fail(uc),
+                    };
+                }
             }
-            os::wait_a_little(spins);
             spins += 1;
         }
     }

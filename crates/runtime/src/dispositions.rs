@@ -55,6 +55,8 @@ pub struct Dispositions {
     version: AtomicU32,
     writer: SpinLock<()>,
     table: [[AtomicU64; 4]; SIGNAL_MAX],
+    /// Masks that were asked for with no handler, which block nothing: of them the kernel does not get [`OURS`].
+    idle_masks: [AtomicU64; SIGNAL_MAX],
 }
 
 impl Default for Dispositions {
@@ -63,6 +65,7 @@ impl Default for Dispositions {
             version: AtomicU32::new(0),
             writer: SpinLock::new(()),
             table: [const { [const { AtomicU64::new(0) }; 4] }; SIGNAL_MAX],
+            idle_masks: [const { AtomicU64::new(0) }; SIGNAL_MAX],
         }
     }
 }
@@ -82,6 +85,18 @@ impl Dispositions {
             }
             os::wait_a_little(spins);
             spins += 1;
+        }
+    }
+
+    /// The mask that was last asked for with no handler; of no signal: none.
+    pub fn idle_mask(&self, signal: i32) -> u64 {
+        self.idle_masks.get((signal as usize).wrapping_sub(1)).map_or(0, |mask| mask.load(Relaxed))
+    }
+
+    /// Remembers it.
+    pub fn set_idle_mask(&self, signal: i32, mask: u64) {
+        if let Some(idle) = self.idle_masks.get((signal as usize).wrapping_sub(1)) {
+            idle.store(mask, Relaxed);
         }
     }
 

@@ -142,6 +142,7 @@ fn become_child(
     live.threaded.store(false, Relaxed);
     reclaim::forget();
     sharers::forget();
+    avoided::forget();
     threads::forget();
     dispositions::close(live.source().signal());
     dispatch::again();

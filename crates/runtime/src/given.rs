@@ -107,6 +107,10 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         return false;
     }
     let at = at as usize;
+    let Some(written) = whole::Copied::new(vma.first, vma.count) else {
+        pass(nr::MUNMAP, [at, bytes, 0, 0, 0, 0]);
+        return false;
+    };
     // A huge page would be there where the program has touched nothing.
     pass(nr::MADVISE, [at, bytes, os::MADV_NOHUGEPAGE, 0, 0, 0]);
     let place = |page: PageNo| (at + (page.0 - vma.first.0) as usize * PAGE_BYTES) as *mut u8;
@@ -126,9 +130,10 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         }
         // SAFETY: as above; a page of content.
         unsafe { core::ptr::copy_nonoverlapping(content.as_ptr(), place(page), PAGE_BYTES) };
+        written.insert(page);
     });
     if taken.is_err() || !whole::give(live, vma, at) {
-        whole::take_back(live, vma, at);
+        whole::take_back(live, vma, at, &written);
         return false;
     }
     live.objects.count_replaced();

@@ -361,11 +361,12 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
     if rlimits::are_none() {
         tables::begin();
     }
+    // First: where this fails the process has the little address space that there is for itself.
+    let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
     CONTEXTS.begin(stacks::reserve(Contexts::BYTES).map_err(|_| SetupError::NoMemory)?);
     unseen::reserve().map_err(|_| SetupError::NoMemory)?;
     sharers::reserve().map_err(|_| SetupError::NoMemory)?;
     exec::reserve().map_err(|_| SetupError::NoMemory)?;
-    let arena_bytes = arena::reserve().ok_or(SetupError::NoMemory)?;
     let [.., shared_anon, calls, _, _] = control.config.policies;
     let is_wanted = bss::is_wanted(control) && arena_bytes == ARENA_MAX_BYTES;
     let bss = is_wanted.then(bss::find).flatten();

@@ -196,6 +196,11 @@ pub fn want_mem() {
     WANTS_MEM.store(true, Relaxed);
 }
 
+/// Whether the process may open its own memory, as a child does.
+pub fn may_open_mem() -> bool {
+    outswap_source::open_mem().is_ok_and(|fd| os::close(fd).is_ok())
+}
+
 /// In a forked child, which may share pages: what is open is about the parent, and holds the numbers from here on. The caller is the only
 /// thread of its process. `confined`: no directory is to be held that may lead out of the root directory.
 #[must_use]

@@ -229,14 +229,25 @@ impl Live {
     }
 
     /// Makes a range that something else was mapped over part of the managed range again.
+    ///
+    /// # Panics
+    /// Where the kernel has no room for another mapping.
     pub fn restore(&self, first: PageNo, count: u32) {
-        arena::remap(first, count);
+        assert!(self.try_restore(first, count), "managed address space can be mapped again");
+    }
+
+    /// The same. False where the kernel has no room for another mapping; then nothing has changed.
+    pub fn try_restore(&self, first: PageNo, count: u32) -> bool {
+        if !arena::remap(first, count) {
+            return false;
+        }
         // A new mapping is in dumps: one of the kernel's with what lies around it, only if that is, too.
         self.pager.machine.show_in_dumps(first, count as usize);
         self.inherit_range(address(first), count as usize * PAGE_BYTES, false);
         self.register(address(first), count as usize * PAGE_BYTES)
             .expect("managed address space can be registered again");
         self.renew(first, count);
+        true
     }
 
     /// Tells the fault source of a range that was made managed again and is now free in the map.

@@ -8,7 +8,7 @@ use crate::sandbox::Filter;
 use crate::store::ProcessStore;
 use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, sharers, sites};
 use outswap_sys::signal::Ucontext;
-use outswap_sys::{Errno, nr};
+use outswap_sys::{Errno, nr, os};
 
 /// Serves such a call.
 pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
@@ -24,7 +24,10 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     if live.is_own_process() && live.pager.store.is_writing_shared() {
         live.contexts.alone(|_| live.pager.store.give_up_writing());
     }
-    if calls::installs_filter(nr, args[0], args[1]) {
+    let installs = calls::installs_filter(nr, args[0], args[1]);
+    let _installing = installs.then(|| avoided::INSTALLING.lock(os::wait_a_little));
+    let avoided = avoided::all();
+    if installs {
         finish_code(live);
     }
     let filter = Filter::of(live, nr, args);
@@ -35,17 +38,21 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     }
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
-    if value >= 0 {
+    if installs && !is_installed(nr, args[1], value) {
+        avoided::again(avoided);
+    } else if value >= 0 {
         namespaces::note_call(nr, args);
         kept::leave_rights();
         if filter.is_some() && !avoided::may_name_files() {
             live.pager.store.leave_directory();
         }
-        if calls::installs_filter(nr, args[0], args[1]) {
+        if installs {
             // It may end who asks.
             live.pager.store.leave_requests();
         }
         match nr {
+            // A child opens its own memory.
+            nr::LANDLOCK_RESTRICT_SELF if live.source().asks_map() && !kept::may_open_mem() => avoided::cannot_open(),
             nr::CHROOT | nr::PIVOT_ROOT => confined::confine(),
             // It would lead out of the root directory for somebody who could not leave that by other means any more.
             _ if confined::is_confined() => confined::leave_directories(live),
@@ -55,6 +62,27 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     uc.gregs.rax = value as u64;
     reclaim::let_go(live);
     live.pager.pins.release(pin);
+}
+
+/// Whether a filter was installed by a call with such flags that gave this.
+fn is_installed(nr: usize, flags: usize, value: isize) -> bool {
+    const TSYNC: usize = 1;
+    const NEW_LISTENER: usize = 8;
+    // A thread that cannot have the filter is told by its number, but where that would be the number of a descriptor.
+    let tells_of_thread = nr == nr::SECCOMP && flags & (TSYNC | NEW_LISTENER) == TSYNC;
+    value == 0 || value > 0 && !tells_of_thread
+}
+
+/// Installs a filter for a process that only shares the memory. What that one avoids is not known; it is soon another program.
+pub fn install_of_sharer(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
+    let Some((pin, args)) = pinned(live, nr, args) else { return -(Errno::EFAULT.0 as isize) };
+    let filter = Filter::of(live, nr, args);
+    let [a, b, c, d, e, f] = args;
+    let c = filter.as_ref().map_or(c, Filter::argument);
+    // SAFETY: the program's own call, on memory that is resident.
+    let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
+    live.pager.pins.release(pin);
+    value
 }
 
 /// Makes and changes all code that may be needed, because after this it may not be done any more.

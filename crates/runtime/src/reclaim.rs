@@ -189,25 +189,36 @@ pub fn forget() {
     unsafe { STARTING.forget() };
 }
 
-/// Starts the thread unless there is one. Where it cannot be made (a limit of processes), reclaim happens in the program's
-/// threads alone. Says whether it lives. Only for the process whose runtime this is.
-pub fn ensure() -> bool {
+/// Whether the thread lives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ensured {
+    /// It does.
+    Lives,
+    /// It may not just now.
+    HeldOff,
+    /// It cannot be made: a limit of processes, or another namespace of process ids for all children.
+    Impossible,
+}
+
+/// Starts the thread unless there is one. Where it cannot be made, reclaim happens in the program's threads alone. Only for the process
+/// whose runtime this is.
+pub fn ensure() -> Ensured {
     if THREAD.load(Acquire) != 0 && !QUIT.load(SeqCst) {
-        return true;
+        return Ensured::Lives;
     }
     let _starting = STARTING.lock(os::wait_a_little);
     if HOLDS.load(SeqCst) != 0 {
-        return false;
+        return Ensured::HeldOff;
     }
     let mut spins = 0;
     while THREAD.load(Acquire) != 0 {
         if !QUIT.load(SeqCst) {
-            return true;
+            return Ensured::Lives;
         }
         os::wait_a_little(spins);
         spins += 1;
     }
-    start()
+    if start() { Ensured::Lives } else { Ensured::Impossible }
 }
 
 /// A process is about to be made that shares the memory: from here on, the thread that it needs does not end by itself.
@@ -235,10 +246,19 @@ fn is_superfluous(live: &Live) -> bool {
     !is_needed
 }
 
+/// So long at most who changes rights waits for processes to be made that share the memory: several threads that do so on end would let no
+/// such process come to be.
+const GIVES_WAY_NS: u64 = 10_000_000;
+
 /// Ends the thread, and keeps it from being started until [`let_go`]: no thread of ours may have rights that the program gives
 /// up.
 pub fn hold_off(live: &Live) {
     live.contexts.assert_outside();
+    let (until_ns, mut spins) = (os::monotonic_ns() + GIVES_WAY_NS, 0);
+    while COMING.load(SeqCst) != 0 && os::monotonic_ns() < until_ns {
+        os::wait_a_little(spins);
+        spins += 1;
+    }
     {
         let _starting = STARTING.lock(os::wait_a_little);
         HOLDS.fetch_add(1, SeqCst);

@@ -235,8 +235,8 @@ pub fn note_unmapped(live: &Live) {
     }
 }
 
-/// Serves getrlimit, setrlimit and prlimit64 for these limits of this process; `None` where the call is about something else.
-pub fn call(live: &Live, cx: &mut Cx, nr: usize, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
+/// Serves getrlimit, setrlimit and prlimit64 for these limits of the calling process; `None` where the call is about something else.
+pub fn call(live: &'static Live, nr: usize, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
     let (pid, resource, new, old) = match nr {
         nr::GETRLIMIT => (0, a, None, Some(b)),
         nr::SETRLIMIT => (0, a, Some(b), None),
@@ -248,52 +248,82 @@ pub fn call(live: &Live, cx: &mut Cx, nr: usize, [a, b, c, d, ..]: [usize; 6]) -
     if pid != 0 && os::tgkill(os::getpid(), pid, 0).is_err() {
         return None;
     }
-    let mut wanted = [0u8; size_of::<Limit>()];
-    if let Some(new) = new
-        && !pins::copy_in(live, cx, new, &mut wanted)
-    {
-        return Some(EFAULT);
-    }
-    let half = |at: usize| u64::from_le_bytes(wanted[at..at + 8].try_into().expect("8 bytes"));
-    let before = match change(live, which, new.map(|_| Limit { soft: half(0), hard: half(8) })) {
+    let wanted = match new {
+        None => None,
+        Some(at) => match live.with(move |cx| read(live, cx, at)) {
+            None => return Some(EFAULT),
+            wanted => wanted,
+        },
+    };
+    let before = if live.is_own_process() {
+        live.with(move |_| change(live, which, wanted))
+    } else {
+        change_of_sharer(live, which, wanted)
+    };
+    let before = match before {
         Ok(before) => before,
         Err(error) => return Some(error),
     };
-    let mut found = [0u8; size_of::<Limit>()];
-    found[..8].copy_from_slice(&before.soft.to_le_bytes());
-    found[8..].copy_from_slice(&before.hard.to_le_bytes());
     Some(match old {
-        Some(old) if !pins::copy_out(live, cx, old, &found) => EFAULT,
+        Some(old) if !live.with(move |cx| write(live, cx, old, before)) => EFAULT,
         _ => 0,
     })
 }
 
+/// A limit that the program has written there.
+fn read(live: &Live, cx: &mut Cx, at: usize) -> Option<Limit> {
+    let mut bytes = [0u8; size_of::<Limit>()];
+    let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    pins::copy_in(live, cx, at, &mut bytes).then(|| Limit { soft: half(&bytes[..8]), hard: half(&bytes[8..]) })
+}
+
+/// Writes one for the program. False where it cannot be written to.
+fn write(live: &Live, cx: &mut Cx, at: usize, limit: Limit) -> bool {
+    let mut bytes = [0u8; size_of::<Limit>()];
+    bytes[..8].copy_from_slice(&limit.soft.to_le_bytes());
+    bytes[8..].copy_from_slice(&limit.hard.to_le_bytes());
+    pins::copy_out(live, cx, at, &bytes)
+}
+
+/// Whether the kernel's rules let a limit be set.
+fn check(wanted: Limit, before: Limit) -> Result<(), isize> {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    match wanted {
+        _ if wanted.soft > wanted.hard => Err(EINVAL),
+        _ if wanted.hard > before.hard && !process::has_capability(CAP_SYS_RESOURCE) => Err(EPERM),
+        _ => Ok(()),
+    }
+}
+
+/// As [`change`], for a process that only shares the memory: its limits are this one's until it sets its own, which the kernel keeps.
+fn change_of_sharer(live: &'static Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isize> {
+    let (resource, program, kernel) = live.with(move |_| {
+        let _changing = CHANGING.lock(os::wait_a_little);
+        (KEPT[which].resource, KEPT[which].program.get(), KEPT[which].kernel.get())
+    });
+    let now = kernel_limit(resource);
+    let before = if now == kernel { program } else { now };
+    // What it has anyway is handed on to what it executes.
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != before) {
+        check(wanted, before)?;
+        set_kernel_limit(resource, wanted).map_err(|e| -(e.0 as isize))?;
+    }
+    Ok(before)
+}
+
 /// Sets a limit, if asked, by the kernel's rules. Returns what it was.
 fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isize> {
-    const CAP_SYS_RESOURCE: u32 = 24;
     let kept = &KEPT[which];
     let _changing = CHANGING.lock(os::wait_a_little);
-    // A vforked child borrows this memory, but its limits are its own: the kernel has them, if it set any. So has it those that
-    // another process set for this one.
-    let own = live.is_own_process();
+    // Those that another process set for this one the kernel has.
     let now = kernel_limit(kept.resource);
     let before = if now == kept.kernel.get() { kept.program.get() } else { now };
     let Some(wanted) = wanted else { return Ok(before) };
-    if wanted.soft > wanted.hard {
-        return Err(EINVAL);
-    }
-    if wanted.hard > before.hard && !process::has_capability(CAP_SYS_RESOURCE) {
-        return Err(EPERM);
-    }
-    let set = |limit| set_kernel_limit(kept.resource, limit).map_err(|e| -(e.0 as isize));
-    if !own {
-        set(wanted)?;
-        return Ok(before);
-    }
+    check(wanted, before)?;
     let hard = wanted.hard.max(now.hard);
     let kernel = Limit { soft: if which == FILES { wanted.soft } else { hard }, hard };
     if kernel != now {
-        set(kernel)?;
+        set_kernel_limit(kept.resource, kernel).map_err(|e| -(e.0 as isize))?;
     }
     kept.kernel.set(kernel);
     let (mapped, writable) = live.pager.mapped_pages();

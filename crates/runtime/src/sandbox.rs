@@ -58,7 +58,7 @@ impl Filter {
             memory: [source, kept::MEM.fd()],
             managed: [(ARENA, live.arena_end()), bss()],
             thread: reclaim::THREAD_FLAGS,
-            pid: live.pid.load(Relaxed),
+            pid: os::getpid(),
         });
         filter.len = after(&room, from, to)?;
         // SAFETY: behind both.

@@ -71,7 +71,9 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             EINVAL
         }
         nr::CLONE if args[0] & CLONE_VM == 0 => return fork(live, nr, args, uc),
-        nr::VFORK | nr::CLONE => return clone::clone(live, nr, args, uc),
+        nr::VFORK | nr::CLONE => {
+            return clone::clone(live, nr, args, uc, |args, uc| fork(live, nr::CLONE, args, uc));
+        }
         nr::EXECVE | nr::EXECVEAT => return exec::exec(live, nr, args, uc),
         nr::EXIT => end_thread(live, args[0], uc),
         nr::EXIT_GROUP => {
@@ -128,13 +130,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             Some(value) => value,
             None => return assisted(live, nr, args, live.window_bytes(), uc),
         },
-        // A process that only shares the memory has limits of its own, which the kernel keeps.
-        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 if live.is_own_process() => {
-            match live.with(move |cx| rlimits::call(live, cx, nr, args)) {
-                Some(value) => value,
-                None => return assisted(live, nr, args, live.window_bytes(), uc),
-            }
-        }
+        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => match rlimits::call(live, nr, args) {
+            Some(value) => value,
+            None => return assisted(live, nr, args, live.window_bytes(), uc),
+        },
         nr::PRCTL if live.is_own_process() && calls::REACH_OPTIONS.contains(&args[0]) => {
             descriptors::open_all(live);
             privileges::finish_code(live);
@@ -142,6 +141,10 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         }
         _ if live.is_own_process() && calls::changes_rights(nr, args[0]) => {
             return privileges::call(live, nr, args, uc);
+        }
+        // Of a process that only shares the memory.
+        nr::PRCTL | nr::SECCOMP if calls::installs_filter(nr, args[0], args[1]) => {
+            privileges::install_of_sharer(live, nr, args)
         }
         nr::CHROOT | nr::PIVOT_ROOT => privileges::by_sharer(live, nr, args),
         nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => match wishes::transfer(live, nr, args) {

@@ -17,6 +17,7 @@ use crate::gate;
 use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::pins;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use outswap_control::{Once, Stat};
 use outswap_core::clean::is_zero;
 use outswap_core::machine::{Machine, Prot};
@@ -203,6 +204,47 @@ pub fn wait_for_calls(live: &Live, first: PageNo, count: u32) -> bool {
     true
 }
 
+/// Pages that were copied and hold something, a bit for each: what of a copy is in memory says nothing, because the kernel may have swapped
+/// it out.
+pub struct Copied {
+    at: usize,
+    bytes: usize,
+    first: PageNo,
+}
+
+impl Copied {
+    /// None of so many, from `first` on. `None` where there is no memory for it.
+    pub fn new(first: PageNo, count: u32) -> Option<Copied> {
+        let bytes = (count as usize).div_ceil(8).next_multiple_of(PAGE_BYTES);
+        os::mmap_anonymous(bytes).ok().map(|at| Copied { at, bytes, first })
+    }
+
+    fn bit(&self, page: PageNo) -> (&AtomicU8, u8) {
+        let i = (page.0 - self.first.0) as usize;
+        assert!(i / 8 < self.bytes, "a page of the copy");
+        // SAFETY: ours, as long as `self` is, and so long; any bytes are numbers.
+        (unsafe { &*((self.at + i / 8) as *const AtomicU8) }, 1 << (i % 8))
+    }
+
+    /// A page was copied.
+    pub fn insert(&self, page: PageNo) {
+        let (byte, bit) = self.bit(page);
+        byte.fetch_or(bit, Relaxed);
+    }
+
+    fn contains(&self, page: PageNo) -> bool {
+        let (byte, bit) = self.bit(page);
+        byte.load(Relaxed) & bit != 0
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // SAFETY: ours alone.
+        let _ = unsafe { os::munmap(self.at, self.bytes) };
+    }
+}
+
 /// Makes an object whole. Everybody else must be kept out of the runtime.
 ///
 /// # Errors
@@ -220,6 +262,10 @@ fn make(live: &Live, cx: &mut Cx, object: ObjectNo) -> Result<(), isize> {
         return Err(ENOMEM);
     }
     let place = |page: PageNo| at as usize + (page.0 - first.0) as usize * PAGE_BYTES;
+    let Some(written) = Copied::new(first, count) else {
+        pass(nr::MUNMAP, [at as usize, bytes, 0, 0, 0, 0]);
+        return Err(ENOMEM);
+    };
     drop_holes(live, object, &place);
     let mut copied = 0;
     let taken = each(live, object, |vma| {
@@ -227,6 +273,7 @@ fn make(live: &Live, cx: &mut Cx, object: ObjectNo) -> Result<(), isize> {
             if !is_zero(content) {
                 // SAFETY: new memory of the object's length, which nobody else knows; a page of content.
                 unsafe { core::ptr::copy_nonoverlapping(content.as_ptr(), place(page) as *mut u8, PAGE_BYTES) };
+                written.insert(page);
                 copied += 1;
             }
         });
@@ -241,7 +288,7 @@ fn make(live: &Live, cx: &mut Cx, object: ObjectNo) -> Result<(), isize> {
     };
     if !taken || !each(live, object, given) {
         each(live, object, |vma| {
-            take_back(live, &vma, place(vma.first));
+            take_back(live, &vma, place(vma.first), &written);
             true
         });
         return Err(EAGAIN);
@@ -302,11 +349,11 @@ pub fn give(live: &Live, vma: &Vma, from: usize) -> bool {
 }
 
 /// Puts the content of a mapping back that could not become the kernel's.
-pub fn take_back(live: &Live, vma: &Vma, from: usize) {
+pub fn take_back(live: &Live, vma: &Vma, from: usize, written: &Copied) {
     for i in 0..vma.count as usize {
         let (page, at) = (vma.first.plus(i), from + i * PAGE_BYTES);
-        let mut flag = [0u8; 1];
-        if os::mincore(at, PAGE_BYTES, &mut flag).is_err() || flag[0] & 1 == 0 {
+        // Of another mapping of the object, it may be the kernel's by now, and is not here.
+        if !written.contains(page) || os::mincore(at, PAGE_BYTES, &mut [0]).is_err() {
             continue;
         }
         // SAFETY: mapped and readable, known to nobody else.

@@ -38,7 +38,8 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch
         return Taken { framed: Mask::EMPTY, dropped: drop_pages(host, first, whole, wanted.clean) };
     }
     let uffd = host.uffd();
-    if uffd.write_protect(host.address(first), count * PAGE_BYTES, true).is_err() {
+    // Of what is not managed, the program may have protected pages itself, or not.
+    if count > 1 && !is_one || uffd.write_protect(host.address(first), count * PAGE_BYTES, true).is_err() {
         if count == 1 {
             let _ = uffd.write_protect(host.address(first), PAGE_BYTES, false);
             return Taken::default();

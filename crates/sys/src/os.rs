@@ -353,21 +353,24 @@ pub fn stat_at(directory: Option<i32>, path: &[u8]) -> Result<FileStatus> {
     Ok(FileStatus::of(&stat))
 }
 
-/// Opens a regular file for reading or (with [`O_RDWR`]) for both, seen from a directory; `None` for anything else. What is
-/// not regular is not opened: that could block, or set a device to work.
-pub fn open_regular(directory: Option<i32>, path: &[u8], flags: usize) -> Option<(i32, FileStatus)> {
-    if !stat_at(directory, path).is_ok_and(|s| s.is_regular()) {
-        return None;
+/// Opens a regular file for reading or (with [`O_RDWR`]) for both, seen from a directory. What is not regular is not opened: that could
+/// block, or set a device to work.
+///
+/// # Errors
+/// The kernel's, or [`Errno::EACCES`] where the file is not regular.
+pub fn open_regular(directory: Option<i32>, path: &[u8], flags: usize) -> Result<(i32, FileStatus)> {
+    if !stat_at(directory, path)?.is_regular() {
+        return Err(Errno::EACCES);
     }
     let (at, flags) = (directory.unwrap_or(AT_FDCWD) as usize, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     // SAFETY: `stat_at` has checked that the path is NUL-terminated.
-    let fd = ret(unsafe { syscall4(nr::OPENAT, at, path.as_ptr() as usize, flags, 0) }).ok()? as i32;
+    let fd = ret(unsafe { syscall4(nr::OPENAT, at, path.as_ptr() as usize, flags, 0) })? as i32;
     // Another file may have the name by now.
     match fstat(fd) {
-        Ok(status) if status.is_regular() => Some((fd, status)),
-        _ => {
+        Ok(status) if status.is_regular() => Ok((fd, status)),
+        found => {
             let _ = close(fd);
-            None
+            Err(found.err().unwrap_or(Errno::EACCES))
         }
     }
 }

@@ -75,16 +75,18 @@ pub fn change(
     new: Option<&KernelSigaction>,
     shared: bool,
 ) -> Result<KernelSigaction> {
+    let new = new.map(as_kept);
     if SIGNALS.contains(&signal) {
         let old = live.dispositions.get(signal);
         if let Some(new) = new.filter(|_| !shared) {
-            live.contexts.with(|_| live.dispositions.set(signal, new));
+            live.contexts.with(|_| live.dispositions.set(signal, &new));
         }
         return Ok(old);
     }
     let mut old = KernelSigaction::default();
     let mut stood_in = None;
-    if let Some(new) = new {
+    let before = live.dispositions.idle_mask(signal);
+    if let Some(new) = &new {
         let mut action = *new;
         action.mask &= !OURS;
         if new.handler > SIG_IGN && !shared && (1..=SIGNAL_MAX as i32).contains(&signal) {
@@ -99,14 +101,41 @@ pub fn change(
             }
             return Err(e);
         }
+        if new.handler <= SIG_IGN && !shared {
+            live.dispositions.set_idle_mask(signal, new.mask);
+        }
     } else {
         // SAFETY: only reads.
         unsafe { sigaction(signal, None, Some(&mut old))? };
     }
-    if old.handler == on_signal as *const () as usize {
-        old = stood_in.unwrap_or_else(|| live.dispositions.get(signal));
+    // The kernel, which resets a handler, leaves the rest of what it was given.
+    let was_reset = old.handler == SIG_DFL && old.flags & SA_RESETHAND != 0 && old.restorer == plain_restorer();
+    if old.handler == on_signal as *const () as usize || was_reset {
+        let asked = stood_in.unwrap_or_else(|| live.dispositions.get(signal));
+        old = KernelSigaction { handler: if was_reset { SIG_DFL } else { asked.handler }, ..asked };
+    } else if old.mask == before & !OURS {
+        old.mask = before;
     }
     Ok(old)
+}
+
+/// A disposition as the kernel keeps it: without flags that it does not know (Peter Collingbourne, "signal: clear non-uapi flag bits when
+/// passing/returning sa_flags", Linux 5.11), and with signals that can be blocked.
+fn as_kept(action: &KernelSigaction) -> KernelSigaction {
+    const SA_EXPOSE_TAGBITS: u64 = 0x800;
+    const KNOWN: u64 = SA_NOCLDSTOP
+        | SA_NOCLDWAIT
+        | SA_SIGINFO
+        | SA_ONSTACK
+        | SA_RESTART
+        | SA_NODEFER
+        | SA_RESETHAND
+        | SA_EXPOSE_TAGBITS
+        | SA_RESTORER;
+    const SIGKILL: i32 = 9;
+    const SIGSTOP: i32 = 19;
+    const NEVER_BLOCKED: u64 = bit(SIGKILL) | bit(SIGSTOP);
+    KernelSigaction { flags: action.flags & KNOWN, mask: action.mask & !NEVER_BLOCKED, ..*action }
 }
 
 unsafe extern "C" fn on_signal(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {

@@ -1,5 +1,6 @@
 //! What a file is that is about to be executed.
 use crate::live::Live;
+use crate::process;
 use outswap_control::{Found, MESSAGE_BYTES, Text, until_nul};
 use outswap_sys::{Errno, nr, os, ret, syscall4};
 
@@ -13,7 +14,7 @@ const HEAD_BYTES: usize = 1024;
 const LINE_BYTES: usize = 256;
 
 /// Interpreters of interpreters that the kernel follows.
-const MAX_INTERPRETERS: usize = 4;
+const MAX_INTERPRETERS: usize = 5;
 
 /// Bytes of the header of a 64-bit ELF file; that of a 32-bit one is shorter.
 const ELF_HEADER_BYTES: usize = 64;
@@ -75,12 +76,13 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], [path, argv]: [usize
     let mut found = look_at(directory, path, &mut head);
     for _ in 0..MAX_INTERPRETERS {
         // A script is what its interpreter is.
-        let Some((_, len)) = found else { break };
+        let Ok((_, len)) = found else { break };
         let Some(interpreter) = interpreter(&head[..len.min(LINE_BYTES)]) else { break };
         name = [0; LINE_BYTES];
         name[..interpreter.len()].copy_from_slice(interpreter);
         found = look_at(None, &name[..interpreter.len() + 1], &mut head);
     }
+    let error = found.as_ref().err().copied();
     // Of a script its interpreter is asked about; without the right the kernel refuses.
     let (dir, flags) = if nr == nr::EXECVE { (AT_FDCWD, 0) } else { (args[0], args[4]) };
     let may_execute = |interpreter: &[u8]| {
@@ -88,7 +90,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], [path, argv]: [usize
         has_right(dir, path.as_ptr() as usize, flags)
             && (!is_script || has_right(AT_FDCWD, interpreter.as_ptr() as usize, 0))
     };
-    let Some((looked, len)) = found else {
+    let Ok((looked, len)) = found else {
         let fails = name[0] != 0 && !is_executable(AT_FDCWD, name.as_ptr() as usize, 0);
         if fails {
             return Ok(Target::Fails);
@@ -98,12 +100,13 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], [path, argv]: [usize
             0 => !may(dir, path.as_ptr() as usize, flags, R_OK),
             _ => !may(AT_FDCWD, name.as_ptr() as usize, 0, R_OK),
         };
-        if !(is_strict && may_not_read && may_execute(&name)) {
+        let is_out_of_numbers = matches!(error, Some(Errno::EMFILE));
+        if !(is_strict && (may_not_read || is_out_of_numbers) && may_execute(&name)) {
             return Ok(Target::Unmanaged);
         }
         let name = if name[0] == 0 { &path[..path.len() - 1] } else { until_nul(&name) };
         tell(live, name, b"cannot be read, so nobody knows whether it can be managed", is_strict);
-        return Err(Errno::EACCES);
+        return Err(error.filter(|_| is_out_of_numbers).unwrap_or(Errno::EACCES));
     };
     let head = &head[..len];
     if interpreter(&head[..len.min(LINE_BYTES)]).is_some() {
@@ -192,7 +195,7 @@ fn loaded(argv: usize, head: &mut [u8]) -> Option<(&'static [u8], Cause)> {
         }
     });
     let program = program_of_linker(words)?;
-    let (looked, _) = look_at(None, program, head)?;
+    let (looked, _) = look_at(None, program, head).ok()?;
     let name = &program[..program.len() - 1];
     match looked.linking? {
         Linking::Static if !is_dynamic_linker(name) => Some((name, (b"is statically linked", Target::Unmanaged))),
@@ -306,18 +309,43 @@ fn interpreter(head: &[u8]) -> Option<&[u8]> {
     line.split(|b| b" \t\0".contains(b)).find(|word| !word.is_empty())
 }
 
-/// Reads the beginning of a program. `None` where it cannot be read, or is no regular file, which then is not opened either.
-fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Option<(Looked, usize)> {
+/// Reads the beginning of a program.
+///
+/// # Errors
+/// Where it cannot be read, or is no regular file, which then is not opened either.
+fn look_at(directory: Option<i32>, path: &[u8], head: &mut [u8]) -> Result<(Looked, usize), Errno> {
     let look = |fd: i32, status: os::FileStatus, head: &mut [u8]| {
-        let len = os::pread(fd, head, 0).ok()?;
+        let len = os::pread(fd, head, 0)?;
         let linking = linking(&head[..len], |at, to| os::pread(fd, to, at) == Ok(to.len()));
-        Some((Looked { status, has_capabilities: has_capabilities(fd), linking }, len))
+        Ok((Looked { status, has_capabilities: has_capabilities(fd), linking }, len))
     };
+    let mut buf = [0u8; MESSAGE_BYTES];
+    let (mut directory, mut path) = (directory, path);
     if let (Some(fd), b"\0") = (directory, path) {
         // The program is the descriptor itself, whose position is not ours to move.
-        return look(fd, os::fstat(fd).ok().filter(os::FileStatus::is_regular)?, head);
+        let status = os::fstat(fd)?;
+        if !status.is_regular() {
+            return Err(Errno::EACCES);
+        }
+        match look(fd, status, head) {
+            // One that only names a file (`O_PATH`).
+            Err(Errno::EBADF) => {
+                let mut text = Text { buf: &mut buf, len: 0 };
+                text.put(b"/proc/self/fd/");
+                text.number(fd);
+                text.put(b"\0");
+                let len = text.len;
+                (directory, path) = (None, &buf[..len]);
+            }
+            looked => return looked,
+        }
     }
-    let (fd, status) = os::open_regular(directory, path, os::O_RDONLY)?;
+    let open = || os::open_regular(directory, path, os::O_RDONLY);
+    let (fd, status) = match open() {
+        // Another thread may have more numbers than it may, for a moment.
+        Err(Errno::EMFILE) => process::with_all_descriptors(open)?,
+        opened => opened?,
+    };
     let looked = look(fd, status, head);
     let _ = os::close(fd);
     looked
@@ -475,17 +503,17 @@ mod tests {
         std::fs::write(dir.join("file"), b"#!/bin/sh\n").expect("writable");
         let mut head = [0u8; 64];
         // With a writer that waits, opening the FIFO would let that go on.
-        assert_eq!(look_at(None, &path("fifo"), &mut head), None);
-        assert_eq!(look_at(None, b"/dev/null\0", &mut head), None);
-        assert_eq!(look_at(None, &path("."), &mut head), None);
-        assert_eq!(look_at(None, &path("missing"), &mut head), None);
-        assert_eq!(look_at(None, &path("file"), &mut head).map(|(_, len)| len), Some(10));
+        assert_eq!(look_at(None, &path("fifo"), &mut head).ok(), None);
+        assert_eq!(look_at(None, b"/dev/null\0", &mut head).ok(), None);
+        assert_eq!(look_at(None, &path("."), &mut head).ok(), None);
+        assert_eq!(look_at(None, &path("missing"), &mut head).ok(), None);
+        assert_eq!(look_at(None, &path("file"), &mut head).map(|(_, len)| len), Ok(10));
         let directory = os::open(&path(""), os::O_RDONLY, 0).expect("ours");
-        assert_eq!(look_at(Some(directory), b"file\0", &mut head).map(|(_, len)| len), Some(10));
-        assert_eq!(look_at(Some(directory), b"fifo\0", &mut head), None);
+        assert_eq!(look_at(Some(directory), b"file\0", &mut head).map(|(_, len)| len), Ok(10));
+        assert_eq!(look_at(Some(directory), b"fifo\0", &mut head).ok(), None);
         let file = os::open(&path("file"), os::O_RDONLY, 0).expect("ours");
-        assert_eq!(look_at(Some(file), b"\0", &mut head).map(|(_, len)| len), Some(10));
-        assert_eq!(look_at(Some(directory), b"\0", &mut head), None);
+        assert_eq!(look_at(Some(file), b"\0", &mut head).map(|(_, len)| len), Ok(10));
+        assert_eq!(look_at(Some(directory), b"\0", &mut head).ok(), None);
         [file, directory].into_iter().for_each(|fd| os::close(fd).expect("ours"));
         std::fs::remove_dir_all(&dir).expect("ours");
     }

@@ -301,8 +301,12 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
     let mut any_foreign = false;
     while let Some(vma) = live.pager.next_in(page, end) {
         if vma.foreign {
+            if !live.try_restore(vma.first, vma.count) {
+                // What lies before it is gone, as with the kernel's own.
+                let _ = vma.first > first && unmap(live, first, vma.first.0 - first.0);
+                return false;
+            }
             any_foreign = true;
-            live.restore(vma.first, vma.count);
         } else if vma.locked {
             live.mlocks.add(-(vma.count as i64), vma.on_fault);
         }

@@ -92,7 +92,7 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         // Another mapping is to be moved over managed memory: no program is known to do that, and refusing is safe.
         return if to_arena { EINVAL } else { pass(nr::MREMAP, args) };
     }
-    let asked = match Request::of(args) {
+    let mut asked = match Request::of(args) {
         Ok(asked) => asked,
         Err(error) => return error,
     };
@@ -111,8 +111,18 @@ pub fn mremap(live: &Live, cx: &mut Cx, [addr, old_len, new_len, flags, new_addr
         return EINVAL;
     }
     if asked.old > vma.end() - asked.first.0 {
-        let shrinks = asked.new <= asked.old && !asked.is_fixed() && !asked.keeps_old();
-        return if shrinks { shrink(live, asked.first, asked.old, asked.new) } else { EFAULT };
+        let shrinks = asked.new <= asked.old && !asked.keeps_old();
+        if !shrinks || !asked.is_fixed() {
+            return if shrinks { shrink(live, asked.first, asked.old, asked.new) } else { EFAULT };
+        }
+        // What is cut off may be anything; what moves may not.
+        if shrink(live, asked.first, asked.old, asked.new) == ENOMEM {
+            return ENOMEM;
+        }
+        asked.old = asked.new;
+        if asked.old > vma.end() - asked.first.0 {
+            return EFAULT;
+        }
     }
     let growth = if asked.keeps_old() { asked.new } else { asked.new.saturating_sub(asked.old) };
     if !may_grow(live, &vma, growth) {
@@ -288,8 +298,16 @@ fn mremap_foreign(live: &Live, vma: Vma, args: [usize; 6]) -> isize {
     }
     let first = page_of(addr);
     if old > vma.end() - first.0 {
-        let shrinks = (1..=old).contains(&new) && flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0;
-        return if shrinks { shrink(live, first, old, new) } else { EFAULT };
+        let shrinks = (1..=old).contains(&new) && flags & MREMAP_DONTUNMAP == 0;
+        if !shrinks || flags & MREMAP_FIXED == 0 {
+            return if shrinks { shrink(live, first, old, new) } else { EFAULT };
+        }
+        if shrink(live, first, old, new) == ENOMEM {
+            return ENOMEM;
+        }
+        // It is whole by now, or the kernel says that it is not.
+        let cut = [addr, new as usize * PAGE_BYTES, new_len, flags, new_addr, 0];
+        return if new > vma.end() - first.0 { EFAULT } else { mremap_foreign(live, vma, cut) };
     }
     // Growing in place would run into managed memory.
     if new > old && flags & MREMAP_MAYMOVE == 0 {

@@ -37,10 +37,11 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
             }
             let first = page_of(addr);
             let count = (part / PAGE_BYTES) as u32;
-            if !live.pager.covered(first, count) {
-                return ENOMEM;
-            }
+            let mut seen = 0;
             let looked = each(live, first, count, |vma| {
+                if vma.first.0 - first.0 == seen {
+                    seen = vma.end() - first.0;
+                }
                 let out = &mut out[(vma.first.0 - first.0) as usize..][..vma.count as usize];
                 if vma.foreign {
                     // A forked child may not have what the kernel manages there.
@@ -54,8 +55,14 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
                 }
                 0
             });
-            if let Err(error) = looked {
-                return error;
+            match looked {
+                Ok(true) => {}
+                // What lies before a hole is told of.
+                Ok(false) => {
+                    let told = (addr - (start + at)) / PAGE_BYTES + seen as usize;
+                    return if copy_out(live, cx, vec + at / PAGE_BYTES, &found[..told]) { ENOMEM } else { EFAULT };
+                }
+                Err(error) => return error,
             }
         }
         if !copy_out(live, cx, vec + at / PAGE_BYTES, &found[..step / PAGE_BYTES]) {

@@ -44,6 +44,8 @@ pub(super) const FREE: u32 = 0;
 pub(super) const HELD: u32 = 1;
 /// A file that this process does not need any more, and that is closed once nobody reads it.
 pub(super) const CLOSING: u32 = 2;
+/// Such a file that is being closed: its place is no other's yet.
+const ENDING: u32 = 3;
 
 /// What a process knows of one file. Private memory; all-zero is no file.
 pub(super) struct Volume {
@@ -160,7 +162,7 @@ impl Volume {
 
     /// Closes the file once nobody reads it; this process needs it no more. Returns its number in the family, once.
     pub fn close_if_idle(&self, segments: u32) -> Option<usize> {
-        if self.readers.load(SeqCst) != 0 || self.state.compare_exchange(CLOSING, FREE, SeqCst, SeqCst).is_err() {
+        if self.readers.load(SeqCst) != 0 || self.state.compare_exchange(CLOSING, ENDING, SeqCst, SeqCst).is_err() {
             return None;
         }
         if let Some(fd) = self.fd() {
@@ -178,6 +180,9 @@ impl Volume {
         }
         // SAFETY: the file is not this process's any more, and nobody reads it.
         unsafe { self.table.unmap(segments) };
-        (self.family.swap(0, AcqRel) as usize).checked_sub(1)
+        let number = (self.family.swap(0, AcqRel) as usize).checked_sub(1);
+        // Another file may have the place from here on.
+        self.state.store(FREE, SeqCst);
+        number
     }
 }
