@@ -13,6 +13,9 @@ enum { AREA = 44 << 20 };
 
 static void limits(void) {
     struct rlimit asked = {100, 200}, space = {1L << 40, 1L << 41}, found;
+    OK(getrlimit(RLIMIT_DATA, &found));
+    found.rlim_cur = 1L << 39;
+    OK(setrlimit(RLIMIT_DATA, &found));
     OK(setrlimit(RLIMIT_NOFILE, &asked)), OK(setrlimit(RLIMIT_AS, &space));
     pid_t child = vfork();
     if (child == 0) {
@@ -33,6 +36,16 @@ static void limits(void) {
         found.rlim_cur = 51;
         if (setrlimit(RLIMIT_NOFILE, &found) != -1 || errno != EINVAL) _exit(2);
         execl("/bin/sh", "sh", "-c", "test $(ulimit -n) = 50", NULL);
+        _exit(5);
+    }
+    expect_exit(child, 0);
+    child = vfork();
+    if (child == 0) {
+        /* As much as it may have, which is what the kernel may have anyway. */
+        if (getrlimit(RLIMIT_DATA, &found)) _exit(1);
+        found.rlim_cur = found.rlim_max;
+        if (setrlimit(RLIMIT_DATA, &found) || getrlimit(RLIMIT_DATA, &found) || found.rlim_cur != found.rlim_max) _exit(2);
+        execl("/bin/sh", "sh", "-c", "test $(ulimit -Sd) = $(ulimit -Hd)", NULL);
         _exit(5);
     }
     expect_exit(child, 0);

@@ -151,7 +151,9 @@ impl Job {
         // SAFETY: takes an integer only.
         let leads = unsafe { libc::getsid(0) } == outswap_sys::os::getpid();
         let hangs_up = leads && matches!(signal, libc::SIGHUP | libc::SIGCONT);
-        if code == libc::SI_KERNEL && !hangs_up || ours && code != libc::SI_QUEUE {
+        // One that was set before this began has run out just then.
+        let is_timers = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF].contains(&signal);
+        if code == libc::SI_KERNEL && !hangs_up && !is_timers || ours && code != libc::SI_QUEUE {
             return;
         }
         let value = libc::sigval { sival_ptr: value as *mut libc::c_void };

@@ -573,6 +573,18 @@ fn publish_measured(live: &Live, (at_ns, number): (u64, u64), other: i64) {
     }
 }
 
+/// Publishes that this process uses less by now, where it does. Nothing is measured: of several that free what they share, each would find what
+/// the others have not freed yet.
+pub fn count_less(live: &Live) {
+    let used = (used_pages(live) * PAGE_BYTES as u64) as i64;
+    let rest = anonymous_store_bytes(live) as i64 + live.budget.other_bytes.load(Relaxed);
+    for level in live.control.levels().filter(|level| level.config.ram_bytes > 0) {
+        if let Some(record) = own_record(live, level) {
+            record.charge_bytes.fetch_min((used + rest).max(0) as u64, AcqRel);
+        }
+    }
+}
+
 /// Whether the limit was lower by what this process is to give up. It is not any more.
 pub fn takes_back(live: &Live) -> bool {
     let is_lower = live.budget.pressure.most_pages.swap(0, Relaxed) > 0;

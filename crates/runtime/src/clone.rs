@@ -11,6 +11,8 @@ use outswap_sys::{Errno, nr, os};
 
 /// The memory is shared.
 pub const CLONE_VM: usize = 0x100;
+/// The child has the same dispositions of signals, which takes [`CLONE_VM`].
+const CLONE_SIGHAND: usize = 0x800;
 /// The child has the same root directory.
 const CLONE_FS: usize = 0x200;
 /// The child has the same descriptors.
@@ -32,7 +34,7 @@ fn of_clone(nr: usize, args: [usize; 6]) -> [usize; 6] {
 pub fn as_fork(nr: usize, args: [usize; 6]) -> Option<[usize; 6]> {
     let mut args = of_clone(nr, args);
     let waits = args[0] & (CLONE_VFORK | CLONE_THREAD) == CLONE_VFORK;
-    args[0] &= !CLONE_VM;
+    args[0] &= !(CLONE_VM | CLONE_SIGHAND);
     waits.then_some(args)
 }
 

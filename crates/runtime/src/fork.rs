@@ -38,6 +38,10 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         live.warn(b"warning: a program's own filter lets it open no files, without which it cannot fork with this fault source");
         return EAGAIN;
     }
+    if live.source().asks_map() && !kept::may_open_mem() {
+        live.warn(b"warning: Landlock lets the program not open its own memory, without which it cannot fork with this fault source");
+        return EAGAIN;
+    }
     const SIGCHLD: usize = 17;
     let mut args = if nr == nr::FORK { [SIGCHLD, 0, 0, 0, 0, 0] } else { args };
     // Waiting for the child to execute or end is done below, where others are let in again.

@@ -335,7 +335,7 @@ const HOOKS: Hooks = Hooks {
     // What it shares is the others' from then on, who may find that out before this process does.
     discarding: || {
         if let Some(live) = live::try_live().filter(|live| live.may_share()) {
-            charge::refresh(live);
+            charge::count_less(live);
         }
     },
     ahead: || {

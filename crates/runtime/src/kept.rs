@@ -7,6 +7,7 @@
 use crate::limits::KEPT_FDS;
 use crate::{avoided, process};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use outswap_sys::Errno;
 use outswap_sys::os::{self, FileStatus};
 use outswap_sys::procfs::read_file;
 
@@ -50,6 +51,8 @@ const OPEN: u32 = 3;
 static PID: AtomicI32 = AtomicI32::new(0);
 
 static WANTS_MEM: AtomicBool = AtomicBool::new(false);
+/// A thread of this process has given up the right to open some files.
+static IS_LANDLOCKED: AtomicBool = AtomicBool::new(false);
 
 impl KeptFile {
     const fn new(path: &'static [u8], thread_path: &'static [u8]) -> KeptFile {
@@ -196,9 +199,21 @@ pub fn want_mem() {
     WANTS_MEM.store(true, Relaxed);
 }
 
-/// Whether the process may open its own memory, as a child does.
+/// Some thread may not open everything any more.
+pub fn note_landlock() {
+    IS_LANDLOCKED.store(true, Relaxed);
+}
+
+/// Whether the calling thread may open the process's memory, as a child does that it makes, for all that is known.
 pub fn may_open_mem() -> bool {
-    outswap_source::open_mem().is_ok_and(|fd| os::close(fd).is_ok())
+    if !IS_LANDLOCKED.load(Relaxed) {
+        return true;
+    }
+    match outswap_source::open_mem() {
+        Ok(fd) => os::close(fd).is_ok(),
+        // That no number is left says nothing.
+        Err(error) => ![Errno::EACCES, Errno::EPERM].contains(&error),
+    }
 }
 
 /// In a forked child, which may share pages: what is open is about the parent, and holds the numbers from here on. The caller is the only

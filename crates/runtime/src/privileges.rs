@@ -51,8 +51,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
             live.pager.store.leave_requests();
         }
         match nr {
-            // A child opens its own memory.
-            nr::LANDLOCK_RESTRICT_SELF if live.source().asks_map() && !kept::may_open_mem() => avoided::cannot_open(),
+            nr::LANDLOCK_RESTRICT_SELF => kept::note_landlock(),
             nr::CHROOT | nr::PIVOT_ROOT => confined::confine(),
             // It would lead out of the root directory for somebody who could not leave that by other means any more.
             _ if confined::is_confined() => confined::leave_directories(live),
@@ -83,6 +82,12 @@ pub fn install_of_sharer(live: &'static Live, nr: usize, args: [usize; 6]) -> is
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
     live.pager.pins.release(pin);
     value
+}
+
+/// The same as [`finish_code`], while nobody installs a filter that may be refused.
+pub fn finish_code_alone(live: &Live) {
+    let _installing = avoided::INSTALLING.lock(os::wait_a_little);
+    finish_code(live);
 }
 
 /// Makes and changes all code that may be needed, because after this it may not be done any more.

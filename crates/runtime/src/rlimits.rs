@@ -13,7 +13,7 @@ use crate::contexts::Cx;
 use crate::errno::{EFAULT, EINVAL, EPERM};
 use crate::layout::{OWN_CALL, RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE};
 use crate::live::Live;
-use crate::{kept, pins, process, procfs};
+use crate::{kept, pins, process, procfs, sharers};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use outswap_core::lock::SpinLock;
 use outswap_core::units::PAGE_BYTES;
@@ -302,11 +302,12 @@ fn change_of_sharer(live: &'static Live, which: usize, wanted: Option<Limit>) ->
         (KEPT[which].resource, KEPT[which].program.get(), KEPT[which].kernel.get())
     });
     let now = kernel_limit(resource);
-    let before = if now == kernel { program } else { now };
+    let before = if now == kernel && !sharers::has_set_limit(which) { program } else { now };
     // What it has anyway is handed on to what it executes.
     if let Some(wanted) = wanted.filter(|wanted| *wanted != before) {
         check(wanted, before)?;
         set_kernel_limit(resource, wanted).map_err(|e| -(e.0 as isize))?;
+        sharers::note_limit(which);
     }
     Ok(before)
 }
@@ -337,10 +338,10 @@ fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isi
 /// Limits of the calling process that the kernel does not know, for a program that it executes.
 pub fn handed_on() -> HandedOn {
     let mut handed = HandedOn::empty();
-    for kept in &KEPT {
+    for (which, kept) in KEPT.iter().enumerate() {
         let (program, kernel) = (kept.program.get(), kept.kernel.get());
         // Unless a vforked child set its own.
-        if program != kernel && kernel_limit(kept.resource) == kernel {
+        if program != kernel && kernel_limit(kept.resource) == kernel && !sharers::has_set_limit(which) {
             handed.add(kept.resource, program, kernel);
         }
     }
@@ -350,10 +351,10 @@ pub fn handed_on() -> HandedOn {
 /// Before an exec of a program that will not be managed: gives the kernel the limits, which hold for what is executed. A hard
 /// limit cannot be raised again by everybody, so it is lowered only where the exec will hardly fail.
 pub fn give_to_kernel(runs: bool) {
-    for kept in &KEPT {
+    for (which, kept) in KEPT.iter().enumerate() {
         let (program, kernel) = (kept.program.get(), kept.kernel.get());
         // Unless a vforked child set its own.
-        if kernel_limit(kept.resource) == kernel {
+        if kernel_limit(kept.resource) == kernel && !sharers::has_set_limit(which) {
             let hard = if runs { program.hard } else { kernel.hard };
             let _ = set_kernel_limit(kept.resource, Limit { soft: program.soft, hard });
         }

@@ -25,6 +25,8 @@ pub struct Sharer {
     pub thread: Thread,
     /// It has the same root directory as the process whose memory it shares, and changes it for both.
     pub shares_root: AtomicBool,
+    /// Limits that it has set itself, a bit for each ([`crate::rlimits`]).
+    limits_set: AtomicU32,
 }
 
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -104,7 +106,9 @@ pub fn reserve_place() -> Option<&'static Sharer> {
         USED.fetch_max(i + 1, SeqCst);
         done && s.tid.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok()
     };
-    places().iter().enumerate().find(free).map(|(_, sharer)| sharer)
+    let (_, sharer) = places().iter().enumerate().find(free)?;
+    sharer.limits_set.store(0, Relaxed);
+    Some(sharer)
 }
 
 /// Whether a thread lives that is of process `pid`, whose runtime this is, or shares its memory.
@@ -129,14 +133,29 @@ fn may_share(tid: i32) -> bool {
 /// What is kept for the calling thread where it is of a process that shares the memory, and not of the
 /// one whose runtime this is.
 pub fn thread() -> Option<&'static Thread> {
-    let tid = os::gettid() as u32;
-    sharers().iter().find(|s| s.tid.load(Acquire) == tid).map(|s| &s.thread)
+    own().map(|sharer| &sharer.thread)
 }
 
 /// Whether the calling thread is of a process that shares the memory and the root directory.
 pub fn shares_root() -> bool {
+    own().is_some_and(|sharer| sharer.shares_root.load(Relaxed))
+}
+
+fn own() -> Option<&'static Sharer> {
     let tid = os::gettid() as u32;
-    sharers().iter().any(|s| s.tid.load(Acquire) == tid && s.shares_root.load(Relaxed))
+    sharers().iter().find(|s| s.tid.load(Acquire) == tid)
+}
+
+/// Whether the calling thread is of a process that shares the memory, and has set this limit itself.
+pub fn has_set_limit(which: usize) -> bool {
+    own().is_some_and(|sharer| sharer.limits_set.load(Relaxed) & 1 << which != 0)
+}
+
+/// It has.
+pub fn note_limit(which: usize) {
+    if let Some(sharer) = own() {
+        sharer.limits_set.fetch_or(1 << which, Relaxed);
+    }
 }
 
 /// In a forked child nobody shares the memory.

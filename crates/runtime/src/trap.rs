@@ -136,7 +136,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         },
         nr::PRCTL if live.is_own_process() && calls::REACH_OPTIONS.contains(&args[0]) => {
             descriptors::open_all(live);
-            privileges::finish_code(live);
+            privileges::finish_code_alone(live);
             return assisted(live, nr, args, live.window_bytes(), uc);
         }
         _ if live.is_own_process() && calls::changes_rights(nr, args[0]) => {

@@ -22,8 +22,8 @@ fn set_fd_limits(limit: [u64; 2]) -> bool {
     unsafe { syscall5(nr::PRLIMIT64, 0, RLIMIT_NOFILE, limit.as_ptr() as usize, 0, OWN_CALL) == 0 }
 }
 
-/// Runs `f`, which opens descriptors of the runtime's, with as many numbers as the kernel's hard limit allows. The caller is the
-/// only thread of its process.
+/// Runs `f`, which opens descriptors of the runtime's, with as many numbers as the kernel's hard limit allows. The caller is best the only
+/// thread of its process: of others, one may get more numbers than it may have, and one that sets the limit just then has set it in vain.
 pub fn with_all_descriptors<R>(f: impl FnOnce() -> R) -> R {
     let found = fd_limits();
     let [soft, hard] = found;

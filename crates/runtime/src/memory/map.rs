@@ -297,17 +297,24 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
     if !live.wipes.may_cut(first, count, 0) || !live.grows.may_cut(first, count, 0) {
         return false;
     }
-    let (mut page, end) = (first.0, first.0 + count);
+    let (mut page, mut end) = (first.0, first.0 + count);
     let mut any_foreign = false;
     while let Some(vma) = live.pager.next_in(page, end) {
-        if vma.foreign {
-            if !live.try_restore(vma.first, vma.count) {
-                // What lies before it is gone, as with the kernel's own.
-                let _ = vma.first > first && unmap(live, first, vma.first.0 - first.0);
-                return false;
-            }
-            any_foreign = true;
-        } else if vma.locked {
+        if vma.foreign && !live.try_restore(vma.first, vma.count) {
+            // What lies before it goes all the same, as with the kernel's own.
+            end = vma.first.0;
+            break;
+        }
+        any_foreign |= vma.foreign;
+        page = vma.end();
+    }
+    let (is_all, count) = (end == first.0 + count, end - first.0);
+    if count == 0 {
+        return false;
+    }
+    page = first.0;
+    while let Some(vma) = live.pager.next_in(page, end) {
+        if vma.locked && !vma.foreign {
             live.mlocks.add(-(vma.count as i64), vma.on_fault);
         }
         page = vma.end();
@@ -326,7 +333,7 @@ pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
             live.renew(first, count);
         }
     }
-    unmapped
+    unmapped && is_all
 }
 
 /// Free pages that stay below a mapping that grows, and above another one with access, as the kernel keeps them by default.

@@ -29,11 +29,15 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
             }
             let out = &mut found[(addr - (start + at)) / PAGE_BYTES..];
             if i != 1 {
+                let before = (addr - (start + at)) / PAGE_BYTES;
                 let result = pass(nr::MINCORE, [addr, part, out.as_mut_ptr() as usize, 0, 0, 0]);
-                if result < 0 {
-                    return result;
+                // Of a part with a hole the kernel does not tell how far it came; what lies before it is known.
+                let is_told = result == 0 || copy_out(live, cx, vec + at / PAGE_BYTES, &found[..before]);
+                match result {
+                    0 => continue,
+                    _ if is_told => return result,
+                    _ => return EFAULT,
                 }
-                continue;
             }
             let first = page_of(addr);
             let count = (part / PAGE_BYTES) as u32;
