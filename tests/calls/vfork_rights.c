@@ -24,8 +24,7 @@ static void limits(void) {
         if (setrlimit(RLIMIT_NOFILE, &found)) _exit(2);
         if (getrlimit(RLIMIT_AS, &found) || found.rlim_cur != 1UL << 40 || found.rlim_max != 1UL << 41) _exit(3);
         if (prlimit(0, RLIMIT_AS, &found, &found) || found.rlim_cur != 1UL << 40) _exit(4);
-        execl("/bin/sh", "sh", "-c", "test $(ulimit -n) $(ulimit -Hn) $(ulimit -v) $(ulimit -Hv) = 100 200 1 2 2>/dev/null || "
-                                     "test \"$(ulimit -n) $(ulimit -Hn) $(ulimit -v) $(ulimit -Hv)\" = \"100 200 1073741824 2147483648\"", NULL);
+        execl("/bin/sh", "sh", "-c", "test \"$(ulimit -n) $(ulimit -Hn) $(ulimit -v) $(ulimit -Hv)\" = \"100 200 1073741824 2147483648\"", NULL);
         _exit(5);
     }
     expect_exit(child, 0);

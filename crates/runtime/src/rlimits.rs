@@ -335,13 +335,17 @@ fn change(live: &Live, which: usize, wanted: Option<Limit>) -> Result<Limit, isi
     Ok(before)
 }
 
+/// Whether the calling process has the limit that is kept here: it is not a vforked child that set its own, and nobody else set another.
+fn has_kept(which: usize) -> bool {
+    kernel_limit(KEPT[which].resource) == KEPT[which].kernel.get() && !sharers::has_set_limit(which)
+}
+
 /// Limits of the calling process that the kernel does not know, for a program that it executes.
 pub fn handed_on() -> HandedOn {
     let mut handed = HandedOn::empty();
     for (which, kept) in KEPT.iter().enumerate() {
         let (program, kernel) = (kept.program.get(), kept.kernel.get());
-        // Unless a vforked child set its own.
-        if program != kernel && kernel_limit(kept.resource) == kernel && !sharers::has_set_limit(which) {
+        if program != kernel && has_kept(which) {
             handed.add(kept.resource, program, kernel);
         }
     }
@@ -353,8 +357,7 @@ pub fn handed_on() -> HandedOn {
 pub fn give_to_kernel(runs: bool) {
     for (which, kept) in KEPT.iter().enumerate() {
         let (program, kernel) = (kept.program.get(), kept.kernel.get());
-        // Unless a vforked child set its own.
-        if kernel_limit(kept.resource) == kernel && !sharers::has_set_limit(which) {
+        if has_kept(which) {
             let hard = if runs { program.hard } else { kernel.hard };
             let _ = set_kernel_limit(kept.resource, Limit { soft: program.soft, hard });
         }
