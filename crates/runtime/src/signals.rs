@@ -9,7 +9,7 @@ use crate::layout::in_managed;
 use crate::live::{Live, try_live};
 use crate::stacks::{self, Kept};
 use crate::{clock, deliver, dispatch, full, gate, memory, reclaim, threads, trap, unseen};
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
@@ -152,9 +152,12 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
                 }
                 may_be_replaced = true;
             }
-            Fault::Corrupt => live.warn(b"error: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data"),
-            Fault::Unreadable => live.warn(b"error: the swap file cannot be read: the program gets SIGBUS"),
-            Fault::NoMemory => live.warn(b"error: the machine has no memory for a page: the program gets SIGBUS"),
+            Fault::Corrupt => tell(live, b"error: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data", 0),
+            Fault::Unreadable => tell(live, b"error: the swap file cannot be read: the program gets SIGBUS", 1),
+            Fault::NoMemory if source.asks_map() => {
+                tell(live, b"error: the machine has no memory for a page, or the process has used up its mappings (vm.max_map_count): the program gets SIGBUS", 2);
+            }
+            Fault::NoMemory => tell(live, b"error: the machine has no memory for a page: the program gets SIGBUS", 2),
         }
         siginfo.signo = SIGBUS;
     } else if is_denied && is_hole(live, addr) {
@@ -165,6 +168,15 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
         siginfo.code = SEGV_MAPERR;
     }
     may_be_replaced && is_replaced_since(live, ucontext) || code > 0 && deliver::copy_failed(ucontext)
+}
+
+/// Says why the program gets SIGBUS: once in each process, as one that handles the signal may meet it at every page.
+fn tell(live: &Live, text: &[u8], cause: usize) {
+    static TOLD: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
+    let pid = live.pid.load(Relaxed);
+    if TOLD[cause].swap(pid, Relaxed) != pid {
+        live.warn(text);
+    }
 }
 
 /// Whether something else may have come to where the fault was since then: memory was given to the kernel ([`crate::whole`]), or a
