@@ -112,6 +112,21 @@ fn what_was_written_over_is_a_corruption() {
     assert_eq!(number(&stats, "/problems/warnings"), told(&end) as u64, "{stats:#}\n{}", end.describe());
 }
 
+/// A program that goes on after SIGBUS may meet it at thousands of pages: why is said once.
+#[test]
+fn why_a_program_gets_sigbus_is_said_once() {
+    if plain_mode() {
+        return;
+    }
+    let program = build::program("tests/calls/mappings_used_up.c").to_string_lossy().into_owned();
+    let (end, _) = run(&["--resident", "4M", "--fault-source", "mprotect"], &[&program]);
+    let said = end.errors().lines().filter(|line| line.contains("the program gets SIGBUS")).count();
+    // What the program leaves free of them is more where there may be more.
+    let max = fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    assert!(said == 1 || said == 0 && max.is_some_and(|max| max > 70_000), "{said} lines: {}", end.describe());
+    end.exited(0);
+}
+
 #[test]
 fn what_was_asked_for_is_told() {
     if plain_mode() {
