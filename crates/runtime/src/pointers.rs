@@ -168,6 +168,8 @@ const DEPENDENT: &[(usize, Pointers)] = &[
     (nr::IO_SUBMIT, Pointers::Refused),
     (nr::IO_CANCEL, Pointers::Refused),
     (nr::IO_PGETEVENTS, Pointers::Refused),
+    // A key would have to go with each page wherever that goes.
+    (nr::PKEY_ALLOC, Pointers::Refused),
 ];
 
 /// All other calls, by which of their arguments are addresses of memory that the call changes, or pointers of a call that the
@@ -193,7 +195,7 @@ const OTHERS: &[(u8, &[usize])] = &[
         nr::GETPRIORITY, nr::SETPRIORITY, nr::SCHED_GETSCHEDULER, nr::SCHED_GET_PRIORITY_MAX, nr::SCHED_GET_PRIORITY_MIN,
         nr::IOPRIO_GET, nr::IOPRIO_SET, nr::IOPL, nr::IOPERM,
         nr::SHMGET, nr::SEMGET, nr::MSGGET, nr::TIMER_DELETE, nr::TIMER_GETOVERRUN,
-        nr::MLOCKALL, nr::MUNLOCKALL, nr::PKEY_ALLOC, nr::PKEY_FREE,
+        nr::MLOCKALL, nr::MUNLOCKALL, nr::PKEY_FREE,
         // These have numbers only: the kernel answers ENOSYS whatever they are given.
         nr::USELIB, nr::_SYSCTL, nr::CREATE_MODULE, nr::GET_KERNEL_SYMS, nr::QUERY_MODULE, nr::NFSSERVCTL, nr::GETPMSG,
         nr::PUTPMSG, nr::AFS_SYSCALL, nr::TUXCALL, nr::SECURITY, nr::LOOKUP_DCOOKIE, nr::EPOLL_CTL_OLD, nr::EPOLL_WAIT_OLD,
