@@ -107,8 +107,13 @@ pub const FIXED: [&str; 10] = [
 /// Programs that together have more than the limit for a moment, with a fault source or with any, though none of them does: what the kernel
 /// copies after a fork is known there by measuring alone, from outside where the root directory is another, or Landlock lets who forks see no
 /// `/proc` (docs/limits.md, "The budget").
-const COPIED_LATE: [(&str, Option<&str>); 4] =
-    [("clone_vfork.c", Some("guard")), ("copies.c", Some("mprotect")), ("landlock_fork.c", None), ("swap_fds.c", None)];
+const COPIED_LATE: [(&str, Option<&str>); 5] = [
+    ("clone_vfork.c", Some("guard")),
+    ("copies.c", Some("guard")),
+    ("copies.c", Some("mprotect")),
+    ("landlock_fork.c", None),
+    ("swap_fds.c", None),
+];
 
 /// The same as [`compare`], linked to a fixed address.
 pub fn compare_fixed(setup: &Setup, program: &str) {
