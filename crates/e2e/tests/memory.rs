@@ -180,16 +180,22 @@ fn what_came_and_went_between_two_looks_is_seen_at_the_end() {
     }
 }
 
-/// The managed process sleeps while its neighbour grows, so nothing that it does itself makes room.
+/// The managed process sleeps while its neighbour grows, so nothing that it does itself makes room. Who looks is one of the
+/// supervisor's threads, which may get no processor for a while: one of five tries has to be within the limit.
 fn managed_memory_makes_room_for_a_neighbour(neighbour: &str, kind: &str) {
     let (program, ram) = (program(), 64 * MIB);
     let command = [&*program, "heap", "56", "1", neighbour, kind, "48", "1200"];
-    let (end, stats) = run(&[&["--ram", "64M"], &BSS_OFF[..]].concat(), &command);
-    let end = ok(end);
-    is_the_peak(&end, &stats);
-    end.within(ram);
-    let out = number(&stats, "/stores/memory/pages_out") + number(&stats, "/stores/file/pages_out");
-    assert!(out * 4096 > 32 * MIB, "{stats:#}");
+    for left in (0..5).rev() {
+        let (end, stats) = run(&[&["--ram", "64M"], &BSS_OFF[..]].concat(), &command);
+        let end = ok(end);
+        is_the_peak(&end, &stats);
+        let out = number(&stats, "/stores/memory/pages_out") + number(&stats, "/stores/file/pages_out");
+        assert!(out * 4096 > 32 * MIB, "{stats:#}");
+        if left == 0 || end.peak.within(ram).is_ok() {
+            end.within(ram);
+            break;
+        }
+    }
 }
 
 fn unmanaged_programs_are_told_of() {
