@@ -104,8 +104,11 @@ static void arguments(void) {
     OK(syscall(SYS_pkey_mprotect, p, PAGE, PROT_READ, 0xffffffffUL)), OK(mprotect(p, PAGE, PROT_READ | PROT_WRITE));
     /* A key that is given can be used; who gets none goes on without. */
     int key = syscall(SYS_pkey_alloc, 0, 0);
-    if (key >= 0) OK(syscall(SYS_pkey_mprotect, p, PAGE, PROT_READ | PROT_WRITE, key)), OK(syscall(SYS_pkey_mprotect, p, PAGE, PROT_READ | PROT_WRITE, 0)), OK(syscall(SYS_pkey_free, key));
-    else CHECK(errno == ENOSYS || errno == ENOSPC);
+    if (key >= 0) {
+        OK(syscall(SYS_pkey_mprotect, p, PAGE, PROT_READ | PROT_WRITE, key));
+        OK(syscall(SYS_pkey_mprotect, p, PAGE, PROT_READ | PROT_WRITE, 0));
+        OK(syscall(SYS_pkey_free, key));
+    } else CHECK(errno == ENOSYS || errno == ENOSPC);
     /* A buffer for a directory may be longer than what there is to be read, or than what may be in memory. */
     size_t bytes = 1UL << 31;
     char *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

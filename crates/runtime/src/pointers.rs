@@ -27,7 +27,7 @@ pub enum Pointers {
         /// Flags, any of which makes these arguments pointers.
         flags: &'static [(u32, u8)],
     },
-    /// The call is refused: it takes pointers that nobody could follow.
+    /// The call is refused: it takes pointers that nobody could follow, or gives what managed memory cannot have.
     Refused,
 }
 

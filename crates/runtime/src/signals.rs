@@ -152,12 +152,12 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
                 }
                 may_be_replaced = true;
             }
-            Fault::Corrupt => tell(live, b"error: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data", 0),
-            Fault::Unreadable => tell(live, b"error: the swap file cannot be read: the program gets SIGBUS", 1),
+            Fault::Corrupt => tell(live, outcome, b"error: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data"),
+            Fault::Unreadable => tell(live, outcome, b"error: the swap file cannot be read: the program gets SIGBUS"),
             Fault::NoMemory if source.asks_map() => {
-                tell(live, b"error: the machine has no memory for a page, or the process has used up its mappings (vm.max_map_count): the program gets SIGBUS", 2);
+                tell(live, outcome, b"error: the machine has no memory for a page, or the process has used up its mappings (vm.max_map_count): the program gets SIGBUS");
             }
-            Fault::NoMemory => tell(live, b"error: the machine has no memory for a page: the program gets SIGBUS", 2),
+            Fault::NoMemory => tell(live, outcome, b"error: the machine has no memory for a page: the program gets SIGBUS"),
         }
         siginfo.signo = SIGBUS;
     } else if is_denied && is_hole(live, addr) {
@@ -171,10 +171,11 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
 }
 
 /// Says why the program gets SIGBUS: once in each process, as one that handles the signal may meet it at every page.
-fn tell(live: &Live, text: &[u8], cause: usize) {
-    static TOLD: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
+fn tell(live: &Live, cause: Fault, text: &[u8]) {
+    /// The process that has told of each.
+    static TOLD: [AtomicI32; Fault::Full as usize] = [const { AtomicI32::new(0) }; Fault::Full as usize];
     let pid = live.pid.load(Relaxed);
-    if TOLD[cause].swap(pid, Relaxed) != pid {
+    if TOLD[cause as usize].swap(pid, Relaxed) != pid {
         live.warn(text);
     }
 }
