@@ -266,6 +266,15 @@ fn what_is_shared_stays_in_the_limit() {
     end.within(256 * MIB);
 }
 
+/// Fresh memory that is read first is the kernel's page of zeros, and becomes memory by a write that with `mprotect` nobody sees.
+fn what_is_read_first_stays_in_the_limit(source: &str) {
+    let program = build::program("tests/programs/read_first.c").to_string_lossy().into_owned();
+    let (end, stats) = run(&["--ram", "48M", "--fault-source", source], &[&program, "4", "64"]);
+    let end = ok(end);
+    is_the_peak(&end, &stats);
+    end.within(48 * MIB);
+}
+
 /// Who does little but bring memory back is told so, once; who works with it is not.
 fn who_thrashes_is_told(limit: &str, passes: &str, times: usize) {
     let program = build::program("tests/programs/thrash.c").to_string_lossy().into_owned();
@@ -627,6 +636,8 @@ fn main() -> ExitCode {
         ),
         trial("a_bss_counts_once_in_a_limit_of_data", a_bss_counts_once_in_a_limit_of_data),
         trial("what_is_shared_stays_in_the_limit", what_is_shared_stays_in_the_limit),
+        trial("what_is_read_first_stays_in_the_limit::mprotect", || what_is_read_first_stays_in_the_limit("mprotect")),
+        trial("what_is_read_first_stays_in_the_limit::move", || what_is_read_first_stays_in_the_limit("move")),
         trial("who_waits_gives_its_memory_up::executed", || who_waits_gives_its_memory_up("--ram", &[])),
         trial("who_waits_gives_its_memory_up::forked", || who_waits_gives_its_memory_up("--ram", &["same"])),
         trial("who_waits_gives_its_memory_up::resident", || who_waits_gives_its_memory_up("--resident", &[])),

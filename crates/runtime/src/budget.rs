@@ -310,11 +310,33 @@ pub fn may_hold(limit_pages: u64, pages: u64) -> bool {
     pages <= limit_pages - limit_pages / HOLD_SHARE
 }
 
+/// What a process has beside `explained_bytes`, which its managed pages and its store are known to have. Less than nothing where others are
+/// charged with a part of those, and by no more than that: with mprotect, pages that the program never wrote to count as used as well, and
+/// the difference is no room to fill, for they become memory by a write that nobody sees.
+pub fn unexplained_bytes(share_bytes: u64, shared_bytes: u64, explained_bytes: i64) -> i64 {
+    (share_bytes as i64 - explained_bytes).max(-(shared_bytes as i64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::MIN_RESIDENT_PAGES;
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_was_never_written_to_is_no_room() {
+        const MIB: u64 = 1 << 20;
+        let unexplained = |share: u64, shared: u64, explained: i64| {
+            unexplained_bytes(share * MIB, shared * MIB, explained * MIB as i64) / MIB as i64
+        };
+        assert_eq!(unexplained(50, 0, 40), 10);
+        // 40 MiB that were read alone, and are the kernel's page of zeros.
+        assert_eq!(unexplained(1, 0, 40), 0);
+        // After a fork: 40 MiB, half of which the child is charged with, and 10 that were read alone.
+        assert_eq!(unexplained(20, 20, 40), -20);
+        assert_eq!(unexplained(20, 20, 50), -20);
+        assert_eq!(unexplained(25, 20, 40), -15);
+    }
 
     #[test]
     fn a_process_that_does_nothing_is_measured_ever_less_often() {

@@ -10,7 +10,7 @@
 use crate::budget::{self, Back, Room, SEEN, SHARE_MIN, SHARE_START, SHARES, measure_pause_ns, quiet_pause_ns};
 use crate::limits::MIN_RESIDENT_PAGES;
 use crate::live::Live;
-use crate::procfs;
+use crate::procfs::{self, Anonymous};
 use crate::records::{UNCOUNTED, fold_dead_if_due, join, own_record, record_place};
 use crate::store::ProcessStore;
 use core::sync::atomic::Ordering::*;
@@ -61,14 +61,12 @@ fn measure_anyway(live: &Live) -> bool {
     // Whoever has executed a program or ended shares nothing any more. To look at each page is dear. A child that was made just now may not
     // have told that it is there.
     let is_shared = live.may_share() && (may_have_new_relative(live) || has_relatives(live));
-    if let Some(bytes) = procfs::anonymous_bytes(is_shared) {
+    if let Some(Anonymous { share_bytes, shared_bytes }) = procfs::anonymous(is_shared) {
         budget.given_bytes.store(0, Relaxed);
         budget.given_forks.store(0, Relaxed);
         budget.inherited_bytes.store(0, Relaxed);
         let explained = before.min(used());
-        let other = bytes as i64 - explained - pool;
-        // With mprotect, pages that the program never touched count as used; the difference is no room to fill.
-        let other = if is_shared { other } else { other.max(0) };
+        let other = budget::unexplained_bytes(share_bytes, shared_bytes, explained + pool);
         // Zero pages that are mapped count as used, and are no memory: what they hide may be there as it was.
         let zeros = live.pager.machine.has_mapped_zeros.load(Relaxed);
         let other = if zeros { other.max(budget.other_bytes.load(Relaxed)).max(0) } else { other };

@@ -25,15 +25,27 @@ pub fn of_pidfd(fd: i32) -> Option<i32> {
     Some(number(&buf[at..len]) as i32)
 }
 
-/// Anonymous memory of this process in bytes, as the kernel counts it; its share of it where it may be `shared`. The kernel adds the share
-/// up mapping by mapping and counts pages twice that move from one to another meanwhile, as they do on their way out. It is never
-/// more than all, which is one counter.
-pub fn anonymous_bytes(shared: bool) -> Option<u64> {
+/// Anonymous memory of this process, as the kernel counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Anonymous {
+    /// All of it, or this process's share where it may be shared, bytes.
+    pub share_bytes: u64,
+    /// What others are charged with of what this process has, bytes.
+    pub shared_bytes: u64,
+}
+
+/// Anonymous memory of this process; its share of it where it may be `shared`. The kernel adds the share up mapping by mapping and counts
+/// pages twice that move from one to another meanwhile, as they do on their way out. It is never more than all, which is one counter.
+pub fn anonymous(shared: bool) -> Option<Anonymous> {
     let before = all_anonymous_bytes();
     if shared && let Some(share) = share_bytes() {
-        return Some(before.max(all_anonymous_bytes()).map_or(share, |all| share.min(all)));
+        let after = all_anonymous_bytes();
+        let share_bytes = before.max(after).map_or(share, |all| share.min(all));
+        // The less, the more this process is charged with.
+        let shared_bytes = before.min(after).map_or(0, |all| all.saturating_sub(share_bytes));
+        return Some(Anonymous { share_bytes, shared_bytes });
     }
-    before
+    before.map(|share_bytes| Anonymous { share_bytes, shared_bytes: 0 })
 }
 
 /// What it has of the anonymous memory that it may share. Dear: the kernel looks at every page.
@@ -160,7 +172,7 @@ mod tests {
     fn this_process_has_memory_and_this_thread_is_not_the_last() {
         let [size, data] = sizes_pages().expect("it is told");
         assert!(size > data && data > 0);
-        assert!(anonymous_bytes(false).is_some_and(|bytes| bytes > 0));
+        assert!(anonymous(false).is_some_and(|own| own.share_bytes > 0 && own.shared_bytes == 0));
         assert!(!is_last_thread() && !is_gone(os::getpid()));
     }
 }

@@ -123,6 +123,8 @@ pub struct Cell {
     pub limit: Bytes,
     /// The sides with a limit.
     pub runs: Runs,
+    /// Most anonymous memory of plain runs and of runs with `--resident`, where that was looked at.
+    pub peaks: Vec<[Bytes; 2]>,
 }
 
 /// A program that was measured.
@@ -184,6 +186,19 @@ pub const COUNT_HEAD: [&str; 12] = [
     "processes",
 ];
 
+/// Heads of the table of limits that are no less than what the program uses: what Outswap costs a program that does not need it.
+pub const ROOM_HEAD: [&str; 9] = [
+    "program",
+    "limit, %",
+    "plain, s",
+    "resident, s",
+    "resident/plain",
+    "ram/plain",
+    "memory: plain, MiB",
+    "resident, MiB",
+    "resident/plain",
+];
+
 fn mib(bytes: f64) -> f64 {
     bytes / (1 << 20) as f64
 }
@@ -195,6 +210,36 @@ impl Cell {
 
     fn ram_ratio(&self) -> Option<f64> {
         report::ratio(self.runs.seconds(Side::Ram), self.runs.seconds(Side::Resident))
+    }
+
+    /// Peaks of plain runs, and of those with `--resident`.
+    fn peaks(&self) -> [Option<Summary>; 2] {
+        let of = |i: usize| Summary::of(&self.peaks.iter().map(|peaks| mib(peaks[i].0 as f64)).collect::<Vec<_>>());
+        [of(0), of(1)]
+    }
+
+    fn memory_ratio(&self) -> Option<f64> {
+        let [plain, resident] = self.peaks();
+        report::ratio(resident, plain)
+    }
+
+    fn plain_ratio(&self, side: Side, plain: &Runs) -> Option<f64> {
+        report::ratio(self.runs.seconds(side), plain.seconds(Side::Plain))
+    }
+
+    fn room_row(&self, program: Program, plain: &Runs) -> Vec<String> {
+        let [plain_peak, resident_peak] = self.peaks();
+        vec![
+            program.name().to_owned(),
+            self.percent.to_string(),
+            plain.shown_seconds(Side::Plain),
+            self.runs.shown_seconds(Side::Resident),
+            report::number(self.plain_ratio(Side::Resident, plain), 3),
+            report::number(self.plain_ratio(Side::Ram, plain), 3),
+            report::spread(plain_peak, 1),
+            report::spread(resident_peak, 1),
+            report::number(self.memory_ratio(), 3),
+        ]
     }
 
     /// Where nothing came back, that counts as one page: a mean can be made of it.
@@ -285,6 +330,13 @@ impl Subject {
         self.cells().iter().map(|cell| cell.count_row(self.program)).collect()
     }
 
+    /// Its rows in the table of limits that are no less than what it uses.
+    pub fn room_rows(&self) -> Vec<Vec<String>> {
+        let State::Measured(measured) = &self.state else { return Vec::new() };
+        let rooms = measured.cells.iter().filter(|cell| !cell.peaks.is_empty());
+        rooms.map(|cell| cell.room_row(self.program, &measured.plain)).collect()
+    }
+
     /// Its ratios, for the verdict.
     pub fn ratios(&self) -> Vec<Ratios> {
         let ratios = |cell: &Cell| Ratios {
@@ -319,6 +371,9 @@ impl Subject {
                 "resident_to_kernel_time": cell.time_ratio(),
                 "resident_to_kernel_pages_in": cell.pages_ratio(),
                 "ram_to_resident_time": cell.ram_ratio(),
+                "resident_to_plain_time": cell.plain_ratio(Side::Resident, &measured.plain),
+                "peaks_plain_and_resident_bytes": cell.peaks.iter().map(|peaks| peaks.map(|peak| peak.0)).collect::<Vec<_>>(),
+                "resident_to_plain_memory": cell.memory_ratio(),
             })
         };
         json!({
@@ -355,7 +410,12 @@ mod tests {
             runs.add(Side::Resident, Ok(outswap(resident_ms))).expect("no signal");
             runs.add(Side::Ram, Ok(outswap(ram_ms))).expect("no signal");
         }
-        let cell = Cell { percent: 50, limit: Bytes(64 << 20), runs };
+        let peaks = vec![
+            [Bytes(100 << 20), Bytes(104 << 20)],
+            [Bytes(100 << 20), Bytes(101 << 20)],
+            [Bytes(100 << 20), Bytes(102 << 20)],
+        ];
+        let cell = Cell { percent: 50, limit: Bytes(64 << 20), runs, peaks };
         let measured = Measured { peak: Bytes(128 << 20), plain, cells: vec![cell] };
         Subject { program: Program::Sort, state: State::Measured(measured) }
     }
@@ -383,6 +443,11 @@ mod tests {
         assert_eq!(json["limits"][0]["kernel"]["counts"][2]["pages_in"], 100);
         assert_eq!(json["limits"][0]["ram"]["counts"][0]["managed_processes"], 1);
         assert_eq!(json["plain"]["median_s"], 1.0);
+        let room = &subject.room_rows()[0];
+        assert_eq!(room[..6], ["sort", "50", "1.00 (1.00-1.00)", "2.00 (1.40-3.00)", "2.000", "3.000"]);
+        assert_eq!(room[6..], ["100.0 (100.0-100.0)", "102.0 (101.0-104.0)", "1.020"]);
+        assert_eq!(room.len(), ROOM_HEAD.len());
+        assert_eq!(json["limits"][0]["resident_to_plain_memory"], 1.02);
         assert_eq!((subject.time_ratio(50), subject.time_ratio(70)), (Some(0.5), None));
         assert_eq!(subject.failed(), 0);
     }

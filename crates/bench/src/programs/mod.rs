@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use crate::process::{Failure, Signals};
-use crate::programs::cell::{COUNT_HEAD, Cell, Failing, Measured, Runs, State, Subject, TIME_HEAD};
+use crate::programs::cell::{COUNT_HEAD, Cell, Failing, Measured, ROOM_HEAD, Runs, State, Subject, TIME_HEAD};
 use crate::programs::chart::Group;
 use crate::programs::figures::Verdict;
 use crate::programs::list::{Job, Program, Unready, Workshop};
@@ -51,7 +51,8 @@ pub struct Args {
     /// Programs [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     programs: Vec<Program>,
-    /// Limits, in hundredths of the anonymous memory that the program uses plainly; 1500 is no limit
+    /// Limits, in hundredths of the anonymous memory that the program uses plainly; 1500 is no limit. Of 100 and more, the memory
+    /// that is used is measured as well, by further runs
     #[arg(long, value_delimiter = ',', default_value = "50,70", value_parser = clap::value_parser!(u32).range(1..=2000))]
     percent: Vec<u32>,
     /// Runs of each; the sides take turns [default: 3, or 1 with --quick]
@@ -124,7 +125,7 @@ impl Bench<'_> {
             Err(Unready::Failed(Failure::Interrupted(signal))) => return interrupted(signal),
             Err(Unready::Failed(Failure::Failed(reason))) => return (failed(reason), None),
         };
-        let (reference, peak) = match self.runner.peak(&job) {
+        let (reference, peak) = match self.runner.peak(&job, Side::Plain, Bytes(0)) {
             Ok(reference) => reference,
             Err(Trouble::Interrupted(signal)) => return interrupted(signal),
             Err(Trouble::OutOfMemory(_)) => return (failed("out of memory without a limit".to_owned()), None),
@@ -139,7 +140,7 @@ impl Bench<'_> {
                 self.note(format!("{name}: {percent} % of {} KiB is less than {LEAST_LIMIT}", peak.0 >> 10));
                 continue;
             }
-            cells.push(Cell { percent, limit, runs: Runs::default() });
+            cells.push(Cell { percent, limit, runs: Runs::default(), peaks: Vec::new() });
         }
         let mut measured = Measured { peak, plain: Runs::default(), cells };
         let signal = self.measure(&job, name, &reference, &mut measured).err();
@@ -159,6 +160,9 @@ impl Bench<'_> {
                 let mut line = format!("{head}, {} %:", cell.percent);
                 for &side in &self.sides {
                     line += &self.once(job, side, cell.limit, peak, reference, &mut cell.runs)?;
+                }
+                if cell.percent >= 100 && self.sides.contains(&Side::Resident) {
+                    line += &self.peaks(job, reference, cell)?;
                 }
                 say(&line);
             }
@@ -191,6 +195,28 @@ impl Bench<'_> {
             Some(Failing::OutOfMemory(kills)) => format!(" {name} OUT OF MEMORY, {kills} killed"),
             Some(Failing::Failed(reason)) => format!(" {name} FAILED: {reason}"),
         })
+    }
+
+    /// Looks at the memory that a program uses plainly and under Outswap, unless it has failed there before. Gives what to say about it.
+    fn peaks(&self, job: &Job, reference: &Run, cell: &mut Cell) -> Result<String, libc::c_int> {
+        if cell.runs.failing(Side::Resident).is_some() {
+            return Ok(String::new());
+        }
+        let mut peaks = [Bytes(0); 2];
+        for (peak, side) in peaks.iter_mut().zip([Side::Plain, Side::Resident]) {
+            let failure = match self.runner.peak(job, side, cell.limit) {
+                Ok((run, bytes)) if run.check == reference.check => {
+                    *peak = bytes;
+                    continue;
+                }
+                Ok(_) => Trouble::Failed("its output is not that of the first run".to_owned()),
+                Err(trouble) => trouble,
+            };
+            cell.runs.add(Side::Resident, Err(failure))?;
+            return Ok(format!(" {} FAILED while its memory was looked at", side.name()));
+        }
+        cell.peaks.push(peaks);
+        Ok(format!(" memory {} and {} KiB", peaks[0].0 >> 10, peaks[1].0 >> 10))
     }
 }
 
@@ -294,8 +320,12 @@ fn publish(bench: &Bench, subjects: &[Subject]) -> Result<(), String> {
     let verdict = Verdict::of(&subjects.iter().flat_map(Subject::ratios).collect::<Vec<_>>(), failures);
     let times = subjects.iter().flat_map(Subject::time_rows).collect::<Vec<_>>();
     let counts = subjects.iter().flat_map(Subject::count_rows).collect::<Vec<_>>();
-    let text =
-        format!("{}\n{}\n{}\n", report::table(&TIME_HEAD, &times), report::table(&COUNT_HEAD, &counts), verdict.line());
+    let rooms = subjects.iter().flat_map(Subject::room_rows).collect::<Vec<_>>();
+    let mut text = format!("{}\n{}\n", report::table(&TIME_HEAD, &times), report::table(&COUNT_HEAD, &counts));
+    if !rooms.is_empty() {
+        text += &format!("{}\n", report::table(&ROOM_HEAD, &rooms));
+    }
+    text += &format!("{}\n", verdict.line());
     let settings = json!({
         "percent": args.percent,
         "runs": args.runs(),

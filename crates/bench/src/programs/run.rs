@@ -111,31 +111,20 @@ pub struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs a program without limits while its memory is looked at; gives its peak as well.
-    pub fn peak(&self, job: &Job) -> Result<(Run, Bytes), Trouble> {
+    /// Runs a program plainly or under Outswap while its memory is looked at; gives its peak as well.
+    pub fn peak(&self, job: &Job, side: Side, limit: Bytes) -> Result<(Run, Bytes), Trouble> {
         let folder = self.fresh_folder(job)?;
-        let mut command = Command::new(&job.program);
+        let mut command = self.command(job, side, limit)?;
         let mut peak_bytes = 0;
-        let (elapsed_ns, check) = self.measure(job, &mut command, &folder, Side::Plain, Some(&mut peak_bytes))?;
-        Ok((Run { elapsed_ns, check, kernel: None, outswap: None }, Bytes(peak_bytes)))
+        let (elapsed_ns, check) = self.measure(job, &mut command, &folder, side, Some(&mut peak_bytes))?;
+        let outswap = self.counts(side)?;
+        Ok((Run { elapsed_ns, check, kernel: None, outswap }, Bytes(peak_bytes)))
     }
 
     /// Runs a program once. Its peak says how much memory is used first, for all sides to find it in the same state.
     pub fn run(&self, job: &Job, side: Side, limit: Bytes, peak: Bytes) -> Result<Run, Trouble> {
         let folder = self.fresh_folder(job)?;
-        let stats_file = self.folder.0.join("stats.json");
-        let mut command = match (side, &self.outswap) {
-            (Side::Resident | Side::Ram, Some(outswap)) => {
-                let mut command = Command::new(outswap);
-                let tiers = if side == Side::Ram { "compressed:lz4,file" } else { "compressed:lz4" };
-                command.arg("run").arg(format!("--{}={}", side.name(), limit.0)).arg(format!("--swap={tiers}"));
-                command.arg("--quiet").arg("--stats").arg(&stats_file).args(self.outswap_args);
-                command.arg("--").arg(&job.program);
-                command
-            }
-            (Side::Resident | Side::Ram, None) => return Err(Trouble::Failed("there is no `outswap`".to_owned())),
-            (Side::Plain | Side::Kernel, _) => Command::new(&job.program),
-        };
+        let mut command = self.command(job, side, limit)?;
         self.signals.warm_memory(&self.exe, peak)?;
         let kernel = self.kernel.as_ref().filter(|_| side == Side::Kernel);
         if let Some(kernel) = kernel {
@@ -152,11 +141,35 @@ impl Runner<'_> {
             }
             (measured, _) => measured?,
         };
-        let outswap = match side {
-            Side::Resident | Side::Ram => Some(take_stats(&stats_file).map_err(Trouble::Failed)?),
-            Side::Plain | Side::Kernel => None,
+        Ok(Run { elapsed_ns, check, kernel: counts, outswap: self.counts(side)? })
+    }
+
+    /// Where Outswap writes its statistics.
+    fn stats_file(&self) -> PathBuf {
+        self.folder.0.join("stats.json")
+    }
+
+    /// What runs the program on a side, without the program's arguments.
+    fn command(&self, job: &Job, side: Side, limit: Bytes) -> Result<Command, Trouble> {
+        let tiers = match side {
+            Side::Plain | Side::Kernel => return Ok(Command::new(&job.program)),
+            Side::Resident => "compressed:lz4",
+            Side::Ram => "compressed:lz4,file",
         };
-        Ok(Run { elapsed_ns, check, kernel: counts, outswap })
+        let outswap = self.outswap.as_ref().ok_or_else(|| Trouble::Failed("there is no `outswap`".to_owned()))?;
+        let mut command = Command::new(outswap);
+        command.arg("run").arg(format!("--{}={}", side.name(), limit.0)).arg(format!("--swap={tiers}"));
+        command.arg("--quiet").arg("--stats").arg(self.stats_file()).args(self.outswap_args);
+        command.arg("--").arg(&job.program);
+        Ok(command)
+    }
+
+    /// What Outswap counted in the run that has ended, on its sides.
+    fn counts(&self, side: Side) -> Result<Option<OutswapCounts>, Trouble> {
+        match side {
+            Side::Resident | Side::Ram => take_stats(&self.stats_file()).map(Some).map_err(Trouble::Failed),
+            Side::Plain | Side::Kernel => Ok(None),
+        }
     }
 
     /// Makes the folder in which a program runs, with nothing in it but what is to lie there.
