@@ -325,7 +325,6 @@ mod tests {
 
     #[test]
     fn what_was_never_written_to_is_no_room() {
-        const MIB: u64 = 1 << 20;
         let unexplained = |share: u64, shared: u64, explained: i64| {
             unexplained_bytes(share * MIB, shared * MIB, explained * MIB as i64) / MIB as i64
         };

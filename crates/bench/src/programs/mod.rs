@@ -184,10 +184,7 @@ impl Bench<'_> {
         if runs.failing(side).is_some() {
             return Ok(format!(" {name} failed before"));
         }
-        let result = self.runner.run(job, side, limit, peak).and_then(|run| {
-            let right = run.check == reference.check;
-            if right { Ok(run) } else { Err(Trouble::Failed("its output is not that of the first run".to_owned())) }
-        });
+        let result = self.runner.run(job, side, limit, peak).and_then(|run| right(run, reference));
         let seconds = result.as_ref().map_or(0.0, |run| run.elapsed_ns as f64 / 1e9);
         runs.add(side, result)?;
         Ok(match runs.failing(side) {
@@ -202,22 +199,27 @@ impl Bench<'_> {
         if cell.runs.failing(Side::Resident).is_some() {
             return Ok(String::new());
         }
-        let mut peaks = [Bytes(0); 2];
-        for (peak, side) in peaks.iter_mut().zip([Side::Plain, Side::Resident]) {
-            let failure = match self.runner.peak(job, side, cell.limit) {
-                Ok((run, bytes)) if run.check == reference.check => {
-                    *peak = bytes;
-                    continue;
-                }
-                Ok(_) => Trouble::Failed("its output is not that of the first run".to_owned()),
-                Err(trouble) => trouble,
-            };
-            cell.runs.add(Side::Resident, Err(failure))?;
-            return Ok(format!(" {} FAILED while its memory was looked at", side.name()));
+        let look = |side| {
+            let (run, peak) = self.runner.peak(job, side, cell.limit)?;
+            right(run, reference).map(|_| peak)
+        };
+        match look(Side::Plain).and_then(|plain| Ok([plain, look(Side::Resident)?])) {
+            Ok([plain, resident]) => {
+                cell.peaks.push([plain, resident]);
+                Ok(format!(" memory {} and {} KiB", plain.0 >> 10, resident.0 >> 10))
+            }
+            Err(trouble) => {
+                cell.runs.add(Side::Resident, Err(trouble))?;
+                Ok(" FAILED while its memory was looked at".to_owned())
+            }
         }
-        cell.peaks.push(peaks);
-        Ok(format!(" memory {} and {} KiB", peaks[0].0 >> 10, peaks[1].0 >> 10))
     }
+}
+
+/// A run, unless its output is another one than that of the first.
+fn right(run: Run, first: &Run) -> Result<Run, Trouble> {
+    let is_right = run.check == first.check;
+    if is_right { Ok(run) } else { Err(Trouble::Failed("its output is not that of the first run".to_owned())) }
 }
 
 /// What a reader has to know to compare the sides.
