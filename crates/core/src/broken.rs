@@ -105,6 +105,10 @@ breakages! {
     EpochKept = "epoch-kept",
     /// A page that the machine did not take counts as protected as before.
     ProtectionTrusted = "protection-trusted",
+    /// A page that was moved back counts as writable.
+    MovedWritable = "moved-writable",
+    /// A page that somebody owns counts as unlocked.
+    OwnedUnlocked = "owned-unlocked",
     /// Pages that calls use stay write-protected.
     CallsOnlyRead = "calls-only-read",
     /// A touch of an isolated page brings that page alone.

@@ -57,4 +57,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         assert_eq!(self.swapcache_scarce_pages(), scarce, "those of them with a slot whose room is scarce");
         assert_eq!(self.used_slots(), slots, "slots in use");
     }
+
+    /// How many resident pages are locked that no mapping holds. For tests, as [`Pager::check`]. Where the map had no room for what
+    /// holds pages, there may be some.
+    pub fn locked_by_nobody(&self) -> usize {
+        let is_locked = |&page: &PageNo| {
+            let word = self.pages.get(page);
+            word.state() == State::Resident && word.locked()
+        };
+        let is_held = |page: PageNo| self.find(page).is_some_and(|vma| vma.is_held());
+        (0..self.pages.len() as u32).map(PageNo).filter(is_locked).filter(|&page| !is_held(page)).count()
+    }
 }

@@ -200,8 +200,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let frame = batch.frame(i);
                 self.frames.set_slot(frame, old.slot());
                 let word = Word::isolated(frame, old.order()).with_referenced(old.referenced());
-                let unwritten = if clean.contains(i) { old.protected() } else { 0 };
-                self.pages.release(page, word.with_past_of(old).with_protected(unwritten));
+                // In its frame it stays as it was: clean, or perhaps protected still.
+                let protected = if clean.contains(i) { old } else { old.with_doubt() }.protected();
+                self.pages.release(page, word.with_past_of(old).with_protected(protected));
             } else {
                 // The machine may have lifted the protection of what it could not take.
                 let lifted = asked.contains(i) && !broken::is(Broken::ProtectionTrusted);

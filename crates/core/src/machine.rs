@@ -138,7 +138,8 @@ pub trait Machine: Sync {
 
     /// Gives pages back from frames of `batch` to their places in its block, whose first page is `first`: those of `pages`, each
     /// from the frame at the same distance. `held` says which of the batch's frames hold anything. Returns those that are mapped
-    /// again, writable; their frames are empty.
+    /// again; their frames are empty. They are writable, but that where pages move ([`Machine::moves_back`]), those that were
+    /// write-protected when they were taken may be so still.
     fn put_back(&self, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask;
 
     /// Whether [`Machine::put_back`] moves pages, which is cheap for a single one, too: copying leaves its frame to be freed.
@@ -215,7 +216,8 @@ pub trait Machine: Sync {
     /// not, they stay mapped, as zeros.
     fn drop_pages(&self, first: PageNo, count: usize) -> bool;
 
-    /// Moves one mapped page to another place where none is. Returns false where that failed and nothing changed.
+    /// Moves one mapped page to another place where none is, where it may be write-protected still if it was. Returns false where that
+    /// failed and nothing changed.
     fn transfer(&self, from: PageNo, to: PageNo) -> bool;
 
     /// Changes the program's access to a range of managed pages. The pages need not be owned.

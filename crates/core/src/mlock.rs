@@ -1,5 +1,6 @@
 //! What holds pages in memory: locks of the program's, pages that the kernel uses by itself, contents of which no copy may be.
 use crate::bring::Fault;
+use crate::broken::{self, Broken};
 use crate::machine::Machine;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
@@ -115,7 +116,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     let word = self.pages.get(page);
                     // What is not there and holds nothing is locked by its mapping when it is touched.
                     let empty = matches!(word.state(), State::Untouched | State::Zero);
-                    if word.locked() == locked || empty && locked {
+                    // Whoever owns a page may have looked at the map before it changed: what it is locked as is seen when it is released.
+                    let is_owned = word.state() == State::Busy && !broken::is(Broken::OwnedUnlocked);
+                    if !is_owned && (word.locked() == locked || empty && locked) {
                         break;
                     }
                     if word.state() != State::Busy && self.pages.change(page, word, word.with_locked(locked)) {

@@ -79,7 +79,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.regions.mark(dst);
         let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
         let (left, arrived) =
-            if moved { (Word::UNTOUCHED, word.with_locked(false).with_protected(0)) } else { (word, target) };
+            if moved { (Word::UNTOUCHED, word.with_locked(false).with_doubt()) } else { (word, target) };
         if let Some(slot) = arrived.slot().filter(|_| moved) {
             self.owners.set(slot, dst);
         }

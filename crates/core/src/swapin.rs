@@ -95,7 +95,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 let slot = self.unless_locked(old, self.frames.take_slot(batch.frame(i)));
                 let referenced = if page == touched { self.policy().touched(old) } else { old.referenced() };
                 let word = Word::resident(slot, old.order()).with_referenced(referenced).with_locked(old.locked());
-                self.pages.release(page, word.with_past_of(old));
+                let may_be_protected = self.machine.moves_back() && !broken::is(Broken::MovedWritable);
+                let protected = if may_be_protected { old.with_doubt().protected() } else { 0 };
+                self.pages.release(page, word.with_past_of(old).with_protected(protected));
             } else if page != touched {
                 self.pages.release(page, old);
             }

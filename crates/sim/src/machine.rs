@@ -59,6 +59,8 @@ struct Mapping {
     filled: Vec<bool>,
     /// Frames that were full at a fork, and have held nothing else since.
     frames_shared: Vec<bool>,
+    /// Frames whose page was protected when it was taken, and is so still if it moves back.
+    frames_protected: Vec<bool>,
     /// Pages over which the kernel manages something else.
     foreign: Vec<bool>,
     /// Pages that can never be taken.
@@ -123,6 +125,7 @@ impl SimMachine {
                 prot: vec![Prot::NONE; pages],
                 filled: vec![false; frame_count],
                 frames_shared: vec![false; frame_count],
+                frames_protected: vec![false; frame_count],
                 foreign: vec![false; pages],
                 stubborn: vec![false; pages],
                 accessed: vec![false; pages],
@@ -347,6 +350,8 @@ impl Machine for SimMachine {
                 taken.dropped.insert(i);
                 continue;
             }
+            // As the kernel does with a page that it has itself swapped out.
+            m.frames_protected[frame] = m.protected[at] && m.rng.once_in(2);
             m.protected[at] = false;
             let content = m.pages[at].take().expect("looked at above");
             let content = m.before[at].take().unwrap_or(content);
@@ -406,7 +411,8 @@ impl Machine for SimMachine {
                 self.frame_ptr(frame_of(i)).write_bytes(0xdb, PAGE_BYTES);
             }
             m.pages[at] = Some(copy);
-            (m.before[at], m.shared[at], m.protected[at]) = (None, false, false);
+            (m.before[at], m.shared[at]) = (None, false);
+            m.protected[at] = self.moves_back && m.frames_protected[frame_of(i)];
             m.filled[frame_of(i)] = false;
             m.frames_shared[frame_of(i)] = false;
             back.insert(i);
@@ -465,6 +471,7 @@ impl Machine for SimMachine {
             return false;
         }
         assert!(!std::mem::replace(&mut m.filled[at], true), "fill: frame {at} is in use");
+        m.frames_protected[at] = false;
         // SAFETY: the frame was empty, so nobody reads it; whoever reads it later learned of it after this.
         unsafe { self.frame_ptr(at).copy_from_nonoverlapping(content.as_ptr(), PAGE_BYTES) };
         drop(m);
@@ -605,7 +612,7 @@ impl Machine for SimMachine {
         let (from, to) = (from.0 as usize, to.0 as usize);
         assert!(m.pages[from].is_some() && m.pages[to].is_none(), "transfer: from a mapped page to a missing one");
         m.pages[to] = m.pages[from].take();
-        (m.protected[from], m.protected[to]) = (false, false);
+        m.protected[to] = std::mem::replace(&mut m.protected[from], false) && m.rng.once_in(2);
         m.shared[to] = std::mem::replace(&mut m.shared[from], false);
         if self.sabotage == Sabotage::TransferEmpty {
             m.pages[to] = Some(Box::new([0; PAGE_BYTES]));

@@ -127,6 +127,9 @@ impl World {
         assert_eq!(pager.store.used_slots(), pager.used_slots(), "slots: store against pager");
         assert_eq!(pager.machine.mapped_pages(), pager.resident_pages(), "mapped pages: machine against pager");
         assert_eq!(pager.machine.filled_frames(), pager.isolated_pages(), "frames: machine against pager");
+        if self.config.mappings >= 100 {
+            assert_eq!(pager.locked_by_nobody(), 0, "pages are locked that no mapping holds");
+        }
         for page in 0..self.setup.pages {
             let mapped = self.model.owner[page].load(Relaxed) != NOBODY;
             assert_eq!(pager.covered(PageNo(page as u32), 1), mapped, "page {page}: the address map");

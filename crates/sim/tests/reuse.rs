@@ -1,6 +1,6 @@
 //! What is known of pages without looking at them, and what comes back with a page that was touched while it waited.
 use outswap_core::fault::Fault;
-use outswap_core::machine::{Event, Prot};
+use outswap_core::machine::{Event, Machine, Prot};
 use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::protection::{self, Access};
@@ -28,6 +28,11 @@ impl Program {
     }
 
     fn with(reuse: protection::Kind, trouble: Trouble) -> Program {
+        Program::on(1, reuse, trouble)
+    }
+
+    /// On a machine that a seed decides over.
+    fn on(seed: u64, reuse: protection::Kind, trouble: Trouble) -> Program {
         let config = Config {
             pages: 2 * PAGES,
             slots: 512,
@@ -42,7 +47,7 @@ impl Program {
             reuse,
         };
         let arena = Arena::default();
-        let machine = SimMachine::new(1, config.pages as usize, config.batches, 1, Chaos::default(), Sabotage::None);
+        let machine = SimMachine::new(seed, config.pages as usize, config.batches, 1, Chaos::default(), Sabotage::None);
         let store = SimStore::new(1, config.slots, trouble, Sabotage::None);
         let pager = Box::new(Pager::new(machine, store, &arena, config).expect("tables fit"));
         pager.machine.attach(&pager);
@@ -324,6 +329,36 @@ fn calls_that_write_meet_no_protection() {
     program.page_out();
     assert_eq!(program.access(11, Access::Read, 77), 1);
     program.pager.check();
+}
+
+/// The kernel keeps the protection of a page that it has swapped out by itself, wherever that is moved.
+#[test]
+fn what_was_moved_back_may_be_protected_still() {
+    let (mut moved, mut protected) = (0, 0);
+    // Machines that move pages back, and write-protect them.
+    for seed in (2..42).step_by(4) {
+        let mut program = Program::on(seed, protection::Kind::Protect, Trouble::default());
+        assert!(program.pager.machine.moves_back() && program.pager.machine.write_protects());
+        program.fill(20);
+        program.pager.page_out(PageNo(0), PAGES, false, &mut program.cx);
+        let waiting: Vec<_> = (0..20).filter(|&page| program.pager.state(PageNo(page)) == State::Isolated).collect();
+        (0..20).for_each(|page| _ = program.access(page, Access::Read, page as u8 + 1));
+        let pin = program.pager.pins.acquire(1, usize::MAX).expect("none is in use");
+        program.pager.pins.publish(pin, PageNo(0), 20);
+        moved += waiting.len();
+        let is_protected = |&&page: &&u32| program.pager.machine.access(page, true, |_| ()) == Found::Protected;
+        protected += waiting.iter().filter(is_protected).count();
+        assert_eq!(program.pager.pin(PageNo(0), 20, Access::Write, &mut program.cx), (20, Fault::Done));
+        for page in 0..20 {
+            let found = program.pager.machine.access(page, true, |content| content[7] = 77);
+            assert_eq!(found, Found::Done, "page {page}: a call meets protection");
+        }
+        program.pager.pins.release(pin);
+        program.page_out();
+        (0..20).for_each(|page| _ = program.access(page, Access::Read, 77));
+        program.pager.check();
+    }
+    assert!(protected > 20 && moved - protected > 20, "{moved} pages moved, {protected} protected");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use outswap_sim::machine::{Chaos, Found, SimMachine, SimPager};
 use outswap_sim::sabotage::Sabotage;
 use outswap_sim::store::{SimStore, Trouble, Worker};
 use outswap_sim::world::{Arena, context};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// A pager over so many blocks, all mapped.
 fn pager(arena: &Arena, blocks: usize, trouble: Trouble) -> Box<SimPager> {
@@ -116,4 +118,44 @@ fn who_is_at_it_is_waited_for() {
     assert!(used < LIMIT_PAGES && pager.make_room(1, &mut cx), "{used} pages");
     assert_eq!(over(), 1);
     pager.check();
+}
+
+/// A page that another thread touches for the first time while its mapping is unlocked is not locked for ever.
+#[test]
+fn what_comes_while_it_is_unlocked_is_not_locked() {
+    const ROUNDS: usize = 3000;
+    const COUNT: u32 = BLOCK_PAGES as u32;
+    let arena = Arena::default();
+    let pager = &*pager(&arena, 1, Trouble::default());
+    let begin = Barrier::new(2);
+    let touched = AtomicU32::new(0);
+    let mut stuck = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut cx = context();
+            for _ in 0..ROUNDS {
+                begin.wait();
+                for page in 0..COUNT {
+                    touched.store(page, SeqCst);
+                    touch(pager, page, &mut cx);
+                }
+                begin.wait();
+            }
+        });
+        for round in 0..ROUNDS {
+            assert!(pager.set_locked(PageNo(0), COUNT, true, true));
+            touched.store(0, SeqCst);
+            begin.wait();
+            // Somewhere among the touches, elsewhere each time.
+            while touched.load(SeqCst) < round as u32 % COUNT {
+                std::hint::spin_loop();
+            }
+            assert!(pager.set_locked(PageNo(0), COUNT, false, false));
+            begin.wait();
+            // The other thread waits for the next round: it is told of at the end.
+            stuck += pager.locked_by_nobody();
+            pager.discard(PageNo(0), COUNT);
+        }
+    });
+    assert_eq!(stuck, 0, "pages are locked that no mapping holds");
 }
