@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -191,13 +192,19 @@ pub fn readable_binary() -> PathBuf {
             let name = entry.file_name();
             let text = name.to_string_lossy();
             if name == binary.file_name().expect("a file has a name") || text.ends_with(".so") {
-                fs::copy(entry.path(), to.join(&name)).expect("there is room for a copy");
-                fs::set_permissions(to.join(&name), Permissions::from_mode(0o755)).expect("the copy is ours");
+                copy_program(&entry.path(), &to.join(&name));
             }
         }
         to.join(binary.file_name().expect("a file has a name"))
     });
     copy.clone()
+}
+
+/// Copies a program, or a library of one, for anybody to execute. Another process does that: a file that were open for writing here would be so in a child that
+/// another test makes, until that executes its program, and could not be executed meanwhile (`ETXTBSY`).
+pub fn copy_program(from: &Path, to: &Path) {
+    let done = Command::new("install").args(["-m", "755"]).arg(from).arg(to).status().expect("install is everywhere");
+    assert!(done.success(), "no copy of {} at {}", from.display(), to.display());
 }
 
 /// Whether we can become another user.

@@ -1,7 +1,7 @@
 //! What needs options, another environment, other users or eyes from outside: programs that run unmanaged, limits from
 //! outside, what a process of the tree may do to another, and the limit of memory where it is hard to keep.
 use outswap_e2e::sample::PROCESS_ALLOWANCE_BYTES;
-use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, stats};
+use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, stats, workloads};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::fs;
@@ -161,7 +161,7 @@ fn programs_that_may_be_executed_but_not_read_are_managed() {
     let dir = Tmp::new();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("ours");
     let heap = dir.join("heap");
-    fs::copy(program("heap"), &heap).expect("writable");
+    setup::copy_program(Path::new(&program("heap")), &heap);
     fs::set_permissions(&heap, fs::Permissions::from_mode(0o111)).expect("ours");
     let heap = heap.to_string_lossy();
     for source in ["move", "copy", "guard", "mprotect"] {
@@ -351,6 +351,26 @@ fn a_process_that_cannot_have_a_swap_file_says_so() {
     let end = all_is_well(run(&[], &[&args[..], &[&program("dropped")]].concat()).run());
     let lines = end.errors().lines().filter(|l| l.contains("cannot make a swap file")).count();
     assert_eq!(lines, 1, "{}", end.describe());
+}
+
+/// Pages that the kernel has merged come without write protection: a process ends what it has inherited, and may not begin it.
+#[test]
+fn equal_pages_are_not_merged() {
+    if plain_mode() {
+        return;
+    }
+    let ask = "import ctypes, os, sys; c = ctypes.CDLL(None, use_errno=True); merge = lambda *a: c.prctl(*a, 0, 0, 0)";
+    let begin = format!("{ask}; merge(67, 1); os.execvp(sys.argv[1], sys.argv[1:])");
+    let look = format!("{ask}; print(merge(68, 0), merge(67, 1), ctypes.get_errno(), merge(68, 0), merge(67, 0))");
+    let before = [workloads::python(), "-c", &begin];
+    let plain = Run::new(before[0]).args(&before[1..]).args([workloads::python(), "-c", &look]).run().exited(0);
+    if plain.text() != "1 0 0 1 0\n" {
+        // A kernel that merges nothing.
+        assert_eq!(plain.text(), "-1 -1 22 -1 -1\n");
+        return;
+    }
+    let end = run(&before, &["--ram", "64M", "--", workloads::python(), "-c", &look]).run().exited(0);
+    assert_eq!(end.text(), "0 -1 22 0 0\n", "{}", end.describe());
 }
 
 #[test]

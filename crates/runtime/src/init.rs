@@ -13,8 +13,8 @@ use crate::machine::{Hooks, LiveMachine, LivePager, advise_frames};
 use crate::objects::Objects;
 use crate::store::{Asked, AskedTier, InitError, Later, OurStore, ProcessStore};
 use crate::{
-    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, namespaces, process, reclaim, records,
-    rlimits, sharers, signals, stacks, threads, unseen, usermem, wishes,
+    arena, charge, clock, deliver, dispatch, exec, full, gate, kept, memory, merging, namespaces, process, reclaim,
+    records, rlimits, sharers, signals, stacks, threads, unseen, usermem, wishes,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
@@ -502,7 +502,7 @@ fn make_pager(
             Some(listed) if control.config.folio_orders != 0 => orders::Any::Listed(listed),
             _ => named(orders::Any::ALL, asked_orders).unwrap_or(orders::Any::DEFAULT),
         },
-        reuse: named(protection::Kind::ALL, asked_reuse).unwrap_or(protection::Kind::DEFAULT),
+        reuse: merging::end(named(protection::Kind::ALL, asked_reuse).unwrap_or(protection::Kind::DEFAULT)),
     };
     if config.orders.huge() {
         machine.huge.reserve();

@@ -73,6 +73,7 @@ pub mod rlimits;
 // Calls.
 mod whole;
 mod kind;
+mod merging;
 mod memory;
 mod constants;
 mod given;

@@ -429,6 +429,25 @@ pub fn dispatch_none() -> Result<()> {
     ret(unsafe { syscall5(nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) }).map(drop)
 }
 
+/// `PR_SET_MEMORY_MERGE`.
+pub const PR_SET_MEMORY_MERGE: usize = 67;
+
+/// Whether the kernel may merge equal pages of all of this process's memory (KSM). False where it does not say.
+pub fn merges_pages() -> bool {
+    const PR_GET_MEMORY_MERGE: usize = 68;
+    // SAFETY: touches no memory.
+    ret(unsafe { syscall5(nr::PRCTL, PR_GET_MEMORY_MERGE, 0, 0, 0, 0) }) == Ok(1)
+}
+
+/// Ends that, and gives each page that was merged its own memory again.
+///
+/// # Errors
+/// `EINVAL` where the kernel cannot do it, `ENOMEM`, `EINTR`.
+pub fn merge_none() -> Result<()> {
+    // SAFETY: no page's content changes.
+    ret(unsafe { syscall5(nr::PRCTL, PR_SET_MEMORY_MERGE, 0, 0, 0, 0) }).map(drop)
+}
+
 /// Whether a thread exists, of whatever process.
 pub fn is_thread(tid: i32) -> bool {
     // SAFETY: signal 0 is not sent.

@@ -4,7 +4,7 @@ use crate::code::FIXED_END;
 use crate::gate;
 use crate::limits::CALL_NUMBERS;
 use crate::pointers::{self, Pointers};
-use outswap_sys::nr;
+use outswap_sys::{nr, os};
 
 /// Builds it. Calls from the gate's code pass. With `fixed_passes` those from fixed addresses do, too: managed programs there have them told
 /// in another way ([`crate::dispatch`]), and those that are not managed have nobody to answer, though the kernel may give them what is the managed
@@ -32,6 +32,14 @@ pub fn build_range(gate_start: usize, gate_code_bytes: usize, fixed_passes: bool
     p.branch(JSET, FIXED, managed, without);
     let placed = p.load(at_arg(3));
     targets[nr::MMAP] = p.if_managed(0, placed, allow);
+    // To end it is allowed: who is executed may have to.
+    let invalid = p.ret(ERRNO | outswap_sys::Errno::EINVAL.0 as u32);
+    p.branch(JEQ, 0, allow, invalid);
+    let upper = p.load(at_arg(1) + 4);
+    p.branch(JEQ, 0, upper, invalid);
+    let merges = p.load(at_arg(1));
+    p.branch(JEQ, os::PR_SET_MEMORY_MERGE as u32, merges, targets[nr::PRCTL]);
+    targets[nr::PRCTL] = p.load(at_arg(0));
     // Numbers of no call are our own way to be trapped.
     let beyond = [(CALL_NUMBERS, others), (gate::TRAPPED, trap), (gate::TRAPPED + gate::NUMBERS, others)];
     p.finish(&targets, &beyond, allow);
@@ -145,6 +153,7 @@ mod tests {
 
     const GATE: usize = 0x1fff_ff00_0000;
     const GATE_BYTES: usize = 0x21000;
+    const INVALID: u32 = ERRNO | 22;
 
     fn range() -> Program {
         build_range(GATE, GATE_BYTES, true)
@@ -188,6 +197,18 @@ mod tests {
             assert_eq!(trapped_args(&p, nr, ELSEWHERE, [u64::MAX; 6]), expected, "call {nr}");
             assert_eq!(trapped_args(&p, nr, GATE as u64, [0; 6]), 0, "call {nr}, from the gate");
         }
+    }
+
+    #[test]
+    fn nobody_has_the_kernel_merge_pages() {
+        let merge = |ip: u64, on: u64| run(&range(), nr::PRCTL, ip, [os::PR_SET_MEMORY_MERGE as u64, on, 0, 0, 0, 0]);
+        for ip in [ELSEWHERE, GATE as u64, 0x40_1000] {
+            assert_eq!(
+                [0, 1, 2, 1 << 32, u64::MAX].map(|on| merge(ip, on)),
+                [ALLOW, INVALID, INVALID, INVALID, INVALID]
+            );
+        }
+        assert_eq!(run(&range(), nr::PRCTL, ELSEWHERE, [os::PR_SET_MEMORY_MERGE as u64 + 1, 1, 0, 0, 0, 0]), ALLOW);
     }
 
     #[test]
