@@ -34,7 +34,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     let [a, b, mut c, d, e, f] = args;
     if let Some(filter) = &filter {
         c = filter.argument();
-        filter.obey();
+        filter.obey(live);
     }
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };

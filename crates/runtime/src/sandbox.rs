@@ -5,7 +5,7 @@ use crate::filter::{Op, Whose, after, answer, build_room, is_harmless, is_made};
 use crate::layout::{ARENA, bss, gate};
 use crate::live::Live;
 use crate::{avoided, calls, kept, parts, reclaim, usermem};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use outswap_sys::{nr, os};
 
 /// What the kernel accepts of instructions.
@@ -75,7 +75,7 @@ impl Filter {
     }
 
     /// It is about to be installed, for other threads perhaps, too: what it does not allow is not called any more.
-    pub fn obey(&self) {
+    pub fn obey(&self, live: &Live) {
         // SAFETY: written in `of`, and nobody changes it.
         let ops = unsafe { core::slice::from_raw_parts(self.at as *const Op, self.len) };
         let of = |nr: usize, args: [u64; 6]| answer(ops, nr, gate() as u64, args);
@@ -110,6 +110,8 @@ impl Filter {
             _ => [nr::PROCESS_VM_READV, nr::PROCESS_VM_WRITEV].map(|nr| of(nr, [tid, name, 1, name, 1, 0])),
         };
         if !memory.into_iter().all(is_made) {
+            // Calls made without a trap would look at the map of pages with signals open.
+            live.direct.store(false, SeqCst);
             avoided::avoid_memory();
         }
         if !is_harmless(of(nr::PRCTL, [os::PR_SET_SYSCALL_USER_DISPATCH as u64, 1, 0, 0, 0, 0])) {

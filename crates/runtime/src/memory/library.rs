@@ -138,7 +138,8 @@ impl Library {
 
     /// That which a descriptor is open on.
     fn opened(fd: usize) -> Option<Library> {
-        if !os::fstat(fd as i32).is_ok_and(|file| file.is_regular()) {
+        // What tells no length may wait until there is something to be read, and be read once.
+        if !os::fstat(fd as i32).is_ok_and(|file| file.is_regular() && file.size_bytes > 0) {
             return None;
         }
         Library::of(|to, at| read_from(fd, to, at))
