@@ -161,7 +161,7 @@ fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, 
         (Err(_), Err(_), _) => out.add("uffdio_move", Missing, "needs userfaultfd", Some("as for userfaultfd")),
     }
     let value = match probe::privileged_userfaultfd() {
-        Result::Ok(()) => "allowed (reads of several places of the swap file at the same time)".to_string(),
+        Result::Ok(()) => "allowed (not needed)".to_string(),
         Err(e) => format!("{e:?} (not needed)"),
     };
     out.add("userfaultfd_privileged", Info, value, None);
@@ -173,7 +173,7 @@ fn checks(options: &DoctorOptions, sources: &[Probe], managed: &Result<Managed, 
     };
     out.add("dev_userfaultfd", Info, value, None);
     let value = match probe::io_uring() {
-        Result::Ok(()) => "allowed (not needed)".to_string(),
+        Result::Ok(()) => "allowed (reads of several places of the swap file at the same time)".to_string(),
         Err(e) => format!("{e:?} (not needed: the swap file is read one place after the other)"),
     };
     out.add("io_uring", Info, value, None);

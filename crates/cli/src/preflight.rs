@@ -20,6 +20,8 @@ pub struct Program {
     pub maybe_shell: bool,
     /// Why it cannot be managed, and what to do about it; `None` where it can.
     pub refusal: Option<String>,
+    /// That nobody can say whether it can be managed, since it may be executed and not read.
+    pub unreadable: Option<String>,
     /// What its user should know of it, whether it can be managed or not.
     pub remark: Option<String>,
 }
@@ -27,13 +29,16 @@ pub struct Program {
 /// Finds and examines the program that a command names. `search` is the value of `PATH`.
 pub fn examine(command: &[OsString], search: Option<&OsStr>) -> Result<Program, Failure> {
     let path = find(command.first().map_or(OsStr::new(""), OsString::as_os_str), search)?;
-    let mut program = Program { path: path.clone(), maybe_shell: false, refusal: None, remark: None };
+    let mut program = Program { path: path.clone(), maybe_shell: false, refusal: None, unreadable: None, remark: None };
     let mut file_path = path;
     for depth in 0.. {
         let file = match File::open(&file_path) {
             Ok(file) => file,
             // A file may be executable and not readable: nothing to examine then.
-            Err(e) if e.kind() == ErrorKind::PermissionDenied => return Ok(program),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                program.unreadable = Some(format!("{} may be executed and not read", file_path.display()));
+                return Ok(program);
+            }
             Err(e) => return Err(cannot_execute(&file_path, &e.to_string())),
         };
         let meta = file.metadata().map_err(|e| cannot_execute(&file_path, &e.to_string()))?;

@@ -5,7 +5,7 @@ use crate::keep::{self, ProgramSide, Side, SupervisorSide};
 use crate::preflight::{self, Program};
 use crate::record::Recorder;
 use crate::requests::Requests;
-use crate::spawn::{self, SpawnError};
+use crate::spawn::{self, SpawnError, Timers};
 use crate::stats::Collector;
 use crate::supervise::{self, Signals};
 use crate::watch::Watch;
@@ -15,7 +15,7 @@ use outswap_sys::os;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,6 +33,19 @@ fn inherited() -> Vec<i32> {
     // SAFETY: takes integers only.
     let stays = |fd: i32| unsafe { libc::fcntl(fd, libc::F_GETFD) } & libc::FD_CLOEXEC == 0;
     numbers.filter(|&fd| fd > libc::STDERR_FILENO && stays(fd)).collect()
+}
+
+/// Where a standard stream was closed when we were started, holds its number until the program is executed, which finds it closed:
+/// nothing of ours gets it, to be taken for that stream, or to be replaced with it.
+fn hold_standard_streams() {
+    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: the first takes integers only, and the other opens what is there everywhere; the lowest free number is this one.
+        unsafe {
+            if libc::fcntl(stream, libc::F_GETFD) < 0 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            }
+        }
+    }
 }
 
 /// The program has them now, and standard input and output, too: whoever waits for their end waits for the program alone. (Standard
@@ -53,11 +66,16 @@ fn leave_to_program(inherited: &[i32], outer: Option<Place>) {
 
 /// Runs the program and gives the exit status to end with.
 pub fn run(options: RunOptions) -> Result<i32, Failure> {
+    hold_standard_streams();
     let inherited = inherited();
     if options.command.is_empty() {
         return Err(Failure::ours("no program was named"));
     }
-    let program = preflight::examine(&options.command, std::env::var_os("PATH").as_deref())?;
+    let mut program = preflight::examine(&options.command, std::env::var_os("PATH").as_deref())?;
+    if options.strict {
+        // Of what it may be nobody can say before it runs.
+        program.refusal = program.refusal.or(program.unreadable.take());
+    }
     let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
     if let Some(remark) = &program.remark {
         warn(remark);
@@ -97,6 +115,8 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         }
     }
     let outer = block::outer();
+    // To open a pipe waits for who reads it, and may be interrupted until then.
+    let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
     let blank = Blank::make(&options, managed, outer).map_err(Failure::ours)?;
     let mut beside = None;
@@ -116,7 +136,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         }
     }
     let run = Run { options, program, preload, inherited, outer, signals };
-    let result = run.attend(blank, beside.as_ref());
+    let result = run.attend(blank, stats_file, beside.as_ref());
     if let (Some(side), Err(failure)) = (&beside, &result) {
         side.refuse(failure.status);
     }
@@ -153,22 +173,23 @@ struct Run {
 
 impl Run {
     /// Starts the program, stays until it ends, and says what there is to say. `beside`: the program is not our child.
-    fn attend(&self, blank: Blank, beside: Option<&SupervisorSide>) -> Result<i32, Failure> {
+    fn attend(&self, blank: Blank, stats_file: Option<File>, beside: Option<&SupervisorSide>) -> Result<i32, Failure> {
         let Run { options, program, preload, signals, .. } = self;
         let managed = preload.is_some();
         let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
         let block = blank.fill(options, preload.as_deref(), options.allow_unmanaged).map_err(Failure::ours)?;
-        let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
         let mut recorder =
             options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
         let mut collector = Collector::new(block.control);
         let oom_kills = limits::oom_kills();
-        let pid = match beside {
+        let (pid, early) = match beside {
             None => {
                 let environment = spawn::environment(block.place.zip(preload.as_deref()));
-                start(program, options, |path, argv| spawn::spawn(path, argv, &environment, signals))?
+                let timers = Timers::take();
+                let early = signals.all();
+                (start(program, options, |path, argv| spawn::spawn(path, argv, &environment, signals, &timers))?, early)
             }
-            Some(side) if side.let_begin() => side.program_pid,
+            Some(side) if side.let_begin() => (side.program_pid, Vec::new()),
             // It has said why.
             Some(_) => return Ok(0),
         };
@@ -187,7 +208,7 @@ impl Run {
             watch.look(|text| warn(&harmless(text.as_bytes())))
         };
         let end = match beside {
-            None => supervise::supervise(pid, signals, tick),
+            None => supervise::supervise(pid, signals, early, tick),
             Some(side) => side.supervise(tick),
         };
         collector.tick();
@@ -197,9 +218,11 @@ impl Run {
             say(&format!("error: {text}"));
         }
         if let Some(recorder) = recorder {
-            let told = recorder.finish(&block.control.accesses).map_err(Failure::ours)?;
-            if !options.quiet {
-                say(&told);
+            match recorder.finish(&block.control.accesses) {
+                Ok(told) if options.quiet => drop(told),
+                Ok(told) => say(&told),
+                // The program has run, and its status is ours.
+                Err(text) => say(&format!("error: {text}")),
             }
         }
         // Who came as far as to find that it cannot be managed has said why.
@@ -256,18 +279,7 @@ fn start<T>(
 /// Opens the file for statistics before the program starts, so that a mistake shows at once.
 fn open_stats(path: &Path) -> Result<File, String> {
     let fail = |e: std::io::Error| format!("--stats: cannot write {}: {e}", path.display());
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)?;
-    if file.as_raw_fd() > 2 {
-        return Ok(file);
-    }
-    // A standard stream was closed when we were started; what is written to it must not land in the statistics.
-    // SAFETY: the new descriptor is ours alone.
-    unsafe {
-        match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) {
-            fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
-            _ => Err(fail(std::io::Error::last_os_error())),
-        }
-    }
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)
 }
 
 /// Whether the file for statistics could be written, as far as that shows without leaving one behind.

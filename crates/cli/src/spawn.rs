@@ -71,11 +71,11 @@ struct Start<'a> {
 
 /// The process's timers of the kernel's (`alarm`, `setitimer`). They go on through an exec, so that whoever sets one and executes us means
 /// the program, and not through the start of a process.
-struct Timers([(libc::c_int, libc::itimerval); 3]);
+pub struct Timers([(libc::c_int, libc::itimerval); 3]);
 
 impl Timers {
     /// Stops those of this process.
-    fn take() -> Timers {
+    pub fn take() -> Timers {
         Timers([libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF].map(|which| {
             // SAFETY: numbers alone, of which all may be zero.
             let (none, mut was): (libc::itimerval, libc::itimerval) = unsafe { (mem::zeroed(), mem::zeroed()) };
@@ -105,7 +105,13 @@ pub enum SpawnError {
 /// Starts `path` in a child that shares our memory until it executes (as `vfork` does, so nothing is copied, and an
 /// error of exec is known at once). The child gets the signal mask and dispositions that we were started with, and
 /// dies with us if we are killed: whoever kills the process they started means the program.
-pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals) -> Result<libc::pid_t, SpawnError> {
+pub fn spawn(
+    path: &CStr,
+    argv: &[CString],
+    envp: &[CString],
+    signals: &Signals,
+    timers: &Timers,
+) -> Result<libc::pid_t, SpawnError> {
     let supervisor = outswap_sys::os::getpid();
     let found = envp.iter().enumerate().filter_map(|(i, entry)| Some((i, Meant::of(entry, supervisor)?)));
     let (places, meant): (Vec<_>, Vec<_>) = found.unzip();
@@ -118,7 +124,7 @@ pub fn spawn(path: &CStr, argv: &[CString], envp: &[CString], signals: &Signals)
         meant: &meant,
         signals,
         supervisor,
-        timers: &Timers::take(),
+        timers,
         errno: AtomicI32::new(0),
     };
     let mut stack = vec![0u128; STACK_BYTES / 16];

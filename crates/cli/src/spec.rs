@@ -2,22 +2,27 @@
 //! says.
 use crate::{device, size};
 use outswap_control::MAX_TIERS;
-use outswap_store::{TierConfig, TierKind};
+use outswap_store::{SEGMENT_BYTES, TierConfig, TierKind};
 
 /// Tiers where none are given.
 pub const DEFAULT: &str = "compressed,file";
 /// How the device begins that the tier before it is slowed to.
 const MODEL: &str = "model=";
-/// The smallest limit of a tier: one 64 KiB folio.
+/// The smallest limit of a tier in memory: one 64 KiB folio.
 const MIN_TIER_BYTES: u64 = 64 << 10;
+/// That of a file, whose room is had by so much.
+const MIN_FILE_BYTES: u64 = SEGMENT_BYTES as u64;
 
 /// How each kind of tier is written and what it is, a line each.
 pub fn help() -> String {
     let written = |(name, options, _): &(&str, &str, &str)| format!("{name}{options}[:MAX]");
     let width = TierKind::ALL.iter().map(|kind| written(kind).len()).max().unwrap_or(0);
     let kinds: String = TierKind::ALL.iter().map(|kind| format!("  {:width$} {}\n", written(kind), kind.2)).collect();
-    let least = size::exact(MIN_TIER_BYTES);
-    format!("{kinds}  MAX is at least {least}. Behind a tier, ,{MODEL}{} slows it to a device.\n", device::choice())
+    let [least, of_file] = [MIN_TIER_BYTES, MIN_FILE_BYTES].map(size::exact);
+    format!(
+        "{kinds}  MAX is at least {least}, of a file {of_file}. Behind a tier, ,{MODEL}{} slows it to a device.\n",
+        device::choice()
+    )
 }
 
 /// The names of all kinds, as in "a, b and c".
@@ -68,8 +73,9 @@ fn parse_tier(word: &str, machine_bytes: u64) -> Result<TierConfig, String> {
     let mut max_bytes = 0;
     if let Some(max) = fields.next() {
         max_bytes = size::parse(max, machine_bytes).map_err(|e| format!("'{word}': {e}"))?;
-        if max_bytes < MIN_TIER_BYTES {
-            return Err(format!("'{word}': a tier of less than 64K is of no use"));
+        let (what, least) = if kind.is_file() { ("file", MIN_FILE_BYTES) } else { ("tier", MIN_TIER_BYTES) };
+        if max_bytes < least {
+            return Err(format!("'{word}': a {what} of less than {} is of no use", size::exact(least)));
         }
     }
     match fields.next() {
@@ -153,7 +159,9 @@ mod tests {
             ("compressed:lz4:3:1G", "64K"),
             ("file:lots", "not a size"),
             ("file:0", "no memory"),
-            ("file:1K", "64K"),
+            ("file:1K", "256K"),
+            ("file:255K", "256K"),
+            ("ram:63K", "64K"),
             ("file:1G:2G", "nothing was expected"),
             ("ram:", "not a size"),
             ("model=hdd", "no tier"),

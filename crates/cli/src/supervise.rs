@@ -64,6 +64,11 @@ impl Signals {
         }
     }
 
+    /// All that wait.
+    pub fn all(&self) -> Vec<Came> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+
     /// The next waiting signal.
     fn next(&self) -> Option<Came> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
@@ -81,7 +86,7 @@ impl Signals {
 }
 
 /// A signal that came.
-struct Came {
+pub struct Came {
     signal: i32,
     code: i32,
     sender: libc::pid_t,
@@ -97,9 +102,11 @@ pub fn wait_for(fd: i32, timeout: Duration) -> bool {
     unsafe { libc::poll(&mut poll, 1, milliseconds) > 0 }
 }
 
-/// Runs until the program ends. `tick` is called at once, and then after as long as it says.
-pub fn supervise(pid: libc::pid_t, signals: &Signals, mut tick: impl FnMut() -> Duration) -> End {
+/// Runs until the program ends. `early` came before it was there: none of it has come to it otherwise. `tick` is called at once, and then
+/// after as long as it says.
+pub fn supervise(pid: libc::pid_t, signals: &Signals, early: Vec<Came>, mut tick: impl FnMut() -> Duration) -> End {
     let mut job = Job { pid, stopped: false, stop_asked: None };
+    early.iter().filter(|came| came.signal != libc::SIGCHLD).for_each(|came| job.send(came));
     let mut next_tick = Instant::now();
     loop {
         job.pass_all_on(signals);
@@ -132,16 +139,10 @@ impl Job {
     }
 
     /// Sends a signal of ours on to the program, unless it has it already.
-    fn pass_on(&mut self, &Came { signal, code, sender, value }: &Came) {
+    fn pass_on(&mut self, came: &Came) {
+        let &Came { signal, code, sender, .. } = came;
         if signal == libc::SIGCHLD {
             return;
-        }
-        if JOB_STOPS.contains(&signal) {
-            self.stop_asked = Some(Instant::now());
-        }
-        if signal == libc::SIGCONT {
-            self.stop_asked = None;
-            self.stopped = false;
         }
         // The terminal and the kernel signal the whole process group, which the program is in, or has left of its own
         // will. What the program itself sent to its group, and our own SIGPIPE, is not news to it either.
@@ -154,8 +155,26 @@ impl Job {
         // One that was set before this began has run out just then.
         let is_timers = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF].contains(&signal);
         if code == libc::SI_KERNEL && !hangs_up && !is_timers || ours && code != libc::SI_QUEUE {
+            self.note(signal);
             return;
         }
+        self.send(came);
+    }
+
+    /// Takes note of what stops the program, or lets it go on.
+    fn note(&mut self, signal: i32) {
+        if JOB_STOPS.contains(&signal) {
+            self.stop_asked = Some(Instant::now());
+        }
+        if signal == libc::SIGCONT {
+            self.stop_asked = None;
+            self.stopped = false;
+        }
+    }
+
+    /// Sends the program a signal.
+    fn send(&mut self, &Came { signal, code, value, .. }: &Came) {
+        self.note(signal);
         let value = libc::sigval { sival_ptr: value as *mut libc::c_void };
         // SAFETY: our own child, not yet reaped; nobody follows the pointer.
         unsafe {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// A static program that does what its arguments say.
 const PROGRAM: &str = r#"
@@ -463,6 +464,60 @@ fn closed_standard_streams_stay_closed() {
     assert_eq!(command.status().expect("outswap starts").code(), Some(4));
     let written = std::fs::read(files().dir.join("closed.json")).expect("written");
     assert!(serde_json::from_slice::<serde_json::Value>(&written).is_ok());
+}
+
+/// How a process ends within a while; it is killed where it does not.
+fn end_in_time(mut child: Child) -> Option<ExitStatus> {
+    for _ in 0..1000 {
+        if let Some(status) = child.try_wait().expect("our child") {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    None
+}
+
+#[test]
+fn where_a_standard_stream_is_closed_signals_are_passed_on() {
+    for closed in [&[0][..], &[1], &[0, 1], &[0, 1, 2]] {
+        let ready = files().dir.join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let script = format!(
+            "c=; for fd in 0 1 2; do [ -e /proc/$$/fd/$fd ] || c=$c$fd; done; echo $c > {0}.new; mv {0}.new {0}; exec sleep 100",
+            ready.display()
+        );
+        let mut command = outswap();
+        command.args(["run", "--allow-unmanaged", "--quiet", "--", "sh", "-c", &script]);
+        // SAFETY: only async-signal-safe calls between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                closed.iter().for_each(|&fd| _ = libc::close(fd));
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("outswap starts");
+        while !ready.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found = std::fs::read_to_string(&ready).expect("written");
+        assert_eq!(found.trim(), closed.iter().map(i32::to_string).collect::<String>(), "closed for the program");
+        kill(child.id() as i32, libc::SIGTERM);
+        assert_eq!(end_in_time(child).map(|status| status.signal()), Some(Some(libc::SIGTERM)), "{closed:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_reader_of_the_statistics_can_be_ended() {
+    let pipe = files().dir.join("nobody-reads");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is everywhere").success());
+    let mut command = outswap();
+    command.args(["run", "--allow-unmanaged", "--quiet", "--stats"]).arg(&pipe).args(["sleep", "100"]);
+    let child = command.spawn().expect("outswap starts");
+    std::thread::sleep(Duration::from_millis(300));
+    kill(child.id() as i32, libc::SIGTERM);
+    assert_eq!(end_in_time(child).map(|status| status.signal()), Some(Some(libc::SIGTERM)));
 }
 
 #[test]

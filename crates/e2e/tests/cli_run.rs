@@ -78,13 +78,20 @@ fn beside(script: &str) -> Outcome {
 fn what_is_set_before_and_sent_with_a_value_is_the_programs() {
     // A timer goes on through an exec.
     let script = r#"
-import ctypes, os, signal, subprocess, sys
-child = os.fork()
-if child == 0:
-    signal.alarm(1)
-    os.execvp(sys.argv[1], sys.argv[1:] + ['sleep', '20'])
-_, status = os.waitpid(child, 0)
-assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM, status
+import ctypes, os, signal, subprocess, sys, tempfile
+directory = tempfile.TemporaryDirectory()
+script = directory.name + '/script'
+# What has no first line goes to the shell at the second attempt.
+with open(script, 'w') as file:
+    file.write('exec sleep 20')
+os.chmod(script, 0o755)
+for words in [['sleep', '20'], [script] if 'run' in sys.argv else ['sh', script]]:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(1)
+        os.execvp(sys.argv[1], sys.argv[1:] + words)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM, (words, status)
 waits = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [40])\nprint('ready', flush=True)\nprint(signal.sigwaitinfo([40]).si_code)"
 child = subprocess.Popen(sys.argv[1:] + [sys.executable, '-c', waits], stdout=subprocess.PIPE, text=True)
 assert child.stdout.readline() == 'ready\n'
@@ -522,8 +529,7 @@ fn works_where_the_path_has_spaces_and_colons() {
     fs::create_dir(&home).expect("the directory is ours");
     let built = setup::outswap();
     for name in ["outswap", "liboutswap_preload.so", "liboutswap_malloc.so"] {
-        fs::copy(built.with_file_name(name), home.join(name)).expect("there is room for a copy");
-        fs::set_permissions(home.join(name), Permissions::from_mode(0o755)).expect("the copy is ours");
+        setup::copy_program(&built.with_file_name(name), &home.join(name));
     }
     let stats = dir.join("stats.json");
     let mut places = Vec::new();

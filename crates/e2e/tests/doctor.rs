@@ -13,8 +13,7 @@ fn copy(dir: &Tmp) -> PathBuf {
     let from = setup::outswap();
     let beside = from.parent().expect("a file has a directory");
     for (source, name) in [(from.clone(), "outswap"), (beside.join(PRELOAD), PRELOAD)] {
-        fs::copy(source, dir.join(name)).expect("there is room for a copy");
-        fs::set_permissions(dir.join(name), Permissions::from_mode(0o755)).expect("the copy is ours");
+        setup::copy_program(&source, &dir.join(name));
     }
     dir.join("outswap")
 }
@@ -75,6 +74,9 @@ fn where_all_is_well() {
     let value = value_of(&report, "managed_program");
     let faults = value.split("; ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
     assert!(faults.is_some_and(|n| n > 0), "memory was evicted and came back: {value}");
+    // What reads several places of the file at once, and what does not.
+    let says = |name| value_of(&report, name).contains("swap file");
+    assert!(says("io_uring") && !says("userfaultfd_privileged"), "{report:#}");
 }
 
 #[test]

@@ -121,3 +121,13 @@ fn a_trace_that_cannot_be_written_is_told_before_the_program_starts() {
     assert!(end.errors().starts_with("outswap: --output: cannot write no/such/folder"), "{}", end.describe());
     assert!(!dir.join("started").exists());
 }
+
+#[test]
+fn a_trace_that_does_not_fit_is_told_of_and_the_status_is_the_programs() {
+    if plain_mode() {
+        return;
+    }
+    let end =
+        Run::new(setup::outswap()).args(["record", "-o", "/dev/full", "--", "sh", "-c", "exit 3"]).run().exited(3);
+    assert!(end.errors().starts_with("outswap: error: "), "{}", end.describe());
+}

@@ -77,6 +77,24 @@ fn an_entrypoint_that_ends_in_a_static_program_does_not_run_it() {
 }
 
 #[test]
+fn a_first_program_that_may_not_be_read_is_not_started_either() {
+    if plain_mode() || !setup::is_root() {
+        return;
+    }
+    let dir = Tmp::new();
+    let program = dir.join("program");
+    setup::copy_program(&build::static_program("tests/programs/unmanaged.c"), &program);
+    fs::set_permissions(&program, Permissions::from_mode(0o711)).expect("ours");
+    let program = program.to_string_lossy().into_owned();
+    let script = executable(&dir, "script", format!("#!{program} bss\n").as_bytes());
+    for first in [&program, &script] {
+        let end = Setup::nobody().option("--strict", "--quiet").managed(32 * MIB, first).arg("bss").run().exited(125);
+        assert!(end.stdout.is_empty(), "{}", end.describe());
+        assert!(end.errors().contains("may be executed and not read"), "{}", end.describe());
+    }
+}
+
+#[test]
 fn no_way_to_start_a_static_program_leads_past_it() {
     if plain_mode() {
         return;
@@ -154,8 +172,7 @@ fn what_contradicts_it_is_told_of() {
 /// The binary and its library in a directory of their own, where a test may replace them.
 fn with_own_library(dir: &Tmp, setup: Setup) -> Setup {
     for name in ["outswap", PRELOAD] {
-        fs::copy(setup::outswap().with_file_name(name), dir.join(name)).expect("there is room for a copy");
-        fs::set_permissions(dir.join(name), Permissions::from_mode(0o755)).expect("the copy is ours");
+        setup::copy_program(&setup::outswap().with_file_name(name), &dir.join(name));
         if setup::is_root() {
             std::os::unix::fs::chown(dir.join(name), Some(65534), Some(65534)).expect("root may");
         }

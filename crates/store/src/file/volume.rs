@@ -52,8 +52,8 @@ pub(super) struct Volume {
     pub state: AtomicU32,
     /// For reading.
     fd: Descriptor,
-    /// Device and inode of the file, by which it is known from what a program put in the place of a descriptor.
-    identity: [AtomicU64; 2],
+    /// Device, inode and number of names of the file, by which it is known from what a program put in the place of a descriptor.
+    identity: [AtomicU64; 3],
     /// Who needs what of it, if it was ever shared.
     pub table: SharedTable,
     /// This process's number in the table.
@@ -73,6 +73,7 @@ impl Volume {
         let status = os::fstat(fd).unwrap_or_default();
         self.identity[0].store(status.device, Release);
         self.identity[1].store(status.inode, Release);
+        self.identity[2].store(status.links, Release);
         self.fd.set(fd);
         self.table.reset();
         self.bound.store(0, Release);
@@ -108,10 +109,11 @@ impl Volume {
     /// Whether a descriptor is of this file still. Where the numbers that the runtime guards are not to be had, a program can
     /// close one of ours and have another file under its number.
     pub fn is_of(&self, fd: i32) -> bool {
-        let [device, inode] = &self.identity;
-        // The file has no name; another that was given its inode has one, unless it was made like ours.
+        // Another file that was given its inode has a name, unless it was made like ours, which has none. (With NFS ours has a hidden
+        // one as long as it is open.)
         os::fstat(fd).is_ok_and(|status| {
-            (status.device, status.inode, status.links) == (device.load(Acquire), inode.load(Acquire), 0)
+            let now = [status.device, status.inode, status.links];
+            now.iter().zip(&self.identity).all(|(is, was)| *is == was.load(Acquire))
         })
     }
 
