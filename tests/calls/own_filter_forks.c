@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-enum { THREADS = 6, FORKS = 2000, PATIENCE_S = 120 };
+enum { THREADS = 6, FORKS = 500, PATIENCE_S = 120 };
 
 static void *writes(void *nothing) {
     int fd = open("/dev/null", O_WRONLY);

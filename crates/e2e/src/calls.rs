@@ -14,7 +14,8 @@ pub const RAM_BYTES: u64 = 32 * MIB;
 const SCRIBBLERS: [&str; 2] = ["dropped_parent.c", "untrusted.c"];
 
 /// Programs that take more than ten seconds.
-pub const LONG: [&str; 4] = ["clone_vm_threads.c", "own_sandbox.c", "protect_threads.c", "swap_fds.c"];
+pub const LONG: [&str; 5] =
+    ["clone_vm_threads.c", "own_filter_forks.c", "own_sandbox.c", "protect_threads.c", "swap_fds.c"];
 
 /// One line of the manifest.
 #[derive(Clone, Debug)]
