@@ -3,10 +3,7 @@
 #include "common.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 
 enum { THREADS = 6, FORKS = 500, PATIENCE_S = 120 };
 
@@ -32,11 +29,11 @@ int main(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {sizeof code / sizeof *code, code};
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+    OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    OK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
     for (int i = 0; i < THREADS; i++) {
         pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, writes, NULL) == 0);
+        OK(pthread_create(&thread, NULL, writes, NULL));
     }
     alarm(PATIENCE_S);
     for (int i = 0; i < FORKS; i++) {

@@ -13,7 +13,7 @@ pub const RAM_BYTES: u64 = 32 * MIB;
 /// the limit for itself alone (docs/security.md).
 const SCRIBBLERS: [&str; 2] = ["dropped_parent.c", "untrusted.c"];
 
-/// Programs that take more than ten seconds.
+/// Programs that take long, on a busy machine more than ten seconds.
 pub const LONG: [&str; 5] =
     ["clone_vm_threads.c", "own_filter_forks.c", "own_sandbox.c", "protect_threads.c", "swap_fds.c"];
 
