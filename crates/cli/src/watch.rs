@@ -221,7 +221,7 @@ impl Watch {
             if shares_memory(pid, found.parent) {
                 continue;
             }
-            let (bytes, own_bytes) = parts_of(pid);
+            let (bytes, own_bytes) = Reading::of(pid).parts();
             sum = sum.saturating_add(bytes);
             if own_bytes >= OWN_MIN_BYTES {
                 own.push((pid, own_bytes.min(bytes)));
@@ -385,20 +385,41 @@ fn anonymous_bytes(pid: i32) -> Option<u64> {
     Some(resident.saturating_sub(file_and_shared).saturating_mul(PAGE_BYTES as u64))
 }
 
-/// The same with the process's share of what it shares. Dearer: the kernel looks at every page. It counts those twice that move from
-/// one mapping to another meanwhile, as they do on their way out; it is never more than all.
+/// The same with the process's share of what it shares. Dearer: the kernel looks at every page.
 fn shared_anonymous_bytes(pid: i32) -> Option<u64> {
-    let before = anonymous_bytes(pid);
-    let share = pss_anon_bytes(pid)?;
-    Some(before.max(anonymous_bytes(pid)).map_or(share, |all| share.min(all)))
+    Reading::of(pid).share_bytes()
 }
 
-/// Anonymous memory of a process in bytes, and the part of it that goes with the process when it ends. Of what it shares, which is the
-/// others' then, half or less is its share.
-fn parts_of(pid: i32) -> (u64, u64) {
-    let Some(share) = shared_anonymous_bytes(pid) else { return (anonymous_bytes(pid).unwrap_or(0), 0) };
-    let shared = anonymous_bytes(pid).map_or(share, |all| all.saturating_sub(share));
-    (share, share.saturating_sub(shared))
+/// What the kernel says of a process's anonymous memory, in bytes. It may end at any moment, and have nothing then; and its memory
+/// goes on while it is looked at.
+struct Reading {
+    before: Option<u64>,
+    share: Option<u64>,
+    after: Option<u64>,
+}
+
+impl Reading {
+    fn of(pid: i32) -> Reading {
+        let before = anonymous_bytes(pid);
+        let share = pss_anon_bytes(pid);
+        Reading { before, share, after: anonymous_bytes(pid) }
+    }
+
+    /// The share counts those pages twice that move from one mapping to another meanwhile, as they do on their way out; it is never
+    /// more than all.
+    fn share_bytes(&self) -> Option<u64> {
+        let all = self.before.max(self.after);
+        self.share.map(|share| all.map_or(share, |all| share.min(all)))
+    }
+
+    /// What counts, and the part of it that goes with the process when it ends. Of what it shares, which is the others' then, half or
+    /// less is its share.
+    fn parts(&self) -> (u64, u64) {
+        let Some(share) = self.share_bytes() else { return (self.after.unwrap_or(0), 0) };
+        // One that has ended by now had what it had before.
+        let all = self.after.filter(|all| *all > 0).or(self.before).unwrap_or(0);
+        (share, share.saturating_sub(all.saturating_sub(share)))
+    }
 }
 
 fn pss_anon_bytes(pid: i32) -> Option<u64> {
@@ -510,6 +531,26 @@ mod tests {
         watch.finish(|_| told += 1);
         watch.finish(|_| told += 1);
         assert_eq!((told, watch.over()), (1, 1));
+    }
+
+    #[test]
+    fn what_a_process_has_alone_goes_with_it() {
+        const MIB: u64 = 1 << 20;
+        let parts = |before, share, after| Reading { before, share, after }.parts();
+        assert_eq!(parts(Some(40 * MIB), Some(40 * MIB), Some(40 * MIB)), (40 * MIB, 40 * MIB));
+        assert_eq!(parts(Some(40 * MIB), Some(30 * MIB), Some(40 * MIB)), (30 * MIB, 20 * MIB), "it shares some");
+        assert_eq!(parts(Some(40 * MIB), Some(20 * MIB), Some(40 * MIB)), (20 * MIB, 0), "it shares all");
+        // It ends while it is looked at.
+        assert_eq!(parts(Some(40 * MIB), Some(40 * MIB), None), (40 * MIB, 40 * MIB));
+        assert_eq!(parts(Some(40 * MIB), Some(40 * MIB), Some(0)), (40 * MIB, 40 * MIB));
+        assert_eq!(parts(Some(40 * MIB), Some(20 * MIB), None), (20 * MIB, 0));
+        assert_eq!(parts(Some(40 * MIB), Some(20 * MIB), Some(0)), (20 * MIB, 0));
+        assert_eq!(parts(Some(40 * MIB), None, None), (0, 0));
+        // It grows, or what moves counts twice.
+        assert_eq!(parts(Some(40 * MIB), Some(44 * MIB), Some(50 * MIB)), (44 * MIB, 38 * MIB));
+        assert_eq!(parts(Some(40 * MIB), Some(60 * MIB), Some(40 * MIB)), (40 * MIB, 40 * MIB));
+        // Its share is not told.
+        assert_eq!(parts(Some(40 * MIB), None, Some(40 * MIB)), (40 * MIB, 0));
     }
 
     #[test]
