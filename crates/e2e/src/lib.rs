@@ -22,6 +22,11 @@ pub const KIB: u64 = 1 << 10;
 /// A binary megabyte.
 pub const MIB: u64 = 1 << 20;
 
+/// Whether all is asked for, also what takes long (`make e2e-full`).
+pub fn is_full() -> bool {
+    env_or("OUTSWAP_E2E_FULL", 0) != 0
+}
+
 /// A number from the environment, or its default.
 pub fn env_or(name: &str, default: u64) -> u64 {
     match std::env::var(name) {

@@ -1,7 +1,7 @@
 //! Every wrapped system call and every memory call, one trial each, against a plain run.
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::place::workspace;
-use outswap_e2e::{Setup, calls, env_or};
+use outswap_e2e::{Setup, calls};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -41,26 +41,22 @@ fn main() -> ExitCode {
             result.get_or_init(run).clone().map_err(Failed::from)
         }));
     }
-    // Every other one in CI, but for those that take long; all with `OUTSWAP_E2E_FULL=1`.
-    let full = env_or("OUTSWAP_E2E_FULL", 0) != 0;
-    let step = if full { 1 } else { 2 };
-    let is_short = |program: &String| full || !calls::LONG.contains(&program.as_str());
     // Once more with their memory where their `.bss` is.
-    for program in calls::in_bss().into_iter().skip(step - 1).step_by(step).filter(is_short) {
+    for program in calls::sample(calls::in_bss(), 1) {
         trials.push(Trial::test(format!("bss::{}", calls::stem(&program)), move || {
             catch_unwind(AssertUnwindSafe(|| calls::compare_in_bss(&Setup::new(), &program)))
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
         }));
     }
     // Some linked to fixed addresses, where calls of their own instructions are told in another way.
-    for program in calls::FIXED {
+    for program in calls::FIXED.into_iter().filter(|program| calls::runs_again(program)) {
         trials.push(Trial::test(format!("fixed::{}", calls::stem(program)), move || {
             catch_unwind(AssertUnwindSafe(|| calls::compare_fixed(&Setup::new(), program)))
                 .map_err(|payload| Failed::from(payload.downcast::<String>().map_or("panicked".into(), |text| *text)))
         }));
     }
     // And once more with mimalloc, whose memory comes by ordinary calls of `mmap`.
-    for program in results.into_keys().step_by(step).filter(is_short) {
+    for program in calls::sample(results.into_keys(), 5) {
         trials.push(Trial::test(format!("mimalloc::{}", calls::stem(&program)), move || {
             let setup = Setup::new().option("--malloc", "mimalloc");
             catch_unwind(AssertUnwindSafe(|| calls::compare(&setup, &program)))

@@ -2,7 +2,7 @@
 //! `OUTSWAP_E2E_FULL=1` (`make e2e-full`). A program that is not installed counts as ignored, and is named at the end.
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::applications::{PERCENTAGES, PROGRAMS};
-use outswap_e2e::env_or;
+use outswap_e2e::is_full;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Times are told beside each other, and each program wants the machine for itself.
     arguments.test_threads = arguments.test_threads.or(Some(1));
-    let full = env_or("OUTSWAP_E2E_FULL", 0) != 0;
+    let full = is_full();
     let lines = Arc::new(Mutex::new(Vec::new()));
     let mut absent = Vec::new();
     let mut trials = Vec::new();
