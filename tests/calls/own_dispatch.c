@@ -24,6 +24,19 @@ static void on_sigsys(int signal, siginfo_t *info, void *context) {
     ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = 4242;
 }
 
+/* The byte that says whether calls are told lies in memory that is evicted: the kernel reads it by itself. */
+static void selector_away(long from, long bytes) {
+    char *page = fresh(1);
+    *page = 0;
+    if (prctl(59, 1, from, bytes, page) != 0) return;
+    for (int i = 0; i < 3; i++) {
+        evict_some(page, PAGE), pressure(40);
+        EQ(direct(SYS_getppid, 0, 0), getppid());
+    }
+    OK(prctl(59, 0, 0, 0, 0));
+    OK(munmap(page, PAGE));
+}
+
 static char *evicted;
 static volatile int summed;
 static void on_usr1(int signal, siginfo_t *info, void *context) {
@@ -80,6 +93,7 @@ int main(void) {
             evict(evicted, 16 * PAGE), check(evicted, 16 * PAGE, 1);
             EQ(prctl(59, 0, 0, 0, 0), 0);
             EQ(direct(SYS_getppid, 0, 0), getppid());
+            selector_away(from, (1UL << 47) - from);
         }
         EQ(sigaction(SIGSYS, &before, NULL), 0);
     }

@@ -1,5 +1,5 @@
-/* own_calls LIBRARY: opens own_calls_library.c with threads there, and has it block all signals, handle those that the runtime needs, and fork,
- * by instructions of its own, while most of its memory is evicted. */
+/* own_calls LIBRARY: opens own_calls_library.c with threads there, and has it block all signals, handle those that the runtime needs, fork, and
+ * close all descriptors in the child, by instructions of its own, while most of its memory is evicted. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -24,6 +24,7 @@ enum { BYTES = 32 << 20, STEP = 1024 };
 static uint64_t *area;
 static long (*mask)(int, const uint64_t *, uint64_t *), (*own_fork)(void), (*action)(int, const void *, void *);
 static long (*own_stack)(const stack_t *, stack_t *);
+static void (*close_all)(int);
 
 static void fill(uint64_t seed) {
     for (size_t i = 0; i < BYTES / 8; i += STEP / 8) area[i] = (i + seed) * 0x9e3779b97f4a7c15u;
@@ -66,7 +67,8 @@ int main(int argc, char **argv) {
         *(void **)&own_fork = dlsym(library, "own_fork");
         *(void **)&action = dlsym(library, "own_action");
         *(void **)&own_stack = dlsym(library, "own_stack");
-        CHECK(mask && own_fork && action && own_stack);
+        *(void **)&close_all = dlsym(library, "own_close_all");
+        CHECK(mask && own_fork && action && own_stack && close_all);
 
         uint64_t all = ~0ul, before = 1, now = 0;
         CHECK(mask(SIG_SETMASK, &all, &before) == 0);
@@ -96,6 +98,7 @@ int main(int argc, char **argv) {
         long child = own_fork();
         CHECK(child >= 0);
         if (child == 0) {
+            close_all(1 << 16);
             CHECK(right(round + 1));
             fill(100);
             CHECK(right(100));

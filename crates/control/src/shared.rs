@@ -101,6 +101,8 @@ pub enum Once {
     SharedFiles,
     /// To be told of calls, the runtime's among them, is refused.
     Dispatch,
+    /// That memory becomes executable no more is refused.
+    CodeKept,
 }
 impl Once {
     fn text(self) -> &'static [u8] {
@@ -124,6 +126,9 @@ impl Once {
             }
             Once::Dispatch => {
                 b"warning: Syscall User Dispatch is refused with EINVAL where it does not pass the calls of Outswap itself: it would end the program at the next page that is brought in"
+            }
+            Once::CodeKept => {
+                b"warning: prctl(PR_SET_MDWE) is refused with EINVAL: code in managed memory could not be made executable again when it comes back (see --fault-source)"
             }
             Once::Strict => {
                 b"warning: strict mode of seccomp is refused with EINVAL: it would kill the program at the next page that is brought in (run the program without Outswap)"

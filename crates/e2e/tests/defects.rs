@@ -48,6 +48,22 @@ fn processes_of_another_pid_namespace_reach_each_other() {
     run(&[], &words).run().same_as(&plain.exited(0));
 }
 
+/// A limit that somebody set who is not managed is true: what is ours is below it then, and is closed by nobody, either.
+#[test]
+fn what_is_ours_below_a_lower_limit_stays_open() {
+    if plain_mode() {
+        return;
+    }
+    let lowers = build::static_program("tests/programs/lowers.c");
+    let closes = build::program("tests/calls/own_closes.c");
+    for source in ["move", "copy", "guard", "mprotect"] {
+        for limit in ["200", "600"] {
+            let script = format!("{} {limit} {}; exit $?", lowers.display(), closes.display());
+            all_is_well(run(&[], &["--ram", "32M", "--fault-source", source, "--", "sh", "-c", &script]).run());
+        }
+    }
+}
+
 // Programs that run unmanaged.
 
 #[test]

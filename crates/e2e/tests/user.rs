@@ -1,8 +1,8 @@
 //! Without any right: as user nobody, with no new privileges, with each fault source, and where userfaultfd and
-//! io_uring are refused as they are in a container. Every fourth program of `tests/calls` as nobody, and those where sources differ; these
-//! for other ways, too, but for two that are the same as another but for a name or an error. All of them all ways with `OUTSWAP_E2E_FULL=1`.
+//! io_uring are refused as they are in a container. Some programs of `tests/calls` as nobody, and those where sources differ; these for
+//! other ways, too, but for three that are the same as another but for a name or an error. All of them all ways with `OUTSWAP_E2E_FULL=1`.
 use libtest_mimic::{Arguments, Failed, Trial};
-use outswap_e2e::{MIB, Setup, calls, env_or, setup, workloads};
+use outswap_e2e::{MIB, Setup, Tmp, calls, setup, stats, workloads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -34,6 +34,8 @@ const REPRESENTATIVE: &[&str] = &[
     "process_vm_busy.c",
     "process_vm_first.c",
     "iouring.c",
+    "own_closes.c",
+    "code_kept.c",
 ];
 
 /// Programs that make the calls which the filter of an old container refuses, and so differ plainly; and those that name memory of the
@@ -91,7 +93,19 @@ fn is_really_denied(errno: &str, number: i32, call: &str) {
     assert_eq!(plain.text(), "-1 True\n");
 }
 
-/// The same for the filter that lets nobody make code of what was written.
+/// Where userfaultfd is refused, whatever the error, the source is one of those that also run by their names.
+fn another_source_is_chosen(errno: &str) {
+    let dir = Tmp::new();
+    let file = dir.join("stats.json");
+    let setup = Setup::denied(errno).option("--stats", &file.to_string_lossy());
+    setup.managed(32 * MIB, "true").run().succeeded();
+    let stats = stats::read(&file);
+    let sources = stats["fault_sources"].as_array().expect("a list");
+    let are_left = sources.iter().all(|source| matches!(source.as_str(), Some("guard" | "mprotect")));
+    assert!(are_left && !sources.is_empty(), "{stats:#}");
+}
+
+/// The filter that lets nobody make code of what was written must be there, too.
 fn no_code_is_made() {
     let script =
         "import mmap\nm=mmap.mmap(-1,4096,prot=3)\ntry: mmap.mmap(-1,4096,prot=7)\nexcept OSError as e: print(e.errno)";
@@ -101,7 +115,7 @@ fn no_code_is_made() {
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let full = env_or("OUTSWAP_E2E_FULL", 0) != 0;
+    let full = outswap_e2e::is_full();
     let ways: &[Way] = &[
         ("nobody", Setup::nobody),
         ("move", || Setup::nobody().option("--fault-source", "move")),
@@ -118,25 +132,28 @@ fn main() -> ExitCode {
         trial("enosys::is_really_denied".into(), || is_really_denied("ENOSYS", 38, USERFAULTFD)),
         trial("old::is_really_denied".into(), || is_really_denied("OLD", 1, USERFAULTFD)),
         trial("old::is_really_old".into(), || is_really_denied("OLD", 1, PROCESS_VM_READV)),
+        trial("eperm::another_source_is_chosen".into(), || another_source_is_chosen("EPERM")),
+        trial("enosys::another_source_is_chosen".into(), || another_source_is_chosen("ENOSYS")),
         trial("no_code::is_really_denied".into(), no_code_is_made),
         trial("no_code::python_objects".into(), || python_objects(&Setup::without_code())),
     ];
+    // As root all of them run, in `calls.rs`.
+    let sampled = calls::sample(calls::programs(), 3);
     for &(way, make) in ways {
-        for (number, program) in calls::programs().into_iter().enumerate() {
+        for program in calls::programs() {
             if way == "old" && NOT_IN_OLD.contains(&program.as_str()) {
                 continue;
             }
-            let is_again = matches!(way, "eperm" | "enosys" | "old") && calls::LONG.contains(&program.as_str());
-            // What nobody gets without asking is `move`, and filters that refuse with one error or the other leave the same.
-            let is_same = matches!(way, "move" | "enosys");
-            // As root all of them run, in `calls.rs`.
-            let is_chosen = way == "nobody" && number % 4 == 0 || REPRESENTATIVE.contains(&program.as_str());
+            let is_again = way == "old" && !calls::runs_again(&program);
+            // What nobody gets without asking is `move`; where a filter refuses that, with one error or the other, it is `guard`.
+            let is_same = matches!(way, "move" | "eperm" | "enosys");
+            let is_chosen = way == "nobody" && sampled.contains(&program) || REPRESENTATIVE.contains(&program.as_str());
             if full || is_chosen && !is_again && !is_same {
                 let name = format!("{way}::{}", calls::stem(&program));
                 trials.push(trial(name, move || calls::compare(&make(), &program)));
             }
         }
-        if way != "move" {
+        if full || !matches!(way, "move" | "enosys") {
             trials.push(trial(format!("{way}::python_objects"), move || python_objects(&make())));
         }
         if way == "nobody" || full {

@@ -353,7 +353,8 @@ pub const RIGHTS_OPTIONS: [usize; 5] =
 /// Options of prctl after which files about the process may not be opened any more, or no code made.
 pub const REACH_OPTIONS: [usize; 2] = [PR_SET_DUMPABLE, PR_SET_MDWE];
 const PR_SET_DUMPABLE: usize = 4;
-const PR_SET_MDWE: usize = 65;
+/// Memory that could be written becomes executable no more.
+pub const PR_SET_MDWE: usize = 65;
 
 /// Calls that change the rights of the calling thread, apart from prctl.
 pub const RIGHTS: [usize; 17] = [

@@ -147,7 +147,7 @@ pub fn protect(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
     }
     KNOWN_BYTES.fetch_add(bytes, Relaxed);
     if avoided::may_open_files() && are_many(live.control) {
-        move_away(live.control, &mut [Place { start, end: start + bytes }], Some(live.fds.0));
+        move_away(live.control, &mut [Place { start, end: start + bytes }], Some(live.control_fd));
     }
     done
 }

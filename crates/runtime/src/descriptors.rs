@@ -21,8 +21,8 @@ pub fn open_all(live: &Live) {
 /// Whether a descriptor is the runtime's.
 pub fn is_ours(live: &Live, fd: i32) -> bool {
     // The control block's two come first.
-    (live.fds.0..live.fds.0 + 2).contains(&fd)
-        || fd == live.fds.0 + 2 && live.control.requests_fd() == Some(fd)
+    (live.control_fd..live.control_fd + 2).contains(&fd)
+        || fd == live.control_fd + 2 && live.control.requests_fd() == Some(fd)
         || live.pager.machine.source_fd.load(Relaxed) == fd
         || kept::is_ours(fd)
         || child_end::is_ours(fd)
@@ -36,11 +36,11 @@ pub fn close_range(live: &Live, [first, last, flags, ..]: [usize; 6]) -> isize {
         // SAFETY: closes the program's descriptors, as it asked.
         unsafe { outswap_sys::syscall3(nr::CLOSE_RANGE, first, last, flags) }
     };
-    if first > last || last < live.fds.0 as usize {
+    if first > last || last < *live.fds.start() as usize {
         return close(first, last);
     }
     let (mut from, mut result) = (first, 0);
-    for ours in (live.fds.0..=live.fds.1).map(|fd| fd as usize).filter(|fd| (first..=last).contains(fd)) {
+    for ours in live.fds.clone().map(|fd| fd as usize).filter(|fd| (first..=last).contains(fd)) {
         if is_ours(live, ours as i32) {
             if from < ours {
                 result = result.min(close(from, ours - 1));

@@ -68,7 +68,7 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
         let is_first = live.join_family();
         let half = halves::before_fork(live);
         if waits {
-            end = ChildEnd::new(live.fds.0 + CONTROL_FDS);
+            end = ChildEnd::new(live.control_fd + CONTROL_FDS);
         }
         live.inherit(true);
         // SAFETY: clone without CLONE_VM on the current stack; the child gets a copy of this stack, too.
@@ -150,7 +150,7 @@ fn become_child(
     threads::forget();
     dispositions::close(live.source().signal());
     dispatch::again();
-    if !kept::renew(live.fds.0 + CONTROL_FDS, confined::is_confined()) {
+    if !kept::renew(live.control_fd + CONTROL_FDS, confined::is_confined()) {
         return Err(Errno::EACCES);
     }
     child_end::become_child(end);

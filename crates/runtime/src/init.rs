@@ -387,7 +387,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
             control,
             &CONTEXTS,
             stage_bytes,
-            (min_fd - CONTROL_FDS, min_fd + FDS),
+            (min_fd - CONTROL_FDS, process::lowest_fd(min_fd - CONTROL_FDS)..=min_fd + FDS),
             objects,
             direct,
         ));
@@ -542,7 +542,7 @@ fn install_filters(live: &Live, code: &Code) -> outswap_sys::Result<()> {
     filter::install_process(&Known {
         libc: code.libc.get(),
         all: code.all.get(),
-        fds: live.fds.0..=live.fds.1,
+        fds: live.fds.clone(),
         heap: &heap_calls::with_linkers(heap, &linker),
     })
 }

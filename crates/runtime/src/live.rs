@@ -9,6 +9,7 @@ use crate::objects::Objects;
 use crate::stacks::Thread;
 use crate::wipes::{Wipe, Wipes};
 use crate::{budget, desk, gate, sharers};
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use outswap_control::{Control, Place, Process, Stat};
 use outswap_core::lock::{Guard, SpinLock};
@@ -43,8 +44,10 @@ pub struct Live {
     pub budget: budget::State,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
+    /// The control block's descriptors: the first of them.
+    pub control_fd: i32,
     /// The range in which the runtime's descriptors are. Not all in it are the runtime's.
-    pub fds: (i32, i32),
+    pub fds: RangeInclusive<i32>,
     /// See [`Process::family`](outswap_control::Process::family).
     pub family: AtomicU32,
     /// Whether the memory may have other users than the calling thread: a thread was made, or a process that shares it.
@@ -90,7 +93,7 @@ impl Live {
         control: &'static Control,
         contexts: &'static Contexts,
         stage_bytes: usize,
-        fds: (i32, i32),
+        (control_fd, fds): (i32, RangeInclusive<i32>),
         objects: Objects,
         direct: bool,
     ) -> Live {
@@ -102,6 +105,7 @@ impl Live {
             dispositions: Dispositions::default(),
             budget: budget::State::default(),
             stage_bytes,
+            control_fd,
             fds,
             family: AtomicU32::new(0),
             threaded: AtomicBool::new(false),
@@ -130,7 +134,7 @@ impl Live {
     /// Where this process has the control block of its run: what children find in their environment.
     pub fn place(&self) -> Place {
         let config = self.control.config;
-        Place { fd: self.fds.0, supervisor_pid: config.supervisor_pid, supervisor_fd: config.supervisor_fd }
+        Place { fd: self.control_fd, supervisor_pid: config.supervisor_pid, supervisor_fd: config.supervisor_fd }
     }
     /// The fault source.
     pub fn source(&self) -> Source {

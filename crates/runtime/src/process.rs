@@ -1,4 +1,5 @@
 //! What the kernel lets this process do: its capabilities and limits.
+use crate::limits::FDS;
 pub use outswap_sys::numbers::{fd_limit, with_all_descriptors};
 use outswap_sys::{nr, os};
 
@@ -33,6 +34,12 @@ fn limit(resource: usize) -> u64 {
     // SAFETY: `limit` has the layout of `struct rlimit64`.
     unsafe { outswap_sys::syscall4(nr::PRLIMIT64, 0, resource, 0, limit.as_mut_ptr() as usize) };
     limit[0]
+}
+
+/// The lowest number that [`raise`] gives where `min_fd` is wanted, or the control block's descriptors have.
+pub fn lowest_fd(min_fd: i32) -> i32 {
+    let soft = fd_limit();
+    if soft < (min_fd + FDS) as usize { min_fd.min(soft as i32 / 2) } else { min_fd }
 }
 
 /// Moves a descriptor out of the program's way: to `min_fd` or above, or as high as a lowered limit allows.

@@ -54,7 +54,7 @@ impl Filter {
         let source = live.source().asks_map().then(|| live.pager.machine.source_fd.load(Relaxed));
         let room = build_room(&Whose {
             from: gate(),
-            ours: live.fds.0..=live.fds.1,
+            ours: live.fds.clone(),
             memory: [source, kept::MEM.fd()],
             managed: [(ARENA, live.arena_end()), bss()],
             thread: reclaim::THREAD_FLAGS,

@@ -94,6 +94,9 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             if dispatch::tells_of_ours(args) {
                 live.control.post_once(Once::Dispatch);
                 EINVAL
+            } else if !live.with(move |cx| pins::keep(live, cx, args[4], 1)) {
+                // The kernel reads that byte by itself, at every call.
+                EFAULT
             } else {
                 dispatch::asked(args)
             }
@@ -134,6 +137,15 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             Some(value) => value,
             None => return assisted(live, nr, args, live.window_bytes(), uc),
         },
+        // Code whose place loses its access while it is evicted, or closed, could not have it again.
+        nr::PRCTL
+            if args[0] == calls::PR_SET_MDWE
+                && live.pager.machine.source().changes_access()
+                && memory::has_code(live) =>
+        {
+            live.control.post_once(Once::CodeKept);
+            EINVAL
+        }
         nr::PRCTL if live.is_own_process() && calls::REACH_OPTIONS.contains(&args[0]) => {
             descriptors::open_all(live);
             privileges::finish_code_alone(live);
@@ -245,10 +257,10 @@ fn is_own(pidfd: i32) -> bool {
     procfs::of_pidfd(pidfd).is_none_or(|pid| pid == os::getpid())
 }
 
-/// Advice for managed memory of this very process must not go past the runtime. `None` where the kernel is to do it.
+/// Advice for managed memory of this very process must not go past the runtime, nor may what is beside it in the vector hide it. `None`
+/// where the kernel is to do it.
 fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
     let [pidfd, vec, count, advice, flags, _] = args;
-    let mut total = 0isize;
     if flags != 0 || count > IOV_MAX {
         return Some(EINVAL);
     }
@@ -256,19 +268,28 @@ fn process_madvise(live: &'static Live, args: [usize; 6]) -> Option<isize> {
     let own = is_own(pidfd as i32);
     // In place of a descriptor: PIDFD_SELF_THREAD and PIDFD_SELF_THREAD_GROUP.
     let names_itself = [-10_000, -10_001].contains(&(pidfd as i32));
-    if !own || !names_itself && os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
-        return if own { Some(EBADF) } else { None };
+    if !names_itself && os::fcntl(pidfd as i32, F_GETFD, 0).is_err() {
+        return Some(EBADF);
     }
+    let iov = |i: usize| read::<16>(live, vec + i * 16).map(|iov| (word(&iov, 0), word(&iov, 8)));
+    let mut any_managed = false;
     for i in 0..count {
-        let Some(iov) = read::<16>(live, vec + i * 16) else { return Some(EFAULT) };
-        let (base, len) = (word(&iov, 0), word(&iov, 8));
-        if !overlaps_managed(base, len) {
-            return None;
-        }
-        // Only advice that is known to keep content may come from another process.
-        if !matches!(advice, os::MADV_COLD | os::MADV_PAGEOUT | os::MADV_WILLNEED) {
-            return Some(EPERM);
-        }
+        let Some((base, len)) = iov(i) else { return Some(EFAULT) };
+        any_managed |= overlaps_managed(base, len);
+    }
+    // Only advice that is known to keep content may come from another process; the kernel does all else for those alone that have the same
+    // memory, which is this one's.
+    let keeps_content = matches!(advice, os::MADV_COLD | os::MADV_PAGEOUT | os::MADV_WILLNEED);
+    if !any_managed || !own && keeps_content {
+        return None;
+    }
+    if !keeps_content {
+        return Some(if own { EPERM } else { EINVAL });
+    }
+    let mut total = 0isize;
+    for i in 0..count {
+        // What is there now is what is done, whatever was there before.
+        let Some((base, len)) = iov(i) else { return Some(if total > 0 { total } else { EFAULT }) };
         let value = live.with(move |cx| memory::madvise(live, cx, base, len, advice));
         if value < 0 {
             return Some(if total > 0 { total } else { value });

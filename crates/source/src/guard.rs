@@ -303,6 +303,7 @@ fn unmark_frames(host: &impl Host, batch: BatchNo) -> bool {
 pub struct Guard;
 
 impl FaultSource for Guard {
+    const CHANGES_ACCESS: bool = true;
     const ASKS_MAP: bool = true;
     const SHOWS_ZEROS: bool = true;
     const TAKER: Taker = Taker::Lone;

@@ -122,6 +122,8 @@ pub enum Taker {
 pub trait FaultSource {
     /// Whether the kernel cannot tell a missing page from one that the program has no access to, so that the map is asked.
     const ASKS_MAP: bool = false;
+    /// Whether memory has other access than the program gave it where a page is missing, or comes or goes, and is given it back then.
+    const CHANGES_ACCESS: bool = false;
     /// Whether a forked child that was not told the source finds zeros where a page is missing, and not a fault.
     const LOSES_PAGES: bool = false;
     /// See [`outswap_core::machine::Machine::write_protects`].

@@ -59,6 +59,10 @@ macro_rules! sources {
             pub fn asks_map(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::ASKS_MAP),+ }
             }
+            /// See [`FaultSource::CHANGES_ACCESS`].
+            pub fn changes_access(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::CHANGES_ACCESS),+ }
+            }
             /// See [`FaultSource::LOSES_PAGES`].
             pub fn loses_pages(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::LOSES_PAGES),+ }

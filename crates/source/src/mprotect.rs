@@ -32,6 +32,7 @@ fn close(host: &impl Host, first: PageNo, count: usize) -> bool {
 pub struct Mprotect;
 
 impl FaultSource for Mprotect {
+    const CHANGES_ACCESS: bool = true;
     const ASKS_MAP: bool = true;
 
     /// Learns how many mappings a process may have (`vm.max_map_count`).

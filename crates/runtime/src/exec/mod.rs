@@ -83,7 +83,7 @@ pub fn exec(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         traced::begin();
     }
     // The program may have marked all descriptors to be closed; without these, who is not who it was cannot be managed.
-    let ours = [live.fds.0, live.fds.0 + 1].into_iter().chain(live.control.requests_fd());
+    let ours = [live.control_fd, live.control_fd + 1].into_iter().chain(live.control.requests_fd());
     for fd in ours {
         let _ = os::fcntl(fd, os::F_SETFD, 0);
     }

@@ -2,6 +2,7 @@
 use super::process::{Known, build_library, build_process};
 use super::program::{Op, Program};
 use super::range::{build_bss, build_range};
+use core::ops::RangeInclusive;
 use outswap_sys::{Errno, Result, nr, ret, syscall3, syscall5};
 
 /// Installs the range filter. Calls from the gate's code pass, and with `fixed_passes` those from fixed addresses.
@@ -19,13 +20,13 @@ pub fn install_process(known: &Known<'_>) -> Result<()> {
     install(&build_process(known), 0)
 }
 
-/// Installs the filter of a library that lies at these addresses, for all threads.
+/// Installs the filter of a library that lies at these addresses, for all threads. `fds` are our descriptors.
 ///
 /// # Errors
 /// As the kernel's; `EBUSY` where some thread has other filters than this one.
-pub fn install_library(code: (usize, usize)) -> Result<()> {
+pub fn install_library(code: (usize, usize), fds: &RangeInclusive<i32>) -> Result<()> {
     const FOR_ALL_THREADS: usize = 1;
-    install(&build_library(code), FOR_ALL_THREADS)
+    install(&build_library(code, fds), FOR_ALL_THREADS)
 }
 
 #[inline(never)]

@@ -30,7 +30,7 @@ mod room;
 
 pub use install::{install_bss, install_library, install_process, install_range};
 pub use judge::{answer, is_harmless, is_made};
-pub use process::{FROM_ALL, Known, looks_at};
+pub use process::{Known, from_all, looks_at};
 pub use program::{OUR_TRAP, Op};
 pub use room::{Whose, after, build_room};
 

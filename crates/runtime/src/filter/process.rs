@@ -4,6 +4,7 @@ use crate::calls::{self, CALLS, REACH_OPTIONS, RIGHTS, RIGHTS_OPTIONS};
 use crate::layout::{OWN_CALL, RLIMITS};
 use crate::limits::CALL_NUMBERS;
 use crate::structures::{LONG, STRUCTURES, Structure};
+use core::ops::RangeInclusive;
 use outswap_sys::{nr, os};
 
 /// What the process filter must know.
@@ -13,7 +14,7 @@ pub struct Known<'a> {
     /// Code of the program and of its other libraries, as ascending address ranges.
     pub all: &'a [(usize, usize)],
     /// Our descriptors.
-    pub fds: core::ops::RangeInclusive<i32>,
+    pub fds: RangeInclusive<i32>,
     /// Where the program's own allocator asks for memory, inside the C library, where it is in use, and where the dynamic linker maps
     /// libraries.
     pub heap: &'a [(usize, usize)],
@@ -25,32 +26,45 @@ const FROM_LIBRARY: &[usize] = &[
     nr::EXIT_GROUP,
     nr::RT_SIGPENDING,
     nr::RT_SIGTIMEDWAIT,
-    nr::MLOCKALL,
-    nr::MUNLOCKALL,
-    nr::PROCESS_MADVISE,
     // Limits: what the runtime uses is not the program's.
     nr::SETRLIMIT,
     nr::GETRLIMIT,
 ];
 
-/// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads, and those that
-/// decide who gets the signals which the runtime needs. (Sanitizers make these by instructions of their own.)
-pub const FROM_ALL: &[usize] = &[nr::FORK, nr::VFORK, nr::CLONE, nr::RT_SIGACTION, nr::RT_SIGPROCMASK, nr::SIGALTSTACK];
+/// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads, those that
+/// decide who gets the signals which the runtime needs, and those that change memory as a whole. (Sanitizers and Go make these by instructions
+/// of their own.)
+const FROM_ALL: &[usize] = &[
+    nr::FORK,
+    nr::VFORK,
+    nr::CLONE,
+    nr::RT_SIGACTION,
+    nr::RT_SIGPROCMASK,
+    nr::SIGALTSTACK,
+    nr::MLOCKALL,
+    nr::MUNLOCKALL,
+    nr::PROCESS_MADVISE,
+];
 
-/// Calls that are trapped for our descriptors: who goes through all numbers finds these closed.
-const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT];
+/// Calls that are trapped for our descriptors wherever they come from: who goes through all numbers finds these closed, and does not close
+/// or replace them. Without that of userfaultfd, what is missing would be zeros.
+const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE];
+
+/// Calls that are trapped wherever they come from, all of them or some.
+pub fn from_all() -> impl Iterator<Item = usize> {
+    FROM_ALL.iter().chain(BY_DESCRIPTOR).copied()
+}
 
 /// Whether the filter looks at a call, or at some of a number's calls.
 pub fn looks_at(nr: usize) -> bool {
-    const BY_ARGUMENT: [usize; 7] =
-        [nr::PRLIMIT64, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE, nr::BRK, nr::MMAP, nr::MPROTECT];
+    const BY_ARGUMENT: [usize; 4] = [nr::PRLIMIT64, nr::BRK, nr::MMAP, nr::MPROTECT];
     [FROM_LIBRARY, FROM_ALL, &RIGHTS, &BY_ARGUMENT, BY_DESCRIPTOR].iter().any(|calls| calls.contains(&nr))
         || calls::find(nr).is_some_and(|call| call.nested)
         || STRUCTURES.iter().any(|row| row.nr == nr)
 }
 
 /// Codes of `ioctl` for networks and their devices, from the first to the last that has a structure with pointers.
-const IOCTLS: core::ops::RangeInclusive<u32> = 0x890b..=0x8bff;
+const IOCTLS: RangeInclusive<u32> = 0x890b..=0x8bff;
 /// In the code of an `ioctl`: the kernel reads what the argument points to.
 const ENCODED_IN: u32 = 0x4000_0000;
 /// The same: any of these where that has 16 bytes or more.
@@ -79,8 +93,13 @@ fn by_value(p: &mut Program, nr: usize, yes: At, no: At) -> At {
     p.load(at_arg(arg as u32))
 }
 
+/// Our descriptors, as ascending borders.
+fn ours(fds: &RangeInclusive<i32>, trapped: At, allow: At) -> [(u32, At); 3] {
+    [(0, allow), (*fds.start() as u32, trapped), (*fds.end() as u32 + 1, allow)]
+}
+
 /// Traps what is trapped wherever it comes from: `from_all` decides whether that is code of this process, `allow` makes the call.
-fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], from_all: At, allow: At) {
+fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], fds: &RangeInclusive<i32>, from_all: At, allow: At) {
     for &nr in FROM_ALL {
         targets[nr] = from_all;
     }
@@ -94,16 +113,28 @@ fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], from_all: At, all
     for nr in [nr::SETSOCKOPT, nr::GETSOCKOPT, nr::IOCTL] {
         targets[nr] = by_value(p, nr, from_all, allow);
     }
+    let ours = ours(fds, from_all, allow);
+    let named = p.switch(at_arg(0), !0, &ours);
+    let replaced = p.switch(at_arg(1), !0, &ours);
+    let up_to = p.switch(at_arg(1), !0, &ours[..2]);
+    for &nr in BY_DESCRIPTOR {
+        targets[nr] = match nr {
+            nr::DUP2 | nr::DUP3 => replaced,
+            nr::CLOSE_RANGE => up_to,
+            _ => named,
+        };
+    }
 }
 
 /// Builds the filter for code of a library that makes calls by instructions of its own, and is loaded after the process filter was installed.
-pub fn build_library(code: (usize, usize)) -> Program {
+/// `fds` are our descriptors.
+pub fn build_library(code: (usize, usize), fds: &RangeInclusive<i32>) -> Program {
     let mut p = Program::new(8);
     let trap = p.ret(TRAP);
     let allow = p.ret(ALLOW);
     let from_all = p.if_from(&[code], trap, allow);
     let mut targets = [allow; CALL_NUMBERS];
-    trap_all(&mut p, &mut targets, from_all, allow);
+    trap_all(&mut p, &mut targets, fds, from_all, allow);
     let dispatch = p.branch(JEQ, os::PR_SET_SYSCALL_USER_DISPATCH as u32, from_all, allow);
     targets[nr::PRCTL] = by_value(&mut p, nr::PRCTL, from_all, dispatch);
     p.finish(&targets, &[(CALL_NUMBERS, allow)], allow);
@@ -123,7 +154,7 @@ pub fn build_process(known: &Known<'_>) -> Program {
     for &nr in FROM_LIBRARY.iter().chain(&RIGHTS) {
         targets[nr] = from_library;
     }
-    trap_all(&mut p, &mut targets, from_all, allow);
+    trap_all(&mut p, &mut targets, &known.fds, from_all, allow);
     let with_rights = RIGHTS_OPTIONS
         .iter()
         .chain(&REACH_OPTIONS)
@@ -136,12 +167,6 @@ pub fn build_process(known: &Known<'_>) -> Program {
     let asked = p.load(at_arg(1));
     p.branch(JEQ, OWN_CALL as u32, allow, asked);
     targets[nr::PRLIMIT64] = p.load(at_arg(4));
-    let ours = [(0, allow), (*known.fds.start() as u32, from_library), (*known.fds.end() as u32 + 1, allow)];
-    let by_descriptor = p.switch(at_arg(0), !0, &ours);
-    BY_DESCRIPTOR.iter().for_each(|&nr| targets[nr] = by_descriptor);
-    targets[nr::DUP2] = p.switch(at_arg(1), !0, &ours);
-    targets[nr::DUP3] = targets[nr::DUP2];
-    targets[nr::CLOSE_RANGE] = p.switch(at_arg(1), !0, &ours[..2]);
     let from_heap = p.if_from(known.heap, trap, allow);
     targets[nr::BRK] = from_heap;
     // What the dynamic linker makes constants, and little else.
@@ -175,7 +200,7 @@ mod tests {
     #[test]
     fn the_filter_of_a_library_traps_its_code_alone() {
         let (start, end) = (0x7f00_0000_3000, 0x7f00_0010_0000);
-        let p = build_library((start, end));
+        let p = build_library((start, end), &(1000..=1010));
         let whole = build_process(&Known { libc: &[], all: &[(start, end)], fds: 1000..=1010, heap: &[] });
         assert!(p.ops().len() < whole.ops().len());
         for nr in 0..CALL_NUMBERS {
@@ -184,6 +209,7 @@ mod tests {
                 [0, 0x8912, 0, 0, 0, 0],
                 [1, 26, 0, 0, 0, 0],
                 [os::PR_SET_SYSCALL_USER_DISPATCH as u64, 1, 0, 0, 0, 0],
+                [1005, 1005, 0, 0, 0, 0],
             ] {
                 let of_whole = run(&whole, nr, start as u64, args);
                 assert_eq!(run(&p, nr, start as u64, args), of_whole, "call {nr}: as code that is there at start");
@@ -275,8 +301,13 @@ mod tests {
         for nr in 0..CALL_NUMBERS {
             let hidden = FROM_ALL.contains(&nr) || calls::find(nr).is_some_and(|c| c.nested) || has_structure(nr);
             for args in [[0; 6], [1005, 1005, 1005, 0x22, 0, 0]] {
+                let is_ours = BY_DESCRIPTOR.contains(&nr) && args[0] == 1005;
                 for ip in own {
-                    assert_eq!(run(&p, nr, ip, args), if hidden { TRAP } else { ALLOW }, "call {nr} from {ip:x}");
+                    assert_eq!(
+                        run(&p, nr, ip, args),
+                        if hidden || is_ours { TRAP } else { ALLOW },
+                        "call {nr} from {ip:x}"
+                    );
                 }
                 for ip in other {
                     assert_eq!(run(&p, nr, ip, args), ALLOW, "call {nr} from {ip:x}");

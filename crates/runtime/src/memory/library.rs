@@ -184,9 +184,7 @@ fn has_calls(code: &[u8]) -> bool {
         let end = behind - SYSCALL.len();
         let before = &code[end.saturating_sub(NUMBER_BEFORE_BYTES)..end];
         // `mov eax, NUMBER`.
-        before
-            .windows(5)
-            .any(|at| at[0] == 0xb8 && filter::FROM_ALL.iter().any(|&nr| at[1..] == (nr as u32).to_le_bytes()))
+        before.windows(5).any(|at| at[0] == 0xb8 && filter::from_all().any(|nr| at[1..] == (nr as u32).to_le_bytes()))
     })
 }
 
@@ -201,7 +199,7 @@ fn watch(live: &'static Live, (start, end): (usize, usize)) {
     }
     let done = WATCHED_AT.iter().find(|place| place[1].load(Relaxed) == 0).is_some_and(|place| {
         // On a stack with room for a filter.
-        let is_installed = live.with(move |_| filter::install_library((start, end)).is_ok());
+        let is_installed = live.with(move |_| filter::install_library((start, end), &live.fds).is_ok());
         if is_installed {
             place[0].store(start, Relaxed);
             place[1].store(end, Relaxed);

@@ -21,6 +21,7 @@ pub use library::{is_linkers, know as know_linker, load};
 pub use lock::{may_hold, unlock_all};
 pub use map::{grow, mmap, munmap};
 pub use near::know as know_code;
+pub use protect::has_code;
 
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;

@@ -8,7 +8,7 @@ use crate::rlimits;
 use outswap_core::machine::Prot;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::nr;
-use outswap_sys::os::PROT_WRITE;
+use outswap_sys::os::{PROT_EXEC, PROT_WRITE};
 
 /// `mprotect`.
 pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
@@ -72,4 +72,16 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
         }
     }
     0
+}
+
+/// Whether any managed memory is executable.
+pub fn has_code(live: &Live) -> bool {
+    let mut page = 0;
+    while let Some(vma) = live.pager.next_in(page, u32::MAX) {
+        if !vma.foreign && usize::from(vma.prot.0) & PROT_EXEC != 0 {
+            return true;
+        }
+        page = vma.end();
+    }
+    false
 }
