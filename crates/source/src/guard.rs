@@ -10,9 +10,8 @@
 //! A page leaves by moving its page table entry into a frame (`mremap`), so that no write is lost and nothing is copied; for that
 //! moment too, its old place is closed to others.
 //!
-//! Markers cost page tables, so they are installed by regions of 2 MiB at the first touch: a region is *opened*. Before that it has
-//! no access at all. In an open region each page that the kernel does not manage is resident, or missing and marked, whether
-//! anything is mapped there or not.
+//! Markers cost page tables, so they are installed by regions of 2 MiB at the first touch: a region is *opened*. Before, it has no access.
+//! In an open region each page that the kernel does not manage is resident, or missing and marked, whether anything is mapped there or not.
 use crate::access;
 use crate::host::{self, FaultSource, Host, RETRIES, Taker};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
