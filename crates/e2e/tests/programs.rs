@@ -1,5 +1,5 @@
 //! Programs that people run, each in a quarter of the memory that its plain run used.
-use outswap_e2e::{Setup, workloads};
+use outswap_e2e::{Setup, is_full, workloads};
 
 #[test]
 fn redis_server() {
@@ -13,7 +13,8 @@ fn memcached() {
 
 #[test]
 fn python_objects() {
-    workloads::python_objects(&Setup::new(), 120_000 * workloads::scale(), workloads::QUARTER);
+    let count = if is_full() { 120_000 } else { 60_000 };
+    workloads::python_objects(&Setup::new(), count * workloads::scale(), workloads::QUARTER);
 }
 
 #[test]

@@ -15,6 +15,8 @@ const THREADS: u64 = 3;
 const RAM_BYTES: u64 = 80 * MIB;
 /// One run of a soak. Many short ones see more starts and ends than a long one.
 const RUN_S: u64 = 60;
+/// One run where no soak is asked for.
+const SMOKE_S: u64 = 4;
 /// Seeds of random calls where no soak is asked for; and the limit that is more than they use.
 const SMOKE_SEEDS: std::ops::Range<u64> = 1..3;
 const CALLS_RAM_BYTES: u64 = 1 << 30;
@@ -123,7 +125,7 @@ fn smoke() -> Vec<Trial> {
     let stress = SOURCES.map(|source| {
         trial(format!("smoke::{source}"), move || {
             let way = Way { source, swap: "compressed,file", data_mib: DATA_MIB };
-            println!("{source}: at most {}", run(way, 8, u64::from(std::process::id())).peak.worst);
+            println!("{source}: at most {}", run(way, SMOKE_S, u64::from(std::process::id())).peak.worst);
         })
     });
     let calls = RANDOM.iter().flat_map(|random| {

@@ -52,7 +52,7 @@ const NOT_IN_OLD: &[&str] = &[
     "sigcalls.c",
 ];
 
-/// Python objects, some 60 MiB of them, in half of that. `programs.rs` has more in a quarter.
+/// Python objects, some 60 MiB of them, in half of that. `programs.rs` has them in a quarter.
 fn python_objects(setup: &Setup) {
     workloads::python_objects(setup, 60_000, 2);
 }

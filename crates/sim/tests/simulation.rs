@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 
-const SEEDS: u64 = 3000;
+const SEEDS: u64 = 1500;
 const SEEDS_PARALLEL: u64 = 300;
 
 fn number(name: &str) -> Option<u64> {
