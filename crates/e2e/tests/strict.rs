@@ -2,7 +2,7 @@
 use outswap_control::VERSION;
 use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, plain_mode, setup, workloads};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 const PRELOAD: &str = "liboutswap_preload.so";
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -137,6 +137,31 @@ fn each_kind_of_program_has_its_cause() {
         let cause = format!("error: {path} {cause}: it was not executed (--strict)");
         assert_eq!(told(&end), [cause], "{}", end.describe());
     }
+}
+
+/// A dynamic linker that takes our libraries for something to load, and ends where it cannot, is not told of them.
+#[test]
+fn what_is_linked_with_musl_runs_without_us() {
+    if plain_mode() {
+        return;
+    }
+    const LINKER: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
+    const MUSL: &[u8] = b"./ld-musl-x86_64.so.1\0\0\0\0\0\0\0";
+    let dir = Tmp::new();
+    let mut content = fs::read("/usr/bin/env").expect("it is everywhere");
+    let at = content.windows(LINKER.len()).position(|part| part == LINKER).expect("it is dynamically linked");
+    content[at..at + MUSL.len()].copy_from_slice(MUSL);
+    executable(&dir, "env", &content);
+    symlink("/lib64/ld-linux-x86-64.so.2", dir.join("ld-musl-x86_64.so.1")).expect("the directory is ours");
+    let outswap = setup::outswap();
+    let args = ["run", "--ram", "64M", "--", "sh", "-c", "./env; exit $?"];
+    let end = Run::new(&outswap).args(args).dir(dir.path()).timeout_s(60).run().exited(0);
+    assert!(
+        told(&end).iter().any(|line| line.contains("is linked with musl: it runs without Outswap")),
+        "{}",
+        end.describe()
+    );
+    assert!(end.text().contains("PATH=") && !end.text().contains("LD_PRELOAD"), "{}", end.describe());
 }
 
 #[test]

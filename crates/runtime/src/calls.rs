@@ -388,11 +388,12 @@ pub fn changes_rights(nr: usize, first: usize) -> bool {
     }
 }
 
-/// Whether a call asks for strict mode of seccomp.
+/// Whether a call asks for strict mode of seccomp. With flags it asks whether there is such a call, as it fails for all.
 pub fn is_strict_mode(nr: usize, first: usize, second: usize) -> bool {
     const SECCOMP_MODE_STRICT: usize = 1;
     const SECCOMP_SET_MODE_STRICT: usize = 0;
-    sets_seccomp(nr, first, second, (SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_STRICT))
+    let is_question = nr == nr::SECCOMP && second as u32 != 0;
+    !is_question && sets_seccomp(nr, first, second, (SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_STRICT))
 }
 
 /// Whether a call installs a filter of the program's own.
@@ -460,6 +461,7 @@ mod tests {
     fn strict_mode_is_told_apart_from_filters() {
         assert!(is_strict_mode(nr::PRCTL, PR_SET_SECCOMP, 1) && is_strict_mode(nr::SECCOMP, 0, 0));
         assert!(!is_strict_mode(nr::PRCTL, PR_SET_SECCOMP, 2) && !is_strict_mode(nr::SECCOMP, 1, 1));
+        assert!(!is_strict_mode(nr::SECCOMP, 0, 1), "libseccomp asks so");
         assert!(installs_filter(nr::PRCTL, PR_SET_SECCOMP, 2) && installs_filter(nr::SECCOMP, 1, 8));
         assert!(
             !installs_filter(nr::PRCTL, PR_SET_SECCOMP, 1)

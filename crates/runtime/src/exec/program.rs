@@ -170,7 +170,9 @@ fn why_unmanaged(live: &Live, head: &[u8], looked: &Looked, name: &[u8]) -> Opti
         _ if os::has_mixed_ids() => b"runs with other rights than its user's",
         _ => return libraries(live),
     };
-    Some((why, if looked.linking == Some(Linking::Alone) { Target::Alone } else { Target::Unmanaged }))
+    // The dynamic linker of musl loads what is named to it, or ends where it cannot.
+    let is_alone = looked.linking == Some(Linking::Alone) || is_of_musl(head);
+    Some((why, if is_alone { Target::Alone } else { Target::Unmanaged }))
 }
 
 /// Whether a path is that of the C library's dynamic linker.
