@@ -13,7 +13,7 @@ fn memcached() {
 
 #[test]
 fn python_objects() {
-    let count = if is_full() { 120_000 } else { 60_000 };
+    let count = if is_full() { 120_000 } else { 80_000 };
     workloads::python_objects(&Setup::new(), count * workloads::scale(), workloads::QUARTER);
 }
 
