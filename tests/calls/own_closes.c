@@ -1,5 +1,6 @@
 /* Every descriptor closed by instructions of the program's own, one by one, by a range and by others put in their place, in a child and then
  * in the program itself; and all memory locked so. What is evicted comes back as it was. */
+#include "common.h"
 #include "own_call.h"
 
 enum { PAGES = 512 };

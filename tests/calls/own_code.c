@@ -1,13 +1,9 @@
 /* Calls whose pointers hide in structures, fork and exec, by an instruction of the program's own instead of the C library's. */
 #include "common.h"
+#include "own_call.h"
 
 static long own(long nr, long a, long b, long c, long d, long e, long f) {
-    long value;
-    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-    __asm__ volatile("syscall"
-                     : "=a"(value)
-                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
+    long value = call6(nr, a, b, c, d, e, f);
     if (value < 0) errno = -value;
     return value < 0 ? -1 : value;
 }

@@ -1,6 +1,7 @@
 /* Calls by number of the 32-bit kernel (int 0x80), whose numbers mean other calls than those of syscall; and, where the program lies at a fixed
  * address, Syscall User Dispatch of the program's own, and handlers that are left by an rt_sigreturn of its own. */
 #include "common.h"
+#include "own_call.h"
 #include <sys/prctl.h>
 #include <ucontext.h>
 
@@ -9,11 +10,7 @@ static long by_interrupt(long nr, long b, long c, long d) {
     __asm__ volatile("int $0x80" : "=a"(value) : "a"(nr), "b"(b), "c"(c), "d"(d) : "memory", "r8", "r9", "r10", "r11");
     return value;
 }
-static long direct(long nr, long a, long b) {
-    long value;
-    __asm__ volatile("syscall" : "=a"(value) : "a"(nr), "D"(a), "S"(b) : "rcx", "r11", "memory");
-    return value;
-}
+static long direct(long nr, long a, long b) { return call6(nr, a, b, 0, 0, 0, 0); }
 
 enum { FIXED_END_GIB = 4 };
 static volatile char block;

@@ -1,4 +1,5 @@
 /* Calls made by an instruction of the program's own, whose structures lie on its stack and point to evicted memory. */
+#include "common.h"
 #include "own_call.h"
 
 int main(void) {

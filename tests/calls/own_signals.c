@@ -1,13 +1,9 @@
 /* Signal masks, handlers and alternate stacks that a program sets by instructions of its own, as sanitizers and some languages' libraries do:
  * memory that was evicted comes back all the same, and signals go where the program wants them. */
 #include "common.h"
+#include "own_call.h"
 
-static long direct(long nr, long a, long b, long c, long d) {
-    long value;
-    register long r10 __asm__("r10") = d;
-    __asm__ volatile("syscall" : "=a"(value) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
-    return value;
-}
+static long direct(long nr, long a, long b, long c, long d) { return call6(nr, a, b, c, d, 0, 0); }
 
 /* As the kernel has it. */
 struct action {

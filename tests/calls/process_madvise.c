@@ -1,5 +1,6 @@
 /* process_madvise on the process itself: the vector evicted, the ranges managed, or some of them; by an instruction of the program's own;
  * and by a child that has the same memory. */
+#include "common.h"
 #include "own_call.h"
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434

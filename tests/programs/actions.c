@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../calls/own_call.h"
 
 #define CHECK(condition)                                                                                             \
     do {                                                                                                             \
@@ -28,13 +29,6 @@ static volatile int seen;
 static void handler(int s) { seen += s == SIGUSR1; }
 static void *thread(void *arg) { return arg; }
 
-static long call6(long n, long a, long b, long c, long d, long e, long f) {
-    long r;
-    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-        : "rcx", "r11", "memory");
-    return r;
-}
 static void left_over(void) {
     static const unsigned long numbers[] = {0x200000000000UL, 0x200012345678UL, 0x2300deadbeefUL, 0x23fffffff000UL,
         0x1fffff000010UL, 0x1fffff000000UL};

@@ -138,11 +138,7 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
             None => return assisted(live, nr, args, live.window_bytes(), uc),
         },
         // Code whose place loses its access while it is evicted, or closed, could not have it again.
-        nr::PRCTL
-            if args[0] == calls::PR_SET_MDWE
-                && live.pager.machine.source().changes_access()
-                && memory::has_code(live) =>
-        {
+        nr::PRCTL if args[0] == calls::PR_SET_MDWE && live.source().changes_access() && memory::has_code(live) => {
             live.control.post_once(Once::CodeKept);
             EINVAL
         }

@@ -93,11 +93,6 @@ fn by_value(p: &mut Program, nr: usize, yes: At, no: At) -> At {
     p.load(at_arg(arg as u32))
 }
 
-/// Our descriptors, as ascending borders.
-fn ours(fds: &RangeInclusive<i32>, trapped: At, allow: At) -> [(u32, At); 3] {
-    [(0, allow), (*fds.start() as u32, trapped), (*fds.end() as u32 + 1, allow)]
-}
-
 /// Traps what is trapped wherever it comes from: `from_all` decides whether that is code of this process, `allow` makes the call.
 fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], fds: &RangeInclusive<i32>, from_all: At, allow: At) {
     for &nr in FROM_ALL {
@@ -113,7 +108,7 @@ fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], fds: &RangeInclus
     for nr in [nr::SETSOCKOPT, nr::GETSOCKOPT, nr::IOCTL] {
         targets[nr] = by_value(p, nr, from_all, allow);
     }
-    let ours = ours(fds, from_all, allow);
+    let ours = [(0, allow), (*fds.start() as u32, from_all), (*fds.end() as u32 + 1, allow)];
     let named = p.switch(at_arg(0), !0, &ours);
     let replaced = p.switch(at_arg(1), !0, &ours);
     let up_to = p.switch(at_arg(1), !0, &ours[..2]);
