@@ -18,7 +18,7 @@ setup-full:
 	@scripts/setup.sh full
 
 build:
-	$(CARGO) build --release --locked --workspace
+	$(CARGO) build --release --locked
 
 # What `make build` built goes to $(DESTDIR)$(PREFIX); it is built here only where it is missing, since who installs may be root.
 install: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
@@ -26,7 +26,7 @@ install: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
 uninstall:
 	@scripts/install.sh uninstall '$(BIN)' '$(DESTDIR)' '$(PREFIX)'
 $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so:
-	$(CARGO) build --release --locked --workspace
+	$(CARGO) build --release --locked
 
 # A package for Debian and its kin, in target/deb.
 deb: $(BIN)/outswap $(BIN)/liboutswap_preload.so $(BIN)/liboutswap_malloc.so
@@ -67,7 +67,7 @@ one-file:
 	scripts/one-file.sh $(ONE_FILE)
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_pins --test loom_occupancy --test loom_slots --release --target-dir target/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked -p outswap-core --test loom --test loom_pins --test loom_occupancy --test loom_slots --profile loom --target-dir target/loom
 
 # Each deliberate breakage must be noticed by the test that is named for it.
 broken:

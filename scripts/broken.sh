@@ -11,14 +11,14 @@ if [ -n "$wanted" ] && ! awk -v name="$wanted" '$1 == name { found = 1 } END { e
   exit 1
 fi
 
-# Built once, with all breakages in it; a variable says which is in force. Loom has a build of its own.
+# Built once, with all breakages in it; a variable says which is in force. Loom has a build of its own. Only our own crates are built
+# anew for this.
 build() {
-  local kind=$1 flags=$2
-  RUSTFLAGS="--cfg outswap_broken $flags" cargo test --locked --no-run --message-format=json --target-dir "target/broken/$kind" "${@:3}" 2>/dev/null |
+  RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/broken-rustc.sh cargo test --locked --no-run --message-format=json "$@" 2>/dev/null |
     grep -o '"executable":"[^"]*"' | cut -d'"' -f4
 }
-plain=$(build plain "" -p outswap-core -p outswap-store -p outswap-sim --lib --test simulation --test full --test reuse --test readahead --test taking --test probation --test huge --test filling --test properties)
-loom=$(build loom "--cfg loom" -p outswap-core --test loom --release)
+plain=$(build -p outswap-core -p outswap-store -p outswap-sim --lib --test simulation --test full --test reuse --test readahead --test taking --test probation --test huge --test filling --test properties)
+loom=$(RUSTFLAGS="--cfg loom" build -p outswap-core --test loom --profile loom --target-dir target/loom)
 
 program() {
   case "$1 $2" in
