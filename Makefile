@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release
 PREFIX ?= /usr/local
 
-.PHONY: all build install uninstall deb test-install test-bundled test-systemd setup setup-demo setup-full demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full suites soak soak-e2e bench \
+.PHONY: all build installed install uninstall deb test-install test-bundled test-systemd setup setup-demo setup-full demo test lint unit examples one-file loom broken miri fuzz e2e e2e-full suites soak soak-e2e bench \
 	bench-programs bench-experiments clean
 
 all: build
@@ -17,7 +17,11 @@ setup-demo:
 setup-full:
 	@scripts/setup.sh full
 
-build:
+build: installed
+	$(CARGO) build --release --locked -p outswap-bench
+
+# What is installed, which is all that the tests need.
+installed:
 	$(CARGO) build --release --locked
 
 # What `make build` built goes to $(DESTDIR)$(PREFIX); it is built here only where it is missing, since who installs may be root.
@@ -83,23 +87,22 @@ miri:
 fuzz:
 	scripts/fuzz.sh
 
-e2e: build
+e2e: installed
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e
 
 test: setup
-	$(MAKE) --no-print-directory build
+	$(MAKE) --no-print-directory installed
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory examples
 	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory broken
-	$(MAKE) --no-print-directory one-file ONE_FILE=source
 	$(MAKE) --no-print-directory test-install
 	$(MAKE) --no-print-directory e2e
 
 # Every program as nobody, with each fault source, and behind a container's filter; Redis with 400,000 keys; and larger programs in
 # half and in a quarter of their memory, for which it installs much; and each kind of one-file. Not part of CI.
-e2e-full: setup setup-full build
+e2e-full: setup setup-full installed
 	$(MAKE) --no-print-directory one-file
 	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap OUTSWAP_E2E_REDIS_KEYS=400000 OUTSWAP_E2E_FULL=1 $(CARGO) test --locked --no-fail-fast -p outswap-e2e
 

@@ -153,16 +153,16 @@ fn main() -> ExitCode {
                 trials.push(trial(name, move || calls::compare(&make(), &program)));
             }
         }
-        if full || !matches!(way, "move" | "enosys") {
+        if full || matches!(way, "copy" | "guard" | "mprotect") {
             trials.push(trial(format!("{way}::python_objects"), move || python_objects(&make())));
         }
         if way == "nobody" || full {
             trials.push(trial(format!("{way}::redis_server"), move || workloads::redis(&make())));
+        }
+        if full {
             trials.push(trial(format!("{way}::python_multiprocessing"), move || {
                 workloads::python_program(&make(), "processes.py");
             }));
-        }
-        if full {
             trials.push(trial(format!("{way}::python_numpy"), move || workloads::python_program(&make(), "arrays.py")));
             trials.push(trial(format!("{way}::memcached"), move || workloads::memcached(&make())));
             trials.push(trial(format!("{way}::gnu_sort"), move || workloads::sort(&make())));
