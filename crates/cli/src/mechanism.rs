@@ -67,10 +67,14 @@ const KINDS: [Kind; 8] = [
         policies: || {
             vec![
                 ("put", "memory of its own, with that of its neighbours where they are about to be touched"),
+                (
+                    "kernel",
+                    "the kernel's own pages all around it, as it fills them; Outswap takes them over when memory runs short",
+                ),
                 ("mapped", "zero pages all around it, of which the kernel makes memory where they are written to"),
             ]
         },
-        default: || "put",
+        default: || "kernel",
     },
 ];
 

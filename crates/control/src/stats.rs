@@ -64,6 +64,8 @@ stats! {
     PagesFirstTouch = "pages_first_touch",
     /// Of these, pages that are mapped as the zero page until they are written to.
     PagesZeroMapped = "pages_zero_mapped",
+    /// The same that are left to the kernel, which fills them as they are touched.
+    PagesUntrapped = "pages_untrapped",
     /// Huge pages that first touches brought.
     HugeIn = "huge_in",
     /// Pages written to a compressed or plain RAM tier.

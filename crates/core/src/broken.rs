@@ -71,6 +71,14 @@ breakages! {
     NothingIsFilled = "nothing-is-filled",
     /// Zero pages are mapped whether there is plenty of room or not.
     ZerosUnlimited = "zeros-unlimited",
+    /// Pages are left to the kernel whether there is plenty of room or not.
+    UntrappedUnlimited = "untrapped-unlimited",
+    /// What is left to the kernel stays its own until it is evicted, however short memory is.
+    UntrappedStays = "untrapped-stays",
+    /// What the kernel has not filled counts as filled when it is taken back.
+    UnfilledCounts = "unfilled-counts",
+    /// Pages that calls are using are taken back from the kernel.
+    PinnedTrapped = "pinned-trapped",
     /// Nothing is brought in ahead of a stream.
     NoReadAhead = "no-read-ahead",
     /// What calls bring in is taken for a stream of the program's.

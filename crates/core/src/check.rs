@@ -11,6 +11,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// # Panics
     /// Where they do not.
     pub fn check(&self) {
+        let mut untrapped = 0;
         let (mut resident, mut isolated, mut slots, mut cached, mut scarce) = (0, 0, 0, 0, 0);
         for page in (0..self.pages.len() as u32).map(PageNo) {
             let word = self.pages.get(page);
@@ -23,6 +24,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             match word.state() {
                 State::Resident => {
                     resident += 1;
+                    untrapped += word.is_untrapped() as u64;
+                    let is_known = !word.is_untrapped() || self.left.has_block(page.block());
+                    assert!(is_known, "a page that is left to the kernel is in a block that is known to have some");
                     cached += word.slot().is_some() as u64;
                     slots += word.slot().is_some() as u64;
                 }
@@ -53,6 +57,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         self.frames.check(isolated);
         assert_eq!(self.resident_pages(), resident, "resident pages");
+        assert_eq!(self.untrapped_pages(), untrapped, "pages that are left to the kernel");
         assert_eq!(self.swapcache_pages(), cached, "pages in the swap cache");
         assert_eq!(self.swapcache_scarce_pages(), scarce, "those of them with a slot whose room is scarce");
         assert_eq!(self.used_slots(), slots, "slots in use");

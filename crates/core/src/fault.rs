@@ -232,6 +232,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 return Some(self.over(fault));
             }
             State::Resident if fault.target.access == Access::Read => return Some(Progress::Done(Fault::Done)),
+            // It was trapped when it was touched.
+            State::Resident if word.is_untrapped() => return Some(Progress::Done(Fault::Done)),
             // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
             State::Resident => {
                 // The kernel may be about to copy it.

@@ -59,7 +59,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// Installs zeros for a page, and for those of its range that hold nothing either.
     pub(crate) fn first_touch(&self, target: &Target, cx: &mut Context<S::Worker>) -> Next {
-        if let Some(next) = self.huge_touch(target) {
+        if let Some(next) = self.huge_touch(target).or_else(|| self.leave_to_kernel(target)) {
             return next;
         }
         let page = target.page;

@@ -45,7 +45,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let start = at;
             while at < BLOCK_PAGES {
                 let word = self.pages.get(base.plus(at));
-                let is_free = word.state() == State::Resident && !word.locked();
+                let is_free = word.state() == State::Resident && !word.locked() && !word.is_untrapped();
                 if !is_free || !self.pages.claim(base.plus(at), word) {
                     break;
                 }

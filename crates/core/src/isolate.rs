@@ -57,8 +57,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let barrier = blocked.next(start).unwrap_or(BLOCK_PAGES);
             let in_run = wanted & Mask::range(start, barrier - start);
             let end = in_run.end();
-            let (asked, taken) = self.isolate_run(block.first_page(), start, end, in_run, batch, cx);
-            left |= taken.all() != in_run;
+            let (asked, taken, unfilled) = self.isolate_run(block.first_page(), start, end, in_run, batch, cx);
+            left |= taken.all() | unfilled != in_run;
             refused |= !(asked - taken.all()).is_empty();
             framed |= taken.framed;
             dropped |= taken.dropped;
@@ -126,8 +126,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// Takes the wanted pages among `start..end` of a block; all pages between are claimed, because a page that came in
-    /// while its neighbours move would be moved with them. Returns the pages that the machine was asked for, and those that
-    /// were taken.
+    /// while its neighbours move would be moved with them. Returns the pages that the machine was asked for, those that
+    /// were taken, and those that held nothing.
     fn isolate_run(
         &self,
         base: PageNo,
@@ -136,7 +136,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         wanted: Mask,
         batch: BatchNo,
         cx: &mut Context<S::Worker>,
-    ) -> (Mask, Taken) {
+    ) -> (Mask, Taken, Mask) {
         let early = broken::is(Broken::PinsFirst).then(|| self.pins.mask(base.block()));
         let mut claimed = start;
         let (mut present, mut clean) = (Mask::EMPTY, Mask::EMPTY);
@@ -169,8 +169,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             None if broken::is(Broken::PinsIgnored) => Mask::EMPTY,
             None => self.pins.mask(base.block()),
         };
-        let (mut asked, mut taken) = (Mask::EMPTY, Taken::default());
-        if !present.is_empty() && (pinned & present).is_empty() {
+        let (mut asked, mut taken, mut unfilled) = (Mask::EMPTY, Taken::default(), Mask::EMPTY);
+        let mut is_trapped = (pinned & present).is_empty();
+        if is_trapped {
+            let trapped = self.trap_owned(base.plus(start), &mut cx.saved[start..claimed]);
+            is_trapped = trapped.is_some();
+            unfilled = trapped.unwrap_or(Mask::EMPTY).at(start);
+            present = present - unfilled;
+        }
+        if !present.is_empty() && is_trapped {
             asked = present;
             let first = base.plus(start);
             let wanted = Wanted { framed: (present - clean).from(start), clean: clean.from(start) };
@@ -209,6 +216,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.pages.release(page, if lifted { old.with_doubt() } else { old });
             }
         }
-        (asked, taken)
+        (asked, taken, unfilled)
     }
 }

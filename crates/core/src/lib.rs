@@ -29,6 +29,7 @@ pub mod swapcache;
 pub mod owners;
 pub mod protection;
 pub mod copies;
+pub mod left;
 pub mod clean;
 
 // What the pager stands on.
@@ -51,6 +52,7 @@ pub(crate) mod upcoming;
 
 // The pager, and what it does.
 pub mod pager;
+pub mod trap;
 pub mod mm;
 pub mod aging;
 pub mod isolate;
@@ -60,6 +62,7 @@ pub mod dropahead;
 pub mod room;
 pub mod bring;
 pub mod reuse;
+pub mod untrap;
 pub mod huge;
 pub mod firsttouch;
 pub mod hit;

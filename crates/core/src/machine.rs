@@ -77,6 +77,8 @@ pub enum Event {
     FaultWaitNs,
     PagesFirstTouch,
     PagesZeroMapped,
+    /// Pages that were left to the kernel to fill.
+    PagesUntrapped,
     HugeIn,
     PagesClean,
     PagesUnwritten,
@@ -196,6 +198,25 @@ pub trait Machine: Sync {
     /// Installs `count` zero pages that are memory only once they are written to. Asked only where [`Machine::maps_zero`].
     fn map_zero(&self, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         self.put_zero(first, count)
+    }
+
+    /// Whether [`Machine::untrap`] can be asked now.
+    fn untraps(&self) -> bool {
+        false
+    }
+
+    /// Leaves pages that hold nothing to the kernel, which fills them with zeros as they are touched: nobody is told. False where that cannot
+    /// be, and nothing changed.
+    fn untrap(&self, first: PageNo, count: usize) -> bool {
+        let _ = (first, count);
+        false
+    }
+
+    /// Has touches of missing pages among these, at most those of a block, noticed again, where some were left to the kernel. Returns those that
+    /// are there. `None` where that cannot be, and nothing changed.
+    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
+        let _ = (first, count);
+        None
     }
 
     /// Installs the zero pages of a whole folio of [`crate::units::Order::MAX`] as a huge page. False where none can be had, or that

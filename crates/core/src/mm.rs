@@ -73,7 +73,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if prot != Prot::NONE && !self.machine.protect(first, count as usize, prot) {
             let _ = self.map.lock(self.pause()).remove(first, count);
             // A stream that ends at the border may have been here meanwhile.
-            self.discard(first, count);
+            self.forget(first, count);
             return false;
         }
         true
@@ -93,7 +93,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if is_empty() {
             return true;
         }
-        self.discard(first, count);
+        self.forget(first, count);
         is_empty()
     }
 
@@ -117,7 +117,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return false;
         }
         self.machine.protect(first, count as usize, Prot::NONE);
-        self.discard(first, count);
+        self.forget(first, count);
         true
     }
 
@@ -156,23 +156,32 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.regions.touched(first, count, f);
     }
 
-    /// Drops the content of a range: its pages read as zero again.
+    /// Drops the content of a range: its pages read as zero again. Those that are left to the kernel are so still.
     pub fn discard(&self, first: PageNo, count: u32) {
+        self.discard_all(first, count, false);
+    }
+
+    /// The same of a range that is not mapped any more, or will be another mapping.
+    fn forget(&self, first: PageNo, count: u32) {
+        self.discard_all(first, count, true);
+    }
+
+    fn discard_all(&self, first: PageNo, count: u32, forgets: bool) {
         self.touched(first, count, |first, count| {
             let end = first.0 + count;
             for part in (first.0..end).step_by(DISCARDED_PAGES as usize) {
-                self.discard_part(PageNo(part), DISCARDED_PAGES.min(end - part));
+                self.discard_part(PageNo(part), DISCARDED_PAGES.min(end - part), forgets);
             }
         });
     }
 
-    fn discard_part(&self, first: PageNo, count: u32) {
+    fn discard_part(&self, first: PageNo, count: u32, forgets: bool) {
         self.machine.discarded(first, count);
         let (mut page, end) = (first.0, first.0 + count);
         let mut spins = 0;
         while page < end {
             let stop = end.min((page / BLOCK_PAGES as u32 + 1) * BLOCK_PAGES as u32);
-            let done = self.discard_run(PageNo(page), (stop - page) as usize);
+            let done = self.discard_run(PageNo(page), (stop - page) as usize, forgets);
             if done == 0 {
                 self.machine.pause(spins);
                 spins += 1;
@@ -184,24 +193,36 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// Discards pages of one block up to the first that another thread owns. Waiting for that one while holding others
-    /// could deadlock.
-    pub(crate) fn discard_run(&self, first: PageNo, count: usize) -> usize {
+    /// could deadlock. `forgets`: also what is left to the kernel is nobody's afterwards.
+    pub(crate) fn discard_run(&self, first: PageNo, count: usize, forgets: bool) -> usize {
         // What holds nothing need not be owned: whoever brings a page in there now does so after this.
         let empty = (0..count).take_while(|&i| self.pages.get(first.plus(i)) == Word::UNTOUCHED).count();
         if empty > 0 {
             return empty;
         }
         let mut saved = [Word::UNTOUCHED; BLOCK_PAGES];
-        let (mut n, mut mapped, mut any) = (0, 0i64, false);
+        let (mut n, mut mapped) = (0, 0i64);
         while n < count {
             let word = self.pages.get(first.plus(n));
-            if word.state() == State::Busy || !self.pages.claim(first.plus(n), word) {
+            let is_like_others = n == 0 || word.is_untrapped() == saved[0].is_untrapped();
+            if word.state() == State::Busy || !is_like_others || !self.pages.claim(first.plus(n), word) {
                 break;
             }
             saved[n] = word;
-            any |= word.state() == State::Resident;
             n += 1;
         }
+        let is_left = n > 0 && saved[0].is_untrapped();
+        if is_left && (!forgets || self.trap_owned(first, &mut saved[..n]).is_none()) {
+            // The kernel fills it anew.
+            self.machine.drop_pages(first, n);
+            for (i, &word) in saved[..n].iter().enumerate() {
+                self.pages.release(first.plus(i), word.with_locked(word.locked() && !forgets));
+            }
+            // Reclaim may have passed by while they were owned.
+            self.add_block(first.block());
+            return n;
+        }
+        let any = saved[..n].iter().any(|word| word.state() == State::Resident);
         let closed = !any || self.machine.drop_pages(first, n) || broken::is(Broken::DropForgotten);
         for (i, &word) in saved[..n].iter().enumerate() {
             match word.state() {

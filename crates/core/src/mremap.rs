@@ -72,11 +72,26 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             self.add_block(src.block());
             if !empty {
                 // Brought in along with a neighbour; the program knows nothing of the new place yet.
-                self.discard_run(dst, 1);
+                self.discard_run(dst, 1, true);
             }
             return None;
         }
         self.regions.mark(dst);
+        let mut trapped = [word];
+        let (word, moved_nothing) = match self.trap_owned(src, &mut trapped) {
+            Some(unfilled) => (trapped[0], !unfilled.is_empty()),
+            None => {
+                self.pages.release(dst, target);
+                self.pages.release(src, word);
+                self.add_block(src.block());
+                return Some(false);
+            }
+        };
+        if moved_nothing {
+            self.pages.release(dst, target);
+            self.pages.release(src, word);
+            return Some(true);
+        }
         let moved = word.state() == State::Swapped || self.machine.transfer(src, dst);
         let (left, arrived) =
             if moved { (Word::UNTOUCHED, word.with_locked(false).with_doubt()) } else { (word, target) };

@@ -6,12 +6,14 @@
 //! | slot or frame|AHEAD|HEAT|STAMP|DIRTIED|PROTECTED|order|BUSY|LOCKED|SLOT|REFERENCED|state|
 //! +--------------+-----+----+-----+-------+---------+-----+----+------+----+----------+-----+
 //! ```
+//! UNTRAPPED is the highest bit, of a resident page without a slot.
 //! A word of zero is an untouched page, so a table of fresh memory needs no initialisation.
 //!
 //! | state | mapped in the program | real memory | slot | what may claim it |
 //! | --- | --- | --- | --- | --- |
 //! | Untouched | no | none | none | a fault, discard, the target of a move |
 //! | Resident | yes | the program's page | in the swap cache: the one that it came from | isolation, discard, a move |
+//! | Resident, UNTRAPPED | yes, or not yet: then the kernel makes one of zeros ([`crate::trap`]) | the program's page, if there is one | none | as above |
 //! | Isolated | no | a frame of a batch; the batch's live bit says that it counts | in the swap cache: the frame's | a fault, write-out, discard |
 //! | Isolated, AHEAD | no | a frame of a batch of pages read ahead ([`crate::ahead`]) | in the swap cache: the frame's, which holds the same | a fault, the drop of pages read ahead, discard, a move |
 //! | Swapped | no | none, or the store's | one | a fault, discard, a move |
@@ -92,6 +94,8 @@ const HEAT: u64 = 0b11 << HEAT_SHIFT;
 /// Highest value of [`Word::heat`].
 pub const HEAT_MAX: u64 = HEAT >> HEAT_SHIFT;
 const AHEAD: u64 = 1 << 31;
+/// Where a resident page with a slot has that.
+const UNTRAPPED: u64 = 1 << 63;
 const _: () = assert!(STAMP & DIRTIED == 0 && HEAT & (STAMP | AHEAD) == 0);
 
 /// In place of an epoch, of a page that may be write-protected still, but may have been written: a call that writes to it must
@@ -132,6 +136,19 @@ impl Word {
         let slot = slot.map_or(0, |s| (s.0 as u64) << 32 | SLOT);
         Word(State::Resident as u64 | Word::of(order) | slot)
     }
+    /// A resident page that the kernel fills by itself: it may hold nothing yet ([`crate::trap`]).
+    pub fn untrapped() -> Word {
+        Word(State::Resident as u64 | Word::of(Order::PAGE) | UNTRAPPED)
+    }
+    /// Whether it is one, or was when it was claimed.
+    pub fn is_untrapped(self) -> bool {
+        self.0 & (STATE | SLOT | UNTRAPPED) == State::Resident as u64 | UNTRAPPED
+    }
+    /// The word of such a page that was found to hold something, and of which the next touch is noticed.
+    pub fn trapped(self) -> Word {
+        debug_assert!(self.is_untrapped());
+        Word(self.0 & !UNTRAPPED)
+    }
     /// A page in a frame.
     pub fn isolated(frame: FrameNo, order: Order) -> Word {
         Word(State::Isolated as u64 | (frame.0 as u64) << 32 | Word::of(order))
@@ -165,6 +182,10 @@ impl Word {
     /// On a value that no order has: memory was overwritten.
     pub fn order(self) -> Order {
         Order::new(((self.0 & ORDER) >> ORDER_SHIFT) as usize)
+    }
+    /// The word with another order.
+    pub fn with_order(self, order: Order) -> Word {
+        Word(self.0 & !ORDER | Word::of(order))
     }
     /// How many passes of reclaim still pass the page by.
     pub fn referenced(self) -> u64 {

@@ -8,6 +8,7 @@ use crate::broken::{self, Broken};
 use crate::copies::Copies;
 use crate::frames::Frames;
 use crate::full::Full;
+use crate::left::LeftToKernel;
 use crate::lock::{Guard, SpinLock};
 use crate::looks::Looks;
 use crate::machine::Machine;
@@ -152,6 +153,7 @@ pub struct Pager<M, S, P = Standard> {
     pub(crate) protection: Protection,
     /// What the kernel copies after a fork.
     pub copies: Copies,
+    pub(crate) left: LeftToKernel,
 }
 
 impl<M: Machine, S: Store> Pager<M, S> {
@@ -204,6 +206,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             workingset: Workingset::default(),
             protection,
             copies: Copies::default(),
+            left: LeftToKernel::new(from, pages / BLOCK_PAGES)?,
         })
     }
 

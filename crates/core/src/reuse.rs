@@ -34,7 +34,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub(crate) fn allow_writes(&self, page: PageNo, seen: Word, end: PageNo, cx: &mut Context<S::Worker>) -> usize {
         let block_end = page.block().first_page().0 + BLOCK_PAGES as u32;
         let most = (end.0.min(block_end).max(page.0 + 1) - page.0) as usize;
-        let resident = |word: Word| word.state() == State::Resident;
+        let resident = |word: Word| word.state() == State::Resident && !word.is_untrapped();
         let Some((first, count)) = self.claim_run(page, seen, (page, most), &mut cx.saved, resident) else { return 0 };
         let shared = if self.copies.is_held() { self.machine.shared(first, count) } else { Mask::EMPTY };
         let allowed = self.machine.allow_writes(first, count);

@@ -119,6 +119,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub(crate) fn room_step(&self, room: &mut Room, cx: &mut Context<S::Worker>) -> Made {
         let used = || self.used_pages() + self.copies.unmeasured_pages();
         let fits = || used() + room.pages as u64 <= self.limit_pages() || broken::is(Broken::NoLimit);
+        if !room.reclaiming.is_writing() {
+            while self.trap_if_short(room.pages) > 0 && !fits() {}
+        }
         if !room.started && !fits() {
             // Where nothing could be evicted just now, the next faults need not find that out again: a full store is slow.
             let rest = self.rest.load(Relaxed);
@@ -174,7 +177,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let share = self.share_pages();
         let waiting = || self.frames.inactive(self.pause()).0;
         for _ in 0..ISOLATE_AHEAD_BATCHES {
-            let has_room = self.used_pages() + pages as u64 <= self.limit_pages();
+            let has_room = self.used_pages() + pages as u64 <= self.limit_pages() || self.trap_if_short(pages) > 0;
             if has_room || waiting() >= share + pages || self.isolate_next(cx) == Step::Nothing {
                 break;
             }
@@ -237,13 +240,17 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// One step of reclaim: free a batch that was written out and kept, else drop pages read ahead that have had their time, else isolate
+    /// One step of reclaim: trap what is left to the kernel, else free a batch that was written out and kept, else drop pages read ahead that have had their time, else isolate
     /// pages up to their share, else write out the batch that waits longest, up to where that has to wait. The context is the same in all
     /// steps, and nobody else's while [`Reclaiming::is_writing`].
     pub fn reclaim_step(&self, reclaiming: &mut Reclaiming, cx: &mut Context<S::Worker>) -> Reclaimed {
         let mut writeback = match reclaiming.writeback.take() {
             Some(writeback) => writeback,
             None => {
+                let freed = self.trap_if_short(0);
+                if freed > 0 {
+                    return Reclaimed::Done(Step::Freed(freed));
+                }
                 if !reclaiming.writes_only
                     && !broken::is(Broken::KeptForEver)
                     && let Some(freed) = self.release_kept()

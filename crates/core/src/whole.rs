@@ -121,8 +121,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             cx.saved[claimed] = word;
             claimed += 1;
         }
-        let wanted = Wanted { framed: Mask::range(0, claimed), clean: Mask::EMPTY };
-        let taken = if claimed > 0 { self.machine.take(page, claimed, wanted, batch, at).framed } else { Mask::EMPTY };
+        let unfilled = self.trap_owned(page, &mut cx.saved[..claimed]);
+        let framed = unfilled.map_or(Mask::EMPTY, |unfilled| Mask::range(0, claimed) - unfilled);
+        let wanted = Wanted { framed, clean: Mask::EMPTY };
+        let taken =
+            if !framed.is_empty() { self.machine.take(page, claimed, wanted, batch, at).framed } else { Mask::EMPTY };
         self.frames.fill(batch, taken.at(at));
         self.add_resident(-(taken.count() as i64));
         for (i, &old) in cx.saved[..claimed].iter().enumerate() {

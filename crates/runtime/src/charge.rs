@@ -67,8 +67,8 @@ fn measure_anyway(live: &Live) -> bool {
         budget.inherited_bytes.store(0, Relaxed);
         let explained = before.min(used());
         let other = budget::unexplained_bytes(share_bytes, shared_bytes, explained + pool);
-        // Zero pages that are mapped count as used, and are no memory: what they hide may be there as it was.
-        let zeros = live.pager.machine.has_mapped_zeros.load(Relaxed);
+        // Zero pages that are mapped count as used, and are no memory, as is what the kernel has not filled: what they hide may be there as it was.
+        let zeros = live.pager.machine.has_mapped_zeros.load(Relaxed) || live.pager.untrapped_pages() > 0;
         let other = if zeros { other.max(budget.other_bytes.load(Relaxed)).max(0) } else { other };
         let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);

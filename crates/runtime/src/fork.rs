@@ -60,6 +60,9 @@ pub fn fork(live: &'static Live, nr: usize, args: [usize; 6], thread: Option<&'s
                 pins::keep(live, cx, at, 4);
             }
         }
+        // Whose pages are shared is to know of them.
+        live.pager.machine.untraps.store(false, Relaxed);
+        live.pager.trap_all(false);
         // A child would have copies of them.
         while live.pager.release_kept().is_some() {}
         let parent = (os::gettid(), direct::whoever_calls());
@@ -190,5 +193,8 @@ fn become_child(
     let old = machine.source_fd.load(Relaxed);
     let _ = os::close(old);
     machine.source_fd.store(process::raise(live.source().open()?, old), Relaxed);
-    live.register_all()
+    live.register_all()?;
+    // What the parent left to the kernel is registered here.
+    live.pager.trap_all(true);
+    Ok(())
 }

@@ -90,6 +90,7 @@ fn is_never_written(page: PageNo) -> bool {
 /// Gives a mapping, or a part of one, to the kernel. False where that cannot be, and nothing has changed. Everybody else must be kept
 /// out of the runtime.
 fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
+    live.pager.trap_range(vma.first, vma.count);
     let mut there = 0u64;
     live.pager.touched(vma.first, vma.count, |first, n| {
         let pages = (0..n as usize).map(|i| live.pager.state(first.plus(i)));

@@ -456,10 +456,12 @@ fn make_machine(
     record.fault_source.store(machine.source.load(Relaxed), Relaxed);
     machine.record.store(record as *const _ as *mut _, Release);
     machine.record_begin(os::getpid(), 0);
-    // Touches of zero pages are no faults: a record would lack them.
-    let [.., zeros] = control.config.policies;
-    let is_wanted = zeros == control::source::number("mapped") && control.config.record == 0;
-    machine.zeros.store(is_wanted && machine.source().maps_zero(), Relaxed);
+    let [.., asked] = control.config.policies;
+    let [mapped, put] = ["mapped", "put"].map(control::source::number);
+    // A record would lack what is touched without a fault.
+    let (is_free, source) = (control.config.record == 0, machine.source());
+    machine.zeros.store(is_free && asked == mapped && source.maps_zero(), Relaxed);
+    machine.untraps.store(is_free && ![mapped, put].contains(&asked) && source.untraps(), Relaxed);
     Ok(machine)
 }
 

@@ -17,7 +17,7 @@ use outswap_core::pager::Pager;
 use outswap_core::units::{BLOCK_PAGES, FrameNo, MAX_FOLIO_PAGES, PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
 use outswap_source::{Host, Source};
-use outswap_sys::os;
+use outswap_sys::{Errno, os};
 
 /// How long another process is waited for that reads this one's memory, or writes to it, and has not asked.
 const VISIT_NS: u64 = 3_000_000_000;
@@ -76,6 +76,8 @@ pub struct LiveMachine {
     /// Whether zero pages may be mapped, and whether any were.
     pub zeros: AtomicBool,
     pub has_mapped_zeros: AtomicBool,
+    /// Whether pages may be left to the kernel.
+    pub untraps: AtomicBool,
     /// Huge pages.
     pub huge: HugePages,
     /// Pages installed so far.
@@ -114,6 +116,7 @@ impl LiveMachine {
             recorded_pid: AtomicI32::new(0),
             zeros: AtomicBool::new(false),
             has_mapped_zeros: AtomicBool::new(false),
+            untraps: AtomicBool::new(false),
             huge: HugePages::new(),
             installed: AtomicU64::new(0),
             pager: AtomicPtr::new(core::ptr::null_mut()),
@@ -279,6 +282,25 @@ impl Host for LiveMachine {
     }
 }
 
+/// Sees to it that there is a page, which is the caller's.
+///
+/// # Panics
+/// Where there is no memory for its page table: a touch of it would be told for ever.
+fn put_zero_if_missing(machine: &LiveMachine, page: PageNo) {
+    const TRIES: u32 = 1000;
+    let is_there = (0..TRIES).any(|tries| {
+        let progress = machine.uffd().zero(address(page), PAGE_BYTES);
+        match progress.error {
+            None | Some(Errno::EEXIST) => true,
+            Some(_) => {
+                os::wait_a_little(tries);
+                false
+            }
+        }
+    });
+    assert!(is_there, "a page of zeros can be mapped where there is none");
+}
+
 impl Machine for LiveMachine {
     fn pause(&self, spins: u32) {
         os::wait_a_little(spins);
@@ -370,6 +392,24 @@ impl Machine for LiveMachine {
         (done, error)
     }
 
+    fn untraps(&self) -> bool {
+        self.untraps.load(Relaxed)
+    }
+
+    fn untrap(&self, first: PageNo, count: usize) -> bool {
+        self.source().untrap(self, first, count)
+    }
+
+    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
+        let (source, at) = (self.source(), address(first));
+        source.register(self.source_fd(), at, count * PAGE_BYTES).ok()?;
+        Some(procfs::pages_there(at, count).unwrap_or_else(|| {
+            // Nobody tells: where there is no page, the kernel's page of zeros is.
+            (0..count).for_each(|i| put_zero_if_missing(self, first.plus(i)));
+            Mask::range(0, count)
+        }))
+    }
+
     fn put_huge(&self, first: PageNo) -> bool {
         let source = self.source();
         source.moves_huge() && self.huge.put(first, |from| source.put_huge(self, first, from))
@@ -415,9 +455,11 @@ impl Machine for LiveMachine {
         if event == Event::OverLimit {
             return (self.hooks.over_limit)();
         }
-        if event == Event::HugeIn {
-            // They count as used by now.
-            self.installed(MAX_FOLIO_PAGES);
+        // They count as used by now.
+        match event {
+            Event::HugeIn => self.installed(MAX_FOLIO_PAGES),
+            Event::PagesUntrapped => self.installed(n as usize),
+            _ => {}
         }
         if event == Event::OverLimitFull {
             return (self.hooks.over_limit_full)();
@@ -432,6 +474,7 @@ impl Machine for LiveMachine {
                 Event::FaultWaitNs => Stat::FaultWaitNs,
                 Event::PagesFirstTouch => Stat::PagesFirstTouch,
                 Event::PagesZeroMapped => Stat::PagesZeroMapped,
+                Event::PagesUntrapped => Stat::PagesUntrapped,
                 Event::HugeIn => Stat::HugeIn,
                 Event::PagesClean => Stat::PagesClean,
                 Event::PagesUnwritten => Stat::PagesUnwritten,

@@ -67,16 +67,30 @@ fn all_anonymous_bytes() -> Option<u64> {
     Some(resident.saturating_sub(file_and_shared) * PAGE_BYTES as u64)
 }
 
-/// Which pages of a range, at most those of a block, others have as well: none where the kernel does not tell.
-pub fn shared_pages(at: usize, count: usize) -> Mask {
-    const PRESENT: u64 = 1 << 63;
-    const EXCLUSIVE: u64 = 1 << 56;
+// Of an entry of `/proc/PID/pagemap`.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// The pages of a range, at most those of a block, of which the kernel's page table tells so, and of how many it tells: fewer where it does not.
+fn pages_that(at: usize, count: usize, is_so: impl Fn(u64) -> bool) -> (Mask, usize) {
     const ENTRY_BYTES: usize = 8;
     let mut buf = [0u8; BLOCK_PAGES * ENTRY_BYTES];
     let wanted = &mut buf[..count.min(BLOCK_PAGES) * ENTRY_BYTES];
     let len = kept::PAGEMAP.read_at(wanted, (at / PAGE_BYTES * ENTRY_BYTES) as u64);
     let entries = buf[..len].as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
-    entries.enumerate().filter(|(_, entry)| entry & (PRESENT | EXCLUSIVE) == PRESENT).map(|(i, _)| i).collect()
+    (entries.enumerate().filter(|(_, entry)| is_so(*entry)).map(|(i, _)| i).collect(), len / ENTRY_BYTES)
+}
+
+/// Which pages of a range, at most those of a block, others have as well: none where the kernel does not tell.
+pub fn shared_pages(at: usize, count: usize) -> Mask {
+    pages_that(at, count, |entry| entry & (PRESENT | EXCLUSIVE) == PRESENT).0
+}
+
+/// Which pages of a range, at most those of a block, are there, in memory or in the host's swap. `None` where the kernel does not tell.
+pub fn pages_there(at: usize, count: usize) -> Option<Mask> {
+    let (there, told) = pages_that(at, count, |entry| entry & (PRESENT | SWAPPED) != 0);
+    (told == count).then_some(there)
 }
 
 /// Pages of this process's address space, and of its private writable mappings with its stack. `None` where the kernel does not

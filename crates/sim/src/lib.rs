@@ -9,6 +9,7 @@ pub mod sched;
 pub mod sabotage;
 pub mod store;
 pub mod slow;
+pub mod chaos;
 pub mod machine;
 pub mod world;
 pub mod program;

@@ -1,4 +1,5 @@
 //! A machine that exists only as tables, and insists on its contract.
+pub use crate::chaos::Chaos;
 use crate::clock::Clock;
 use crate::sabotage::Sabotage;
 use crate::sched::{self, Rng, step};
@@ -22,29 +23,6 @@ const PAUSE_NS: u64 = 1000;
 /// Tells the state of a page of the pager at this address.
 type StateOf = fn(usize, PageNo) -> State;
 
-/// How often things go wrong that may go wrong: once in so many times, 0 for never.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Chaos {
-    /// Pages that are not taken.
-    pub take_refused_in: u32,
-    /// Installs that are to be tried again.
-    pub put_again_in: u32,
-    /// Installs for which there is no memory.
-    pub no_memory_in: u32,
-    /// Questions whether zero pages can be mapped that are answered with yes.
-    pub maps_zero_in: u32,
-    /// Moves that are refused.
-    pub transfer_refused_in: u32,
-    /// Changes of access that are refused.
-    pub protect_refused_in: u32,
-    /// Batches that are not released.
-    pub release_refused_in: u32,
-    /// Dropped pages that stay mapped, as zeros.
-    pub drop_kept_in: u32,
-    /// Pages at which another of the machine's own mappings starts: nothing is installed across such a border.
-    pub border_in: u32,
-}
-
 struct Mapping {
     rng: Rng,
     chaos: Chaos,
@@ -53,6 +31,8 @@ struct Mapping {
     before: Vec<Option<Box<Page>>>,
     /// Pages of which a process forked off has the same frame.
     shared: Vec<bool>,
+    /// Pages that the kernel fills as they are touched.
+    untrapped: Vec<bool>,
     /// Pages at which a write faults.
     protected: Vec<bool>,
     prot: Vec<Prot>,
@@ -121,6 +101,7 @@ impl SimMachine {
                 pages: (0..pages).map(|_| None).collect(),
                 before: (0..pages).map(|_| None).collect(),
                 shared: vec![false; pages],
+                untrapped: vec![false; pages],
                 protected: vec![false; pages],
                 prot: vec![Prot::NONE; pages],
                 filled: vec![false; frame_count],
@@ -180,6 +161,9 @@ impl SimMachine {
         let i = page as usize;
         let needs = if write { 3 } else { 1 };
         assert!(m.prot[i].0 & needs == needs, "page {page} has access {:?} instead of {needs}", m.prot[i]);
+        if m.pages[i].is_none() && m.untrapped[i] {
+            m.pages[i] = Some(Box::new([0; PAGE_BYTES]));
+        }
         if m.pages[i].is_none() {
             return Found::Missing;
         }
@@ -208,17 +192,19 @@ impl SimMachine {
         used.filter(|used| *used).count() as u64
     }
 
-    /// Whether a page is in the program's reach.
+    /// Whether a page is in the program's reach, or will be when it is touched, without a fault.
     pub fn is_mapped(&self, page: u32) -> bool {
-        self.lock().pages[page as usize].is_some()
+        let m = self.lock();
+        m.pages[page as usize].is_some() || m.untrapped[page as usize]
     }
     /// The program's access to a page.
     pub fn prot(&self, page: usize) -> Prot {
         self.lock().prot[page]
     }
-    /// Pages that the program reaches.
+    /// Pages that the program reaches without a fault.
     pub fn mapped_pages(&self) -> u64 {
-        self.lock().pages.iter().flatten().count() as u64
+        let m = self.lock();
+        m.pages.iter().zip(&m.untrapped).filter(|(page, untrapped)| page.is_some() || **untrapped).count() as u64
     }
     /// Frames that hold a page.
     pub fn filled_frames(&self) -> u64 {
@@ -256,6 +242,10 @@ impl SimMachine {
         let mut m = self.lock();
         m.rng = Rng(seed);
         m.shared = m.pages.iter().map(Option::is_some).collect();
+        if is_child {
+            // Its memory is registered anew, all of it.
+            m.untrapped.fill(false);
+        }
         m.frames_shared = m.filled.clone();
         if is_child {
             // What protects the parent's pages protects none of the child's.
@@ -277,6 +267,7 @@ impl SimMachine {
         let i = page.0 as usize;
         assert!(!m.foreign[i], "put: page {} is not managed now", page.0);
         assert!(m.pages[i].is_none(), "put: page {} is mapped already", page.0);
+        assert!(!m.untrapped[i], "put: page {} is the kernel's to fill", page.0);
         let mut copy: Box<Page> = Box::new([0; PAGE_BYTES]);
         if let Some(content) = content {
             let offset = (content.as_ptr() as usize).wrapping_sub(self.frames.load(Relaxed) as usize);
@@ -334,6 +325,7 @@ impl Machine for SimMachine {
                 continue;
             }
             assert!(m.pages[at].is_some(), "take: page {} is not mapped", page.0);
+            assert!(!m.untrapped[at], "take: the next touch of page {} would not be noticed", page.0);
             assert!(!m.foreign[at], "take: page {} is not managed now", page.0);
             let frame = batch.0 as usize * BLOCK_PAGES + offset + i;
             assert!(!m.filled[frame], "take: frame {frame} is in use");
@@ -532,6 +524,48 @@ impl Machine for SimMachine {
         m.rng.once_in(maps_zero_in)
     }
 
+    fn untraps(&self) -> bool {
+        let mut m = self.lock();
+        let untraps_in = m.chaos.untraps_in;
+        m.rng.once_in(untraps_in)
+    }
+
+    fn untrap(&self, first: PageNo, count: usize) -> bool {
+        step();
+        (0..count).for_each(|i| self.assert_owned(first.plus(i), "untrap"));
+        let mut m = self.lock();
+        let (chaos, from) = (m.chaos, first.0 as usize);
+        if m.rng.once_in(chaos.no_memory_in) {
+            return false;
+        }
+        for at in from..from + count {
+            let is_empty = !m.foreign[at] && m.pages[at].is_none() && !m.untrapped[at];
+            assert!(is_empty, "untrap: page {at} holds something, or is not managed now");
+            m.untrapped[at] = true;
+        }
+        drop(m);
+        step();
+        true
+    }
+
+    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
+        step();
+        assert!((1..=BLOCK_PAGES).contains(&count), "trap: pages of a block");
+        (0..count).for_each(|i| self.assert_owned(first.plus(i), "trap"));
+        let mut m = self.lock();
+        let (chaos, from) = (m.chaos, first.0 as usize);
+        // What is registered already takes nothing.
+        let is_left = m.untrapped[from..from + count].contains(&true);
+        if is_left && m.rng.once_in(chaos.trap_refused_in) {
+            return None;
+        }
+        m.untrapped[from..from + count].fill(false);
+        let there = (0..count).filter(|i| m.pages[from + i].is_some()).collect();
+        drop(m);
+        step();
+        Some(there)
+    }
+
     fn moves_back(&self) -> bool {
         self.moves_back
     }
@@ -611,6 +645,7 @@ impl Machine for SimMachine {
         }
         let (from, to) = (from.0 as usize, to.0 as usize);
         assert!(m.pages[from].is_some() && m.pages[to].is_none(), "transfer: from a mapped page to a missing one");
+        assert!(!m.untrapped[from] && !m.untrapped[to], "transfer: pages whose touches are noticed");
         m.pages[to] = m.pages[from].take();
         m.protected[to] = std::mem::replace(&mut m.protected[from], false) && m.rng.once_in(2);
         m.shared[to] = std::mem::replace(&mut m.shared[from], false);

@@ -338,6 +338,10 @@ impl<'a> Program<'a> {
             let Some(found) = taken.remove(&page) else {
                 let held = self.model().content[page as usize].lock().expect("no panic while held").is_some();
                 assert!(!held || outcome.is_err() || self.is_zero(page), "page {page} was left out");
+                if !self.pager.machine.is_mapped(page) {
+                    // The kernel had not filled it.
+                    self.model().locked[page as usize].store(false, Relaxed);
+                }
                 continue;
             };
             self.expect(page, &found);

@@ -87,6 +87,9 @@ impl World {
     /// kernel copies them for the live pager.
     fn fork(&self, rng: &mut Rng, options: Options, outcome: &mut Outcome, depth: u32) -> Result<(), String> {
         let child_seed = rng.draw();
+        if rng.once_in(2) {
+            self.pager.trap_all(false);
+        }
         // SAFETY: the child goes on with a copy of this thread only; it uses nothing that another thread of the test
         // process may have held locked at this instant, and leaves by `_exit`.
         let pid = unsafe { fork() };
@@ -97,6 +100,10 @@ impl World {
         }
         self.pager.copies.forked(pid == 0);
         self.pager.machine.forked(side.draw(), pid == 0);
+        if pid == 0 {
+            self.pager.trap_all(true);
+            assert_eq!(self.pager.untrapped_pages(), 0, "a child has all of its memory registered");
+        }
         self.pager.store.forked(side.draw());
         let mut result = self.phase(&mut side, options, outcome);
         if pid == 0 {
@@ -137,8 +144,9 @@ impl World {
             if self.model.owner[page].load(Relaxed) == FOREIGN {
                 assert!(matches!(state, State::Untouched | State::Zero), "page {page} is the kernel's: {state:?}");
             } else if !mapped {
-                // What the machine did not drop is zeros, until it is evicted.
-                let kept = state != State::Swapped && self.setup.chaos.drop_kept_in > 0;
+                // What the machine did not drop or trap is zeros, until it is evicted.
+                let chaos = &self.setup.chaos;
+                let kept = state != State::Swapped && (chaos.drop_kept_in > 0 || chaos.trap_refused_in > 0);
                 assert!(state == State::Untouched || kept, "page {page} is not mapped: {state:?}");
             }
             if self.model.locked[page].load(Relaxed) {

@@ -215,13 +215,16 @@ impl World {
         let broken = rng.once_in(4);
         let no_memory = rng.once_in(8);
         let chaotic = rng.once_in(2);
+        let untraps_in = rng.pick(&[0, 0, 1, 3]);
+        // What is left to the kernel is a part of the limit.
+        let limits = if untraps_in > 0 { (64, 640.min(pages)) } else { (8, 200.min(pages / 2)) };
         let setup = Setup {
             threads: rng.range(1, 4),
             reclaimer: rng.once_in(2),
             ops: if huge { rng.range(10, 40) } else { rng.range(30, 160) },
             pages,
             mapped: if huge { pages - 32 } else { rng.range(pages / 4, pages * 3 / 4) },
-            max_limit: rng.range(8, 200.min(pages / 2)),
+            max_limit: rng.range(limits.0, limits.1),
             grain: rng.pick(&[1, 1, 16]),
             trouble: Trouble {
                 full_in: if troubled { rng.pick(&[0, 5, 20, 100]) } else { 0 },
@@ -237,6 +240,8 @@ impl World {
             chaos: Chaos {
                 take_refused_in: if chaotic { rng.pick(&[0, 3, 10, 60]) } else { 0 },
                 maps_zero_in: rng.pick(&[0, 1, 3]),
+                untraps_in,
+                trap_refused_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
                 put_again_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
                 no_memory_in: if no_memory { 20 } else { 0 },
                 transfer_refused_in: if chaotic { 5 } else { 0 },
@@ -270,7 +275,7 @@ impl World {
         pager.machine.attach(&pager);
         pager.machine.meets_streams.store(rng.once_in(2), Relaxed);
         pager.full.set_insists(setup.insists);
-        let limit = rng.range(8, setup.max_limit) as u64;
+        let limit = rng.range(limits.0.min(setup.max_limit), setup.max_limit) as u64;
         pager.set_limit_pages(if huge { HUGE_LIMIT_PAGES } else { limit });
         pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {

@@ -54,6 +54,12 @@ impl FaultSource for Copying {
         userfault::put_zero(host, first, count)
     }
 
+    const UNTRAPS: bool = true;
+
+    fn untrap(host: &impl Host, first: PageNo, count: usize) -> bool {
+        userfault::untrap(host, first, count)
+    }
+
     fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
         userfault::transfer(host, from, to)
     }

@@ -193,6 +193,12 @@ pub trait FaultSource {
     fn map_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
         Self::put_zero(host, first, count)
     }
+    /// Whether pages can be left to the kernel: then that is done by [`FaultSource::untrap`], and ended by [`FaultSource::register`].
+    const UNTRAPS: bool = false;
+    /// See [`outswap_core::machine::Machine::untrap`].
+    fn untrap(_host: &impl Host, _first: PageNo, _count: usize) -> bool {
+        false
+    }
     /// Moves a huge page of zeros from elsewhere to the pages from `first` on, which hold nothing. False where that failed; then nothing
     /// is mapped there.
     fn put_huge(_host: &impl Host, _first: PageNo, _from: usize) -> bool {

@@ -83,6 +83,14 @@ macro_rules! sources {
             pub fn map_zero(self, host: &impl Host, first: PageNo, count: usize) -> (usize, Option<PutError>) {
                 match self { $(Source::$type => <$module::$type>::map_zero(host, first, count)),+ }
             }
+            /// See [`FaultSource::UNTRAPS`].
+            pub fn untraps(self) -> bool {
+                match self { $(Source::$type => <$module::$type>::UNTRAPS),+ }
+            }
+            /// See [`FaultSource::untrap`].
+            pub fn untrap(self, host: &impl Host, first: PageNo, count: usize) -> bool {
+                match self { $(Source::$type => <$module::$type>::untrap(host, first, count)),+ }
+            }
             /// See [`FaultSource::put_huge`].
             pub fn put_huge(self, host: &impl Host, first: PageNo, from: usize) -> bool {
                 match self { $(Source::$type => <$module::$type>::put_huge(host, first, from)),+ }

@@ -203,6 +203,12 @@ impl FaultSource for Moving {
         userfault::map_zero(host, first, count)
     }
 
+    const UNTRAPS: bool = true;
+
+    fn untrap(host: &impl Host, first: PageNo, count: usize) -> bool {
+        userfault::untrap(host, first, count)
+    }
+
     fn put_huge(host: &impl Host, first: PageNo, from: usize) -> bool {
         for tries in 0..RETRIES {
             // SAFETY: the caller owns the pages, which hold nothing, and what is moved to them.

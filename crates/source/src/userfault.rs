@@ -184,6 +184,11 @@ pub fn map_zero(host: &impl Host, first: PageNo, count: usize) -> (usize, Option
     (progress.done_bytes / PAGE_BYTES, progress.error.map(meaning))
 }
 
+/// See [`outswap_core::machine::Machine::untrap`].
+pub fn untrap(host: &impl Host, first: PageNo, count: usize) -> bool {
+    host.uffd().unregister(host.address(first), count * PAGE_BYTES).is_ok()
+}
+
 /// Moves a page by copying it. See [`outswap_core::machine::Machine::transfer`].
 pub fn transfer(host: &impl Host, from: PageNo, to: PageNo) -> bool {
     // SAFETY: the caller owns both pages; the source is present.

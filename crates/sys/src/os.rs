@@ -110,6 +110,8 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: usize) -> Result<()> {
     ret(unsafe { syscall3(nr::MPROTECT, addr, len, prot) }).map(drop)
 }
 
+/// `MADV_POPULATE_READ`.
+pub const MADV_POPULATE_READ: usize = 22;
 /// `MADV_POPULATE_WRITE`.
 pub const MADV_POPULATE_WRITE: usize = 23;
 /// `MADV_GUARD_INSTALL`.

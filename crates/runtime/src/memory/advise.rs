@@ -28,8 +28,6 @@ mod advice {
     pub const NOHUGEPAGE: usize = 15;
     pub const WIPEONFORK: usize = 18;
     pub const KEEPONFORK: usize = 19;
-    pub const POPULATE_READ: usize = 22;
-    pub const POPULATE_WRITE: usize = 23;
     pub const DONTNEED_LOCKED: usize = 24;
     pub const COLLAPSE: usize = 25;
 }
@@ -59,7 +57,7 @@ pub fn madvise(live: &Live, cx: &mut Cx, addr: usize, len: usize, what: usize) -
             Err(pass(nr::MADVISE, [addr, len, what, 0, 0, 0]))
         } else {
             // These end at the first page that cannot be had, all others where all is done that can be.
-            let ends_at_hole = matches!(what, advice::POPULATE_READ | advice::POPULATE_WRITE);
+            let ends_at_hole = matches!(what, MADV_POPULATE_READ | MADV_POPULATE_WRITE);
             let mut next = page_of(addr);
             each(live, page_of(addr), (len / PAGE_BYTES) as u32, |vma| {
                 if ends_at_hole && vma.first != next {
@@ -133,12 +131,12 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         advice::KEEPONFORK | advice::DOFORK if !live.wipes.may_cut(vma.first, vma.count, 0) => return EAGAIN,
         advice::KEEPONFORK => end_wipe(live, vma.first, vma.count),
         advice::DOFORK => live.wipes.forget_kind(vma.first, vma.count, true),
-        advice::POPULATE_READ | advice::POPULATE_WRITE => {
-            let need = if what == advice::POPULATE_READ { PROT_READ } else { PROT_WRITE };
+        MADV_POPULATE_READ | MADV_POPULATE_WRITE => {
+            let need = if what == MADV_POPULATE_READ { PROT_READ } else { PROT_WRITE };
             if vma.prot.0 as usize & need == 0 {
                 return EINVAL;
             }
-            let access = if what == advice::POPULATE_READ { Access::Read } else { Access::Write };
+            let access = if what == MADV_POPULATE_READ { Access::Read } else { Access::Write };
             for i in 0..vma.count as usize {
                 match pager.fault(vma.first.plus(i), access, cx) {
                     Fault::NoMemory | Fault::Full => return ENOMEM,
@@ -146,6 +144,7 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
                     Fault::Done | Fault::NotMapped => {}
                 }
             }
+            have_filled(live, vma.first, vma.count);
         }
         advice::NORMAL..=advice::SEQUENTIAL
         | advice::MERGEABLE

@@ -1,10 +1,12 @@
 //! What the families of memory calls share.
+use crate::arena::address;
 use crate::gate;
 use crate::layout::TASK_SIZE;
 use crate::live::Live;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
-use outswap_sys::os::{PROT_EXEC, PROT_READ, PROT_WRITE};
+use outswap_sys::nr;
+use outswap_sys::os::{MADV_POPULATE_READ, MADV_POPULATE_WRITE, PROT_EXEC, PROT_READ, PROT_WRITE};
 
 /// All access that there is.
 pub const PROT_ALL: usize = PROT_READ | PROT_WRITE | PROT_EXEC;
@@ -55,4 +57,15 @@ pub fn each(live: &Live, first: PageNo, count: u32, mut f: impl FnMut(Vma) -> is
         page = vma.end();
     }
     Ok(whole && page >= end)
+}
+
+/// Has the kernel fill those of a range's pages that are left to it and not filled yet, as far as the range's access goes.
+pub fn have_filled(live: &Live, first: PageNo, count: u32) {
+    if live.pager.untrapped_pages() == 0 {
+        return;
+    }
+    let (at, len) = (address(first), count as usize * PAGE_BYTES);
+    if pass(nr::MADVISE, [at, len, MADV_POPULATE_WRITE, 0, 0, 0]) < 0 {
+        pass(nr::MADVISE, [at, len, MADV_POPULATE_READ, 0, 0, 0]);
+    }
 }

@@ -48,6 +48,7 @@ pub fn mlock_range(live: &Live, cx: &mut Cx, first: PageNo, count: u32) -> bool 
     let (pinned, fault) = live.pager.pin(first, count, Access::Write, cx);
     let done = fault == Fault::Done && pinned == count && live.pager.set_locked(first, count, true, false);
     if done {
+        have_filled(live, first, count);
         live.mlocks.add(count as i64, false);
     }
     live.pager.pins.release(pin);

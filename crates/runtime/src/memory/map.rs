@@ -220,6 +220,7 @@ fn populate(live: &Live, cx: &mut Cx, first: PageNo, count: u32) {
         }
         live.pager.fault(first.plus(i), Access::Write, cx);
     }
+    have_filled(live, first, count);
 }
 
 fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {

@@ -54,6 +54,7 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
                         [address(vma.first), out.len() * PAGE_BYTES, out.as_mut_ptr() as usize, 0, 0, 0],
                     );
                 }
+                live.pager.trap_range(vma.first, vma.count);
                 for (i, out) in out.iter_mut().enumerate() {
                     *out = matches!(live.pager.state(vma.first.plus(i)), State::Resident | State::Isolated) as u8;
                 }
