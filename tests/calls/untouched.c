@@ -69,14 +69,16 @@ static void *touches(void *number) {
     for (size_t n = 0; n < PAGES / 4; n++) fill(shared + (n * 263 % (PAGES / 4) * 4 + me) * PAGE, 16, me);
     return NULL;
 }
+static void check_shared(void) {
+    for (size_t i = 0; i < PAGES; i++) check(shared + i * PAGE, 16, i % 4), check_zero(shared + i * PAGE + 16, PAGE - 16);
+}
 static void by_several_threads(void) {
     shared = fresh(PAGES);
     pthread_t threads[4];
     for (size_t i = 0; i < 4; i++) OK(pthread_create(&threads[i], NULL, touches, (void *)i));
     pressure(24), evict_some(shared, PAGES * PAGE);
     for (size_t i = 0; i < 4; i++) OK(pthread_join(threads[i], NULL));
-    evict(shared, PAGES * PAGE);
-    for (size_t i = 0; i < PAGES; i++) check(shared + i * PAGE, 16, i % 4), check_zero(shared + i * PAGE + 16, PAGE - 16);
+    check_shared(), evict(shared, PAGES * PAGE), check_shared();
     OK(munmap(shared, PAGES * PAGE));
 }
 
