@@ -22,7 +22,7 @@ pub struct LeftToKernel {
 }
 
 impl LeftToKernel {
-    /// Reserves the books of a range of so many pages. `None` where there is no memory.
+    /// Reserves the books of a range of so many blocks. `None` where there is no memory.
     pub fn new(from: &impl Reserve, blocks: usize) -> Option<LeftToKernel> {
         Some(LeftToKernel {
             blocks: Chain::new(from, blocks)?,

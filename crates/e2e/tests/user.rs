@@ -50,6 +50,7 @@ const NOT_IN_OLD: &[&str] = &[
     "process_vm_busy.c",
     "process_vm_first.c",
     "sigcalls.c",
+    "untouched.c",
 ];
 
 /// Python objects, some 60 MiB of them, in half of that. `programs.rs` has them in a quarter.

@@ -242,12 +242,10 @@ impl SimMachine {
         let mut m = self.lock();
         m.rng = Rng(seed);
         m.shared = m.pages.iter().map(Option::is_some).collect();
+        m.frames_shared = m.filled.clone();
         if is_child {
             // Its memory is registered anew, all of it.
             m.untrapped.fill(false);
-        }
-        m.frames_shared = m.filled.clone();
-        if is_child {
             // What protects the parent's pages protects none of the child's.
             m.protected.fill(false);
         }

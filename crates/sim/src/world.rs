@@ -275,7 +275,7 @@ impl World {
         pager.machine.attach(&pager);
         pager.machine.meets_streams.store(rng.once_in(2), Relaxed);
         pager.full.set_insists(setup.insists);
-        let limit = rng.range(limits.0.min(setup.max_limit), setup.max_limit) as u64;
+        let limit = rng.range(limits.0, setup.max_limit) as u64;
         pager.set_limit_pages(if huge { HUGE_LIMIT_PAGES } else { limit });
         pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {
