@@ -74,10 +74,10 @@ fn what_went_to_the_file_is_there() {
     let mut blocks_bytes = 0;
     let (end, stats) = while_held(|pid| {
         let files = swap_files(pid).into_iter().filter_map(|path| fs::metadata(path).ok());
-        // For reading and for writing it is open twice.
+        // It is open more than once, and may grow between two looks.
         let mut files: Vec<_> = files.map(|file| (file.ino(), file.blocks() * 512)).collect();
         files.sort();
-        files.dedup();
+        files.dedup_by_key(|file| file.0);
         blocks_bytes = files.iter().map(|file| file.1).sum();
     });
     let end = end.exited(0);
@@ -197,18 +197,20 @@ fn forks_with_plenty_of_room_count_what_there_is() {
             "my $first = $$; my $x = 'x'; $x x= 40_000_000; select undef, undef, undef, 0.2; {forks} print qq(ok\n);"
         );
         // Each measures what it shares with the others at its own time, and who has not yet counts with its half. On a busy machine that is
-        // late, so that what some have of the same pages counts beside it: the more, the later, but never twice.
+        // late, so that what some have of the same pages counts beside it: the more, the later, but never twice. What is seen of processes
+        // one after the other may be too much as well, where pages become another's in between; of one process alone it never is.
         let is_right = || {
             let (end, stats) = run(&["--ram", "4G"], &["perl", "-e", &script]);
             let end = end.exited(0);
             assert_eq!(end.text(), "ok\n", "{}", end.describe());
             let (told, seen) = (number(&stats, "/memory/tree_peak_bytes"), end.peak.largest.anon_bytes);
             let tolerance = BESIDE_BYTES + seen / 20;
-            let is_possible = (seen.saturating_sub(tolerance)..=2 * seen + tolerance).contains(&told);
-            assert!(is_possible, "told {told}, seen {seen}\n{stats:#}\n{}", end.describe());
-            told <= seen + tolerance
+            let one = end.peak.largest_part_bytes;
+            let is_possible = (one.saturating_sub(tolerance)..=2 * seen + tolerance).contains(&told);
+            assert!(is_possible, "told {told}, seen {seen}, {one} of one\n{stats:#}\n{}", end.describe());
+            told.abs_diff(seen) <= tolerance
         };
-        assert!((0..5).any(|_| is_right()), "too much each time: {forks}");
+        assert!((0..5).any(|_| is_right()), "not what was seen, each time: {forks}");
     }
 }
 
