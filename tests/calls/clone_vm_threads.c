@@ -1,7 +1,7 @@
 /* A process that shares memory has threads of its own: they find all as it was, and so does its parent, which works meanwhile. */
 #include "common.h"
 
-enum { PAGES = 1024, STACK = 64 << 10, ROUNDS = 40, THREADS = 3 };
+enum { PAGES = 1024, STACK = 64 << 10, ROUNDS = 20, THREADS = 3 };
 static char *area, *stacks;
 static _Atomic int ended, begun;
 

@@ -87,14 +87,35 @@ PIECE __attribute__((noreturn, format(printf, 1, 2))) void die(const char *forma
 PIECE unsigned char byte_at(unsigned seed, size_t i) {
     return (unsigned char)((i * 167) ^ ((i >> 8) * 59) ^ ((i >> 16) * 31)) + (unsigned char)(seed * 101 + 7);
 }
+/* Eight bytes, each the sum of two. */
+PIECE uint64_t byte_sums(uint64_t a, uint64_t b) {
+    const uint64_t high = 0x8080808080808080;
+    return ((a & ~high) + (b & ~high)) ^ ((a ^ b) & high);
+}
+/* The eight bytes from a multiple of eight on. */
+PIECE uint64_t word_at(unsigned seed, size_t i) {
+    const uint64_t each = 0x0101010101010101, steps = 0x91ea439cf54ea700;
+    uint64_t low = byte_sums((unsigned char)(i * 167) * each, steps);
+    return byte_sums(low ^ (unsigned char)(((i >> 8) * 59) ^ ((i >> 16) * 31)) * each, (unsigned char)(seed * 101 + 7) * each);
+}
 PIECE void fill_from(void *p, size_t n, unsigned seed, size_t from) {
-    for (size_t i = 0; i < n; i++) ((unsigned char *)p)[i] = byte_at(seed, from + i);
+    for (size_t i = 0; i < n;) {
+        unsigned char *to = (unsigned char *)p + i;
+        uint64_t word = word_at(seed, from + i);
+        if ((from + i) % 8 == 0 && n - i >= 8) memcpy(to, &word, 8), i += 8;
+        else *to = byte_at(seed, from + i), i++;
+    }
 }
 PIECE void fill(void *p, size_t n, unsigned seed) { fill_from(p, n, seed, 0); }
 PIECE void check_at(const char *file, int line, const void *p, size_t n, unsigned seed, size_t from) {
-    for (size_t i = 0; i < n; i++) {
-        unsigned got = ((const volatile unsigned char *)p)[i], want = byte_at(seed, from + i);
-        if (got != want) die("%s:%d: byte %zu of %zu is %u, not %u (raw %d)", file, line, i, n, got, want, raw_mode);
+    for (size_t i = 0, bytes; i < n; i += bytes) {
+        uint64_t got, want;
+        /* Looked at once: what is wrong for a moment is wrong. */
+        if ((from + i) % 8 == 0 && n - i >= 8) bytes = 8, want = word_at(seed, from + i), memcpy(&got, (const char *)p + i, 8);
+        else bytes = 1, want = byte_at(seed, from + i), got = ((const volatile unsigned char *)p)[i];
+        if (got == want) continue;
+        size_t at = __builtin_ctzll(got ^ want) / 8;
+        die("%s:%d: byte %zu of %zu is %u, not %u (raw %d)", file, line, i + at, n, (unsigned char)(got >> 8 * at), byte_at(seed, from + i + at), raw_mode);
     }
 }
 PIECE void zero_at(const char *file, int line, const void *p, size_t n) {

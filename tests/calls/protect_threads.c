@@ -1,7 +1,7 @@
 /* One thread changes the access of pages that another has evicted and reads, and a third has under pressure. */
 #include "common.h"
 
-enum { PAGES = 256, MANY = 6000, ROUNDS = 300 };
+enum { PAGES = 256, MANY = 6000, ROUNDS = 100 };
 
 static char *shared;
 static volatile int done;

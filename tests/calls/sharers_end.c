@@ -2,7 +2,7 @@
  * then. */
 #include "common.h"
 
-enum { SHARED = 16 << 20, MORE = 24 << 20, CHILDREN = 4, ROUNDS = 16 };
+enum { SHARED = 16 << 20, MORE = 24 << 20, CHILDREN = 4, ROUNDS = 8 };
 
 int main(void) {
     char *shared = fresh(SHARED / PAGE), *more = fresh(MORE / PAGE);

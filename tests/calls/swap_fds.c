@@ -4,7 +4,7 @@
 #include <dirent.h>
 #include <sys/prctl.h>
 
-enum { HEAP = 44 << 20, MANY = 1200, TEXT = 64 << 10 };
+enum { HEAP = 38 << 20, MANY = 1200, TEXT = 64 << 10 };
 static char *area;
 
 /* Content that no compression makes small: most of it has to leave memory. */

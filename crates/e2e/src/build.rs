@@ -104,7 +104,7 @@ fn compiled(source: &str, options: &[&str]) -> PathBuf {
             ("cc", &[][..])
         };
         let output = Command::new(compiler)
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"])
             .args(more)
             .args(options)
             .arg("-o")

@@ -1,8 +1,9 @@
 //! What a process tree uses, seen from outside.
 use crate::MIB;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -152,8 +153,19 @@ fn has_memory(pid: i32) -> bool {
 
 /// The children of a process that its first thread has made, as the kernel has them; none where there is no such process.
 pub fn children(pid: i32) -> Vec<i32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children_of(Path::new(&format!("/proc/{pid}/task/{pid}")))
+}
+
+/// The same of one thread, given as its directory.
+fn children_of(thread: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(thread.join("children")).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+/// The same of all threads.
+fn all_children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.flat_map(|thread| children_of(&thread.path())).collect()
 }
 
 /// The tree below a process. A process stays in it when its parent ends.
@@ -169,27 +181,20 @@ impl Tree {
         Tree { root, known: HashMap::from([(root, started)]) }
     }
 
-    /// All processes that live now, the root first if it lives.
+    /// All processes that live now, the root first if it lives. One whose parent ended before either was seen is not found.
     pub fn update(&mut self) -> Vec<i32> {
-        let mut parents = HashMap::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            if let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok())
-                && let Some(found) = stat(pid)
-            {
-                parents.insert(pid, found);
+        self.known.retain(|&pid, started| stat(pid).is_some_and(|found| found.1 == *started));
+        let mut parents: Vec<i32> = self.known.keys().copied().collect();
+        while let Some(pid) = parents.pop() {
+            for child in all_children(pid) {
+                if !self.known.contains_key(&child)
+                    && let Some((parent, started)) = stat(child)
+                    && self.known.contains_key(&parent)
+                {
+                    self.known.insert(child, started);
+                    parents.push(child);
+                }
             }
-        }
-        self.known.retain(|pid, started| parents.get(pid).is_some_and(|p| p.1 == *started));
-        loop {
-            let new: HashSet<i32> = parents
-                .iter()
-                .filter(|(pid, (parent, _))| !self.known.contains_key(pid) && self.known.contains_key(parent))
-                .map(|(&pid, _)| pid)
-                .collect();
-            if new.is_empty() {
-                break;
-            }
-            self.known.extend(new.into_iter().map(|pid| (pid, parents[&pid].1)));
         }
         let mut pids: Vec<i32> = self.known.keys().copied().collect();
         pids.sort_by_key(|&pid| (pid != self.root, pid));

@@ -1,6 +1,5 @@
 //! Memory that a program fills comes by many pages a fault, also where it fills it piece by piece; and memory that it uses here and there
 //! comes as it is used.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};

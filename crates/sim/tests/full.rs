@@ -1,5 +1,4 @@
 //! A store that has no room: how often it is asked in vain, what the program finds, and who is held back.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};

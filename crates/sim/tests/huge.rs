@@ -1,5 +1,4 @@
 //! Memory that a program fills from start to end comes as huge pages, and no other does.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};

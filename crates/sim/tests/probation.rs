@@ -1,5 +1,4 @@
 //! What comes back from the store is on probation: a program that goes over more memory than there is keeps most of what it has.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};

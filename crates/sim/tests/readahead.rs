@@ -1,6 +1,5 @@
 //! Pages read ahead of faults: not mapped before they are wanted, bounded, dropped without being written, and right whatever is
 //! done to them.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};

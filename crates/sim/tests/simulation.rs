@@ -2,7 +2,6 @@
 //! array of pages.
 //!
 //! `OUTSWAP_SIM_SEEDS=N` runs N seeds, `OUTSWAP_SIM_SEED=N` runs seed N alone.
-#![cfg(not(loom))]
 
 use outswap_core::fault::{Fault, Faulting, Progress};
 use outswap_core::machine::{Event, Prot};
@@ -24,7 +23,7 @@ use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 1000;
 const SEEDS_PARALLEL: u64 = 300;
 
 fn number(name: &str) -> Option<u64> {
@@ -73,7 +72,7 @@ fn run_in_processes(seeds: Range<u64>) -> Outcome {
     let children: Vec<_> = (0..workers())
         .map(|worker| {
             Command::new(&program)
-                .args(["--exact", "random_programs", "--nocapture", "--test-threads=1"])
+                .args(["--exact", "simulation::random_programs", "--nocapture", "--test-threads=1"])
                 .env("OUTSWAP_SIM_WORKER", format!("{worker} {} {} {}", seeds.start, seeds.end, workers()))
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -99,7 +98,7 @@ fn explain(result: Result<Outcome, (u64, String)>) -> Outcome {
     result.unwrap_or_else(|(seed, message)| {
         panic!(
             "seed {seed}: {message}\nreplay: OUTSWAP_SIM_SEED={seed} cargo test -p outswap-sim --release --test \
-             simulation -- --exact random_programs"
+             simulation -- --exact simulation::random_programs"
         )
     })
 }

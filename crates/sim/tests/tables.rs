@@ -1,5 +1,4 @@
 //! What the pager's tables take.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::Prot;

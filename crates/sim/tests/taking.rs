@@ -1,5 +1,4 @@
 //! One thread takes pages and frees frames, and another writes out.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Machine, Prot};

@@ -1,6 +1,5 @@
 //! Memory that was never touched is left to the kernel while there is plenty, and taken back when there is not: no byte changes, the limit
 //! holds, and what the kernel has not filled takes no room.
-#![cfg(not(loom))]
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
