@@ -46,6 +46,12 @@ static void test(void) {
     const int bad[] = {0, 8, 64, MCL_ONFAULT, MCL_ONFAULT | 8, MCL_CURRENT | 8, ~0};
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) expect_errno(CALL(mlockall, bad[i]), EINVAL);
     check(p, 11 * PAGE, 1);
+    /* Files, too, are unlocked with all that is. */
+    make_file("locked", PAGE, 1);
+    int fd = open("locked", O_RDONLY);
+    char *file = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(file != MAP_FAILED), OK(mlock(file, PAGE)), EQ(locked(file), 1);
+    OK(EITHER(munlockall(), syscall(SYS_munlockall))), EQ(locked(file), 0), OK(munmap(file, PAGE)), OK(close(fd));
     OK(EITHER(munlockall(), syscall(SYS_munlockall))), OK(EITHER(munlockall(), syscall(SYS_munlockall)));
     munmap(p, 40 * PAGE);
 }

@@ -27,6 +27,13 @@ static void test(void) {
     fd = syscall(SYS_openat2, AT_FDCWD, name, how, sizeof *how);
     CHECK(fd >= 0);
     OK(close(fd));
+    /* A longer one, whose zeros lie in the next page. */
+    char *longer = fresh(2);
+    memset(longer, 0, 2 * PAGE), *(struct open_how *)(longer + PAGE - sizeof *how) = *how;
+    evict(longer, 2 * PAGE);
+    fd = syscall(SYS_openat2, AT_FDCWD, name, longer + PAGE - sizeof *how, 64);
+    CHECK(fd >= 0);
+    OK(close(fd));
     EFAULT_IN(p, syscall(SYS_openat2, AT_FDCWD, name, p, sizeof *how));
     EFAULT_EDGE(p, syscall(SYS_openat2, AT_FDCWD, name, p, sizeof *how));
     EFAULT_IN(p, syscall(SYS_openat2, AT_FDCWD, p, how, sizeof *how));

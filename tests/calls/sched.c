@@ -13,6 +13,10 @@ static void test(void) {
         OK(CALL(sched_setparam, 0, p)), OK(CALL(sched_setscheduler, 0, SCHED_OTHER, p));
         OK(CALL(sched_rr_get_interval, 0, OUT(struct timespec)));
     }
+    /* Attributes as they are, in a structure that says that it is longer than the kernel's: zeros in the next page. */
+    char *attributes = fresh(2) + PAGE - 64;
+    memset(attributes, 0, 128), *(unsigned *)attributes = 128;
+    evict(attributes, 128), OK(syscall(SYS_sched_setattr, 0, attributes, 0));
     cpu_set_t *s = OUT(cpu_set_t);
     EFAULT_OUT(p, CALL(sched_getaffinity, 0, sizeof *s, p));
     EFAULT_IN(p, CALL(sched_setaffinity, 0, sizeof *s, p));

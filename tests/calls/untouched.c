@@ -82,7 +82,20 @@ static void by_several_threads(void) {
     OK(munmap(shared, PAGES * PAGE));
 }
 
+/* What was only read is there for a child, too, and for its calls. */
+static void only_read(void) {
+    char *p = fresh(PAGES);
+    for (size_t i = 0; i < PAGES; i += STEP) check_zero(p + i * PAGE, PAGE);
+    int ends[2], status;
+    OK(pipe(ends));
+    pid_t pid = CHILD(EQ(write(ends[1], p + STEP * PAGE, PAGE), PAGE), check_zero(p, 100 * PAGE), fill(p, PAGES * PAGE, 3),
+                      check(p, PAGES * PAGE, 3), evict_some(p, PAGES * PAGE), check(p, PAGES * PAGE, 3));
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    check_zero(p, PAGES * PAGE), OK(close(ends[0])), OK(close(ends[1])), OK(munmap(p, PAGES * PAGE));
+}
+
 static void test(void) {
+    only_read();
     char *p = sparse(7);
     CHECK(are_there(p, 0, PAGES) >= (PAGES + STEP - 1) / STEP);
     evict(p, PAGES * PAGE), check_sparse(p, 0, PAGES, 7);

@@ -59,6 +59,9 @@ impl Call {
     }
 }
 
+/// A structure that says itself how long it is: the kernel looks for zeros behind what it knows, in a page at most.
+const EXTENSIBLE: u32 = 4096;
+
 macro_rules! call {
     ($name:ident, [$($arg:expr),*]) => {
         Call { nr: nr::$name, args: &[$($arg),*], transfer: false, nested: false }
@@ -89,7 +92,7 @@ pub const CALLS: &[Call] = &[
     call!(PWRITEV2, [No, Iov(2)], transfer nested),
     call!(OPEN, [Str]),
     call!(OPENAT, [No, Str]),
-    call!(OPENAT2, [No, Str, N(24)]),
+    call!(OPENAT2, [No, Str, N(EXTENSIBLE)]),
     call!(CREAT, [Str]),
     call!(STAT, [Str, N(144)]),
     call!(LSTAT, [Str, N(144)]),
@@ -219,7 +222,7 @@ pub const CALLS: &[Call] = &[
     call!(REMOVEXATTR, [Str, Str]),
     call!(LREMOVEXATTR, [Str, Str]),
     call!(FREMOVEXATTR, [No, Str]),
-    call!(PRCTL, [No, N(1024), N(64), N(64), N(64)]),
+    call!(PRCTL, [No, N(1024), N(512), N(64), N(80)]),
     call!(SCHED_GETAFFINITY, [No, No, Buf(1)]),
     call!(SCHED_SETAFFINITY, [No, No, Buf(1)]),
     call!(SCHED_GETPARAM, [No, N(4)]),
@@ -227,7 +230,7 @@ pub const CALLS: &[Call] = &[
     call!(SCHED_SETSCHEDULER, [No, No, N(4)]),
     call!(SCHED_RR_GET_INTERVAL, [No, N(16)]),
     call!(SCHED_GETATTR, [No, Buf(2)]),
-    call!(SCHED_SETATTR, [No, N(64)]),
+    call!(SCHED_SETATTR, [No, N(EXTENSIBLE)]),
     call!(IOCTL, [No, No, N(4096)]),
     call!(FCNTL, [No, No, N(32)]),
     call!(GETCPU, [N(4), N(4)]),
@@ -255,7 +258,7 @@ pub const CALLS: &[Call] = &[
     call!(SET_TID_ADDRESS, [Forever(4)]),
     call!(SET_ROBUST_LIST, [Forever(24)]),
     call!(RSEQ, [Forever(32)]),
-    call!(PERF_EVENT_OPEN, [N(136)]),
+    call!(PERF_EVENT_OPEN, [N(EXTENSIBLE)]),
     call!(MBIND, [No, No, No, N(128)]),
     call!(SET_MEMPOLICY, [No, N(128)]),
     call!(GET_MEMPOLICY, [N(4), N(128), No, N(1)]),
@@ -293,9 +296,9 @@ pub const CALLS: &[Call] = &[
     call!(OPEN_TREE_ATTR, [No, Str, No, Buf(4)]),
     call!(MOVE_MOUNT, [No, Str, No, Str]),
     call!(MOUNT_SETATTR, [No, Str, No, Buf(4)]),
-    call!(STATMOUNT, [N(64), Buf(2)]),
-    call!(LISTMOUNT, [N(64), Each(2, 8)]),
-    call!(LISTNS, [N(64), Each(2, 8)]),
+    call!(STATMOUNT, [N(EXTENSIBLE), Buf(2)]),
+    call!(LISTMOUNT, [N(EXTENSIBLE), Each(2, 8)]),
+    call!(LISTNS, [N(EXTENSIBLE), Each(2, 8)]),
     call!(USTAT, [No, N(32)]),
     call!(SYSFS, [No, Str, N(256)]),
     call!(QUOTACTL, [No, Str, No, N(4096)]),

@@ -403,11 +403,13 @@ impl Machine for LiveMachine {
     fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
         let (source, at) = (self.source(), address(first));
         source.register(self.source_fd(), at, count * PAGE_BYTES).ok()?;
-        Some(procfs::pages_there(at, count).unwrap_or_else(|| {
-            // Nobody tells: where there is no page, the kernel's page of zeros is.
-            (0..count).for_each(|i| put_zero_if_missing(self, first.plus(i)));
-            Mask::range(0, count)
-        }))
+        let told = procfs::pages_there(at, count);
+        let there = told.unwrap_or(Mask::range(0, count));
+        // Where nobody tells, the kernel's page of zeros is put where there is no page. Where it may be, as the page was only read, so is a
+        // mapping of which the kernel does not know that it has pages, and copies none for a child. To ask for one tells it.
+        let maybe_zero = if told.is_some() { procfs::shared_pages(at, count) } else { there };
+        maybe_zero.iter().for_each(|i| put_zero_if_missing(self, first.plus(i)));
+        Some(there)
     }
 
     fn put_huge(&self, first: PageNo) -> bool {

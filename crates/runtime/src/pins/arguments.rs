@@ -78,7 +78,7 @@ impl CallPins<'_> {
         let Some(msg) = self.read::<Msghdr>(cx, addr) else { return Ok(()) };
         self.pin(cx, msg.name, (msg.namelen as usize).min(NAME_MAX_BYTES))?;
         self.pin(cx, msg.control, msg.controllen.min(CONTROL_MAX_BYTES))?;
-        self.vector(cx, msg.iov, msg.iovlen, &mut None).map(drop)
+        self.uncut_vector(cx, msg.iov, msg.iovlen)
     }
 
     /// Whether a further message may be resident beside what is pinned, and beside the call's other arguments.
