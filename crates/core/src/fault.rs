@@ -231,9 +231,14 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 }
                 return Some(self.over(fault));
             }
+            State::Resident if word.is_untrapped() => {
+                // It was trapped when it was touched, or is so still, where the machine had no room for other borders.
+                if fault.cause == Cause::Touch {
+                    self.fill_left(fault.target.page, word);
+                }
+                return Some(Progress::Done(Fault::Done));
+            }
             State::Resident if fault.target.access == Access::Read => return Some(Progress::Done(Fault::Done)),
-            // It was trapped when it was touched.
-            State::Resident if word.is_untrapped() => return Some(Progress::Done(Fault::Done)),
             // Whatever its word says: a page that the machine keeps protected must not be touched in vain for ever.
             State::Resident => {
                 // The kernel may be about to copy it.

@@ -181,6 +181,11 @@ impl Full {
         }
     }
 
+    /// There is room again, which others have left: what comes next is told anew.
+    pub fn has_room(&self) {
+        self.last_try.store(NOT_ASKED, Relaxed);
+    }
+
     /// Has the limit exceeded until something is stored.
     pub fn give_up(&self) {
         self.gave_up.store(true, Relaxed);

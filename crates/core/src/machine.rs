@@ -206,16 +206,16 @@ pub trait Machine: Sync {
     }
 
     /// Leaves pages that hold nothing to the kernel, which fills them with zeros as they are touched: nobody is told. False where that cannot
-    /// be, and nothing changed.
+    /// be, and nothing changed. Of some that count as left it may not have come to pass: their touches are told all the same.
     fn untrap(&self, first: PageNo, count: usize) -> bool {
         let _ = (first, count);
         false
     }
 
-    /// Has touches of missing pages among these, at most those of a block, noticed again, where some were left to the kernel. Returns those that
-    /// are there. `None` where that cannot be, and nothing changed.
-    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
-        let _ = (first, count);
+    /// Has touches of missing pages among these, at most those of a block, noticed again, where some (`left`) were left to the kernel. Of those,
+    /// it may take away what holds nothing but zeros. Returns the pages that are there then. `None` where that cannot be, and nothing changed.
+    fn trap(&self, first: PageNo, count: usize, left: Mask) -> Option<Mask> {
+        let _ = (first, count, left);
         None
     }
 

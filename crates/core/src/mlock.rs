@@ -102,6 +102,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         let mut page = first.0;
         while let Some(vma) = self.next_in(page, first.0 + count) {
+            if vma.is_held() {
+                // What is locked is not taken back, and would count though nothing is there.
+                self.trap_range(vma.first, vma.count);
+            }
             self.lock_pages(vma.first, vma.count, vma.is_held());
             page = vma.end();
         }

@@ -36,7 +36,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub(crate) fn trap_owned(&self, first: PageNo, words: &mut [Word]) -> Option<Mask> {
         let left: Mask = (0..words.len()).filter(|&i| words[i].is_untrapped()).collect();
         let Some(from) = left.first() else { return Some(Mask::EMPTY) };
-        let there = self.machine.trap(first.plus(from), left.end() - from)?.at(from);
+        let there = self.machine.trap(first.plus(from), left.end() - from, left.from(from))?.at(from);
         let unfilled = if broken::is(Broken::UnfilledCounts) { Mask::EMPTY } else { left - there };
         let filled = left - unfilled;
         for i in left.iter() {
@@ -71,6 +71,22 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             self.left.took_nothing();
         }
         before.saturating_sub(self.resident_pages()) as usize
+    }
+
+    /// As [`Pager::trap_if_short`], by who has time, and so all that can be; also where others are short of memory (`for_others`), for which what
+    /// is not filled is used. Whether any was trapped.
+    pub fn trap_in_time(&self, for_others: bool) -> bool {
+        let (limit, left) = (self.limit_pages(), self.left.pages());
+        let is_short = for_others || self.used_pages() > limit - limit / TRAP_SHARE;
+        if !is_short || !self.left.is_due() || broken::is(Broken::UntrappedStays) {
+            return false;
+        }
+        self.trap_all(false);
+        let is_trapped = self.left.pages() < left;
+        if !is_trapped {
+            self.left.took_nothing();
+        }
+        is_trapped
     }
 
     /// Traps all pages that are left to the kernel, but those that are locked or in use by calls. `all`: these, too, for a process that has

@@ -62,6 +62,19 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         true
     }
 
+    /// Fills a page that is left to the kernel, and of which a touch was told, unless the kernel has filled it, or will. It counts as before.
+    pub(crate) fn fill_left(&self, page: PageNo, word: Word) {
+        if self.pages.claim(page, word) {
+            let _ = self.machine.put_zero(page, 1);
+            self.pages.release(page, word);
+        }
+    }
+
+    /// Whether a page is left to the kernel, which may have filled it.
+    pub fn is_left_to_kernel(&self, page: PageNo) -> bool {
+        self.pages.get(page).is_untrapped()
+    }
+
     fn is_left(&self, page: Option<u32>) -> bool {
         let is_page = |page: &u32| (*page as usize) < self.pages.len();
         page.filter(is_page).is_some_and(|page| self.pages.get(PageNo(page)).is_untrapped())

@@ -614,6 +614,47 @@ fn processes_that_ended_count_no_longer() {
     assert!(twenty <= 20 * (one + 128), "{twenty} pages were taken from twenty processes, {one} from one");
 }
 
+/// What the kernel fills by itself counts before it does, and must not hide what nobody manages.
+#[test]
+fn what_was_hardly_touched_hides_no_other_memory() {
+    if plain_mode() {
+        return;
+    }
+    let dir = Tmp::new();
+    for way in ["sparse", "read"] {
+        let file = dir.join(way).to_string_lossy().into_owned();
+        let args =
+            ["--ram", "64M", "--swap", "compressed,file", "--stats", &file, "--", &program("hides"), way, "20", "56"];
+        all_is_well(run(&[], &args).supervised().run()).within(64 * MIB);
+        let peak = number(&stats::read(Path::new(&file)), "/memory/tree_peak_bytes");
+        assert!(peak <= 64 * MIB + 64 * MIB / 20, "{way}: {peak} bytes");
+    }
+}
+
+/// Nor does it end a process that needs what others only count.
+#[test]
+fn what_others_hardly_touched_is_room() {
+    if plain_mode() {
+        return;
+    }
+    let script =
+        "for i in 1 2 3 4; do \"$0\" idle 64 & done; sleep 1; \"$0\" uses 40; end=$?; kill %1 %2 %3 %4; exit $end";
+    let args = [
+        "--ram",
+        "80M",
+        "--swap",
+        "compressed:1M",
+        "--when-full",
+        "fail",
+        "--",
+        "bash",
+        "-c",
+        script,
+        &program("hides"),
+    ];
+    all_is_well(run(&[], &args).run());
+}
+
 #[test]
 fn a_run_inside_a_run_has_its_own_limit() {
     if plain_mode() {

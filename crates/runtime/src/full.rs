@@ -4,6 +4,7 @@
 //! Who waits does so outside of the runtime, where nobody waits for it: others fork, free memory, and end meanwhile. After each
 //! short sleep it runs its instruction, or makes its call, again; so signals come in between, and it finds room by itself. The wait is
 //! bounded, because what would make the room may be locked by who waits.
+use crate::budget::watermarks;
 use crate::live::Live;
 use crate::store::ProcessStore;
 use crate::{arena, charge};
@@ -62,7 +63,11 @@ pub fn held_back(live: &'static Live) {
                 live.contexts.with(|cx| {
                     charge::measure(live);
                     charge::refresh(live);
-                    live.pager.make_room(1, cx)
+                    // A little room more would only be a longer end.
+                    let pages = watermarks(live.pager.limit_pages()).0.max(1) as usize;
+                    if live.pager.make_room(pages, cx) {
+                        full.has_room();
+                    }
                 });
             }
             return;

@@ -301,6 +301,29 @@ fn put_zero_if_missing(machine: &LiveMachine, page: PageNo) {
     assert!(is_there, "a page of zeros can be mapped where there is none");
 }
 
+/// Drops those of some pages of a block, all of them the caller's, that are the kernel's page of zeros: the program has only read them. Returns
+/// those that are gone. They would count, though they are no memory. And a mapping that has nothing else has no page table that the kernel
+/// copies for a child, which would miss for ever what its parent has.
+fn drop_zeros(machine: &LiveMachine, first: PageNo, pages: Mask) -> Mask {
+    let mut gone = Mask::EMPTY;
+    for (start, len) in pages.runs() {
+        let (run, at) = (first.plus(start), address(first.plus(start)));
+        // A write from here on faults, and waits; one before has made it another page.
+        if machine.uffd().write_protect(at, len * PAGE_BYTES, true).is_ok() {
+            for (i, n) in procfs::zero_pages(at, len).runs().filter(|&(i, n)| machine.drop_content(run.plus(i), n)) {
+                gone |= Mask::range(start + i, n);
+            }
+        }
+        for (i, len) in (Mask::range(start, len) - gone).runs() {
+            let _ = machine.uffd().write_protect(address(first.plus(i)), len * PAGE_BYTES, false);
+            // To ask for one where one is tells the kernel that the mapping has pages.
+            (i..i + len).for_each(|i| put_zero_if_missing(machine, first.plus(i)));
+            machine.has_mapped_zeros.store(true, Relaxed);
+        }
+    }
+    gone
+}
+
 impl Machine for LiveMachine {
     fn pause(&self, spins: u32) {
         os::wait_a_little(spins);
@@ -397,19 +420,29 @@ impl Machine for LiveMachine {
     }
 
     fn untrap(&self, first: PageNo, count: usize) -> bool {
-        self.source().untrap(self, first, count)
+        if self.source().untrap(self, first, count) {
+            return true;
+        }
+        // Of several mappings of the kernel's, the first may be unregistered and filled: then all counts as left.
+        let blocks = (0..count).step_by(BLOCK_PAGES).map(|at| (first.plus(at), BLOCK_PAGES.min(count - at)));
+        let is_empty = |(first, count)| self.trap(first, count, Mask::EMPTY).is_some_and(|there| there.is_empty());
+        !blocks.fold(true, |all, block| all & is_empty(block))
     }
 
-    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
+    fn trap(&self, first: PageNo, count: usize, left: Mask) -> Option<Mask> {
         let (source, at) = (self.source(), address(first));
-        source.register(self.source_fd(), at, count * PAGE_BYTES).ok()?;
-        let told = procfs::pages_there(at, count);
-        let there = told.unwrap_or(Mask::range(0, count));
-        // Where nobody tells, the kernel's page of zeros is put where there is no page. Where it may be, as the page was only read, so is a
-        // mapping of which the kernel does not know that it has pages, and copies none for a child. To ask for one tells it.
-        let maybe_zero = if told.is_some() { procfs::shared_pages(at, count) } else { there };
-        maybe_zero.iter().for_each(|i| put_zero_if_missing(self, first.plus(i)));
-        Some(there)
+        if source.register(self.source_fd(), at, count * PAGE_BYTES).is_err() {
+            // Of several mappings of the kernel's, the first may be registered.
+            source.untrap(self, first, count);
+            return None;
+        }
+        let Some(there) = procfs::pages_there(at, count) else {
+            // Nobody tells: where there is no page, the kernel's page of zeros is.
+            self.has_mapped_zeros.store(true, Relaxed);
+            (0..count).for_each(|i| put_zero_if_missing(self, first.plus(i)));
+            return Some(Mask::range(0, count));
+        };
+        Some(there - drop_zeros(self, first, procfs::shared_pages(at, count) & there & left))
     }
 
     fn put_huge(&self, first: PageNo) -> bool {

@@ -93,6 +93,22 @@ pub fn pages_there(at: usize, count: usize) -> Option<Mask> {
     (told == count).then_some(there)
 }
 
+/// Which pages of a range, at most those of a block, are the kernel's page of zeros, or nothing: none where the kernel does not tell (before
+/// Linux 6.7).
+pub fn zero_pages(at: usize, count: usize) -> Mask {
+    let (mut zeros, mut from, end) = (Mask::EMPTY, at, at + count * PAGE_BYTES);
+    while from < end
+        && let Some(fd) = kept::PAGEMAP.fd()
+        && let Ok(part) = os::part(fd, from, end - from, os::Mapped::ZeroOrNothing)
+        && part.start >= from
+        && part.end > part.start
+    {
+        zeros |= Mask::range((part.start - at) / PAGE_BYTES, part.len() / PAGE_BYTES);
+        from = part.end;
+    }
+    zeros
+}
+
 /// Pages of this process's address space, and of its private writable mappings with its stack. `None` where the kernel does not
 /// tell.
 pub fn sizes_pages() -> Option<[u64; 2]> {

@@ -469,6 +469,11 @@ extern "C" fn main() -> ! {
             live.contexts.with(|cx| {
                 charge::measure_in_quiet(live);
                 charge::refresh(live);
+                if live.pager.trap_in_time(live.budget.pressure.is_any_tight()) {
+                    // What it hid of other memory is seen now.
+                    charge::measure(live);
+                    charge::refresh(live);
+                }
                 let excess = live.pager.store.excess_bytes();
                 if excess > 0 {
                     live.pager.store.shrink(excess.min(SHRINK_BYTES), &mut cx.worker);

@@ -15,6 +15,8 @@ pub struct Chaos {
     pub untraps_in: u32,
     /// Pages that are not trapped.
     pub trap_refused_in: u32,
+    /// Pages of zeros that are taken away where they are trapped.
+    pub zeros_taken_in: u32,
     /// Moves that are refused.
     pub transfer_refused_in: u32,
     /// Changes of access that are refused.

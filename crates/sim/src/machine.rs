@@ -214,6 +214,10 @@ impl SimMachine {
     pub fn set_foreign(&self, page: usize, foreign: bool) {
         self.lock().foreign[page] = foreign;
     }
+    /// Has touches of missing pages told, though the pager takes them for the kernel's to fill.
+    pub fn trap_unasked(&self, pages: std::ops::Range<usize>) {
+        self.lock().untrapped[pages].fill(false);
+    }
     /// From now on pages of this range cannot be taken, and those of one before can.
     pub fn refuse(&self, pages: std::ops::Range<usize>) {
         let mut machine = self.lock();
@@ -264,8 +268,10 @@ impl SimMachine {
         }
         let i = page.0 as usize;
         assert!(!m.foreign[i], "put: page {} is not managed now", page.0);
+        if m.untrapped[i] {
+            return Some(PutError::Gone);
+        }
         assert!(m.pages[i].is_none(), "put: page {} is mapped already", page.0);
-        assert!(!m.untrapped[i], "put: page {} is the kernel's to fill", page.0);
         let mut copy: Box<Page> = Box::new([0; PAGE_BYTES]);
         if let Some(content) = content {
             let offset = (content.as_ptr() as usize).wrapping_sub(self.frames.load(Relaxed) as usize);
@@ -546,7 +552,7 @@ impl Machine for SimMachine {
         true
     }
 
-    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
+    fn trap(&self, first: PageNo, count: usize, left: Mask) -> Option<Mask> {
         step();
         assert!((1..=BLOCK_PAGES).contains(&count), "trap: pages of a block");
         (0..count).for_each(|i| self.assert_owned(first.plus(i), "trap"));
@@ -558,6 +564,12 @@ impl Machine for SimMachine {
             return None;
         }
         m.untrapped[from..from + count].fill(false);
+        for at in left.iter().map(|i| from + i) {
+            let is_zero = m.pages[at].as_ref().is_some_and(|page| page.iter().all(|byte| *byte == 0));
+            if is_zero && m.rng.once_in(chaos.zeros_taken_in) {
+                (m.pages[at], m.before[at], m.shared[at], m.protected[at]) = (None, None, false, false);
+            }
+        }
         let there = (0..count).filter(|i| m.pages[from + i].is_some()).collect();
         drop(m);
         step();

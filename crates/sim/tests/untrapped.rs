@@ -109,6 +109,21 @@ fn little_by_little_memory_is_taken_back_while_some_is_free() {
 }
 
 #[test]
+fn who_has_time_takes_all_back_where_memory_is_short_for_itself_or_for_others() {
+    let arena = Arena::default();
+    let pager = pager(&arena, 4 * PAGES);
+    let mut cx = context();
+    (0..GROUP * 4).step_by(64).for_each(|page| _ = touch(&pager, page, 0, &mut cx));
+    assert!(!pager.trap_in_time(false), "there is plenty");
+    assert!(pager.trap_in_time(true) && !pager.trap_in_time(true));
+    assert_eq!((pager.untrapped_pages(), pager.resident_pages()), (0, u64::from(GROUP * 4 / 64)));
+    (GROUP * 4..GROUP * 8).step_by(64).for_each(|page| _ = touch(&pager, page, 0, &mut cx));
+    pager.set_limit_pages(u64::from(GROUP * 4));
+    assert!(pager.trap_in_time(false) && pager.untrapped_pages() == 0);
+    pager.check();
+}
+
+#[test]
 fn what_calls_are_using_stays_the_kernels() {
     let arena = Arena::default();
     let pager = pager(&arena, PAGES);
@@ -127,6 +142,38 @@ fn what_calls_are_using_stays_the_kernels() {
     pager.trap_all(false);
     assert_eq!((pager.untrapped_pages(), pager.resident_pages()), (0, 21));
     (70..90).for_each(|page| _ = touch(&pager, page, 1, &mut cx));
+    pager.check();
+}
+
+#[test]
+fn what_is_told_of_though_it_was_left_is_filled_all_the_same() {
+    let arena = Arena::default();
+    let pager = pager(&arena, 4 * PAGES);
+    let mut cx = context();
+    touch(&pager, 0, 0, &mut cx);
+    touch(&pager, 7, 0, &mut cx);
+    let before = (pager.untrapped_pages(), pager.resident_pages());
+    pager.machine.trap_unasked(0..GROUP as usize);
+    for page in 0..GROUP {
+        let is_there = page == 0 || page == 7;
+        assert_eq!(touch(&pager, page, u8::from(is_there), &mut cx), u32::from(!is_there), "page {page}");
+    }
+    assert_eq!((pager.untrapped_pages(), pager.resident_pages()), before);
+    pager.trap_all(false);
+    (0..GROUP)
+        .for_each(|page| assert_eq!(touch(&pager, page, if page % 7 == 0 && page < 8 { 2 } else { 1 }, &mut cx), 0));
+    pager.check();
+}
+
+#[test]
+fn what_is_locked_as_it_is_touched_is_taken_back() {
+    let arena = Arena::default();
+    let pager = pager(&arena, 4 * PAGES);
+    let mut cx = context();
+    (0..40).for_each(|page| _ = touch(&pager, page, 0, &mut cx));
+    assert!(pager.set_locked(PageNo(0), GROUP, true, true));
+    assert_eq!((pager.untrapped_pages(), pager.resident_pages()), (0, 40));
+    assert!(touch(&pager, 50, 0, &mut cx) > 0 && pager.set_locked(PageNo(0), GROUP, false, true));
     pager.check();
 }
 

@@ -198,7 +198,7 @@ impl Machine for TestMachine {
         (0..count).for_each(|i| assert_eq!(self.page(first.plus(i)).swap(UNTRAPPED, SeqCst), 0, "it holds nothing"));
         true
     }
-    fn trap(&self, first: PageNo, count: usize) -> Option<Mask> {
+    fn trap(&self, first: PageNo, count: usize, _: Mask) -> Option<Mask> {
         let is_there = |i: &usize| self.page(first.plus(*i)).fetch_and(!UNTRAPPED, SeqCst) & !UNTRAPPED != 0;
         Some((0..count).filter(is_there).collect())
     }

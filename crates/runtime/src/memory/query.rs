@@ -5,8 +5,9 @@ use crate::contexts::Cx;
 use crate::errno::{EBUSY, EFAULT, EINVAL, ENOMEM};
 use crate::live::Live;
 use crate::pins::copy_out;
+use crate::procfs;
 use outswap_core::page::State;
-use outswap_core::units::PAGE_BYTES;
+use outswap_core::units::{BLOCK_PAGES, PAGE_BYTES};
 use outswap_sys::nr;
 
 /// `mincore`.
@@ -54,9 +55,17 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
                         [address(vma.first), out.len() * PAGE_BYTES, out.as_mut_ptr() as usize, 0, 0, 0],
                     );
                 }
-                live.pager.trap_range(vma.first, vma.count);
-                for (i, out) in out.iter_mut().enumerate() {
-                    *out = matches!(live.pager.state(vma.first.plus(i)), State::Resident | State::Isolated) as u8;
+                for (at, out) in (0..).step_by(BLOCK_PAGES).zip(out.chunks_mut(BLOCK_PAGES)) {
+                    let first = vma.first.plus(at);
+                    let is_left = (0..out.len()).any(|i| live.pager.is_left_to_kernel(first.plus(i)));
+                    let filled = if is_left { procfs::pages_there(address(first), out.len()) } else { None };
+                    for (i, out) in out.iter_mut().enumerate() {
+                        let page = first.plus(i);
+                        *out = match filled.filter(|_| live.pager.is_left_to_kernel(page)) {
+                            Some(filled) => filled.contains(i),
+                            None => matches!(live.pager.state(page), State::Resident | State::Isolated),
+                        } as u8;
+                    }
                 }
                 0
             });
