@@ -359,6 +359,9 @@ const PR_SET_DUMPABLE: usize = 4;
 /// Memory that could be written becomes executable no more.
 pub const PR_SET_MDWE: usize = 65;
 
+/// Flag of `close_range`: the caller has a table of descriptors of its own from there on.
+pub const CLOSE_RANGE_UNSHARE: usize = 2;
+
 /// Calls that change the rights of the calling thread, apart from prctl.
 pub const RIGHTS: [usize; 17] = [
     nr::SETUID,

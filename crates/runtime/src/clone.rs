@@ -84,6 +84,9 @@ pub fn clone(
         // Two threads that cannot be told apart by what is theirs.
         live.direct.store(false, SeqCst);
     }
+    if flags & CLONE_THREAD != 0 && flags & (CLONE_FILES | CLONE_FS) != CLONE_FILES | CLONE_FS {
+        reclaim::note_apart();
+    }
     if flags & CLONE_THREAD != 0 && !live.is_own_process() {
         sharers::announce_threads();
     }

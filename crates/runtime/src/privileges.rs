@@ -16,11 +16,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         uc.gregs.rax = -(Errno::EFAULT.0 as i64) as u64;
         return;
     };
-    reclaim::hold_off(live);
-    if live.is_own_process() {
-        descriptors::open_all(live);
-        live.contexts.alone(|_| live.pager.store.leave_ring());
-    }
+    hold_off(live);
     if live.is_own_process() && live.pager.store.is_writing_shared() {
         live.contexts.alone(|_| live.pager.store.give_up_writing());
     }
@@ -42,6 +38,9 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         avoided::again(avoided);
     } else if value >= 0 {
         namespaces::note_call(nr, args);
+        if matches!(nr, nr::UNSHARE | nr::SETNS) {
+            reclaim::note_apart();
+        }
         kept::leave_rights();
         if filter.is_some() && !avoided::may_name_files() {
             live.pager.store.leave_directory();
@@ -61,6 +60,27 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
     uc.gregs.rax = value as u64;
     reclaim::let_go(live);
     live.pager.pins.release(pin);
+}
+
+/// Ends the background thread until [`reclaim::let_go`], and what else would keep what the caller has now.
+fn hold_off(live: &Live) {
+    reclaim::hold_off(live);
+    if live.is_own_process() {
+        descriptors::open_all(live);
+        live.contexts.alone(|_| live.pager.store.leave_ring());
+    }
+}
+
+/// Serves `close_range` with [`calls::CLOSE_RANGE_UNSHARE`]. A thread of ours would make a table that is the caller's alone one that two have, and keep open
+/// what is closed.
+pub fn unshare_range(live: &'static Live, args: [usize; 6]) -> isize {
+    hold_off(live);
+    let value = descriptors::close_range(live, args);
+    if value >= 0 {
+        reclaim::note_apart();
+    }
+    reclaim::let_go(live);
+    value
 }
 
 /// Whether a filter was installed by a call with such flags that gave this.

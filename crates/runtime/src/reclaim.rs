@@ -14,7 +14,7 @@ use crate::{
     accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, records, sharers, threads, wishes,
 };
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::Stat;
 use outswap_core::lock::SpinLock;
 use outswap_core::room::Step;
@@ -36,6 +36,11 @@ const CRITICAL_SHARE: u64 = 4;
 static OVERDUE: AtomicBool = AtomicBool::new(false);
 /// Held while a thread is started, or is kept from being started.
 static STARTING: SpinLock<()> = SpinLock::new(());
+/// Some thread of the program has descriptors, directories or namespaces that others have not.
+static IS_APART: AtomicBool = AtomicBool::new(false);
+/// Who started the thread, which has what that one had.
+static STARTER: AtomicI32 = AtomicI32::new(0);
+static HAS_STARTER_ENDED: AtomicBool = AtomicBool::new(false);
 /// Processes about to be made that will share the memory: the thread is not to end by itself.
 static COMING: AtomicU32 = AtomicU32::new(0);
 /// The thread's stack: one, kept for the next.
@@ -185,6 +190,7 @@ pub fn forget() {
     QUIT.store(false, Release);
     COMING.store(0, Release);
     OVERDUE.store(false, Relaxed);
+    IS_APART.store(false, Relaxed);
     // SAFETY: no other thread exists that could hold it.
     unsafe { STARTING.forget() };
 }
@@ -206,19 +212,24 @@ pub fn ensure() -> Ensured {
     if THREAD.load(Acquire) != 0 && !QUIT.load(SeqCst) {
         return Ensured::Lives;
     }
-    let _starting = STARTING.lock(os::wait_a_little);
-    if HOLDS.load(SeqCst) != 0 {
-        return Ensured::HeldOff;
-    }
     let mut spins = 0;
-    while THREAD.load(Acquire) != 0 {
-        if !QUIT.load(SeqCst) {
-            return Ensured::Lives;
+    loop {
+        {
+            let _starting = STARTING.lock(os::wait_a_little);
+            if HOLDS.load(SeqCst) != 0 {
+                return Ensured::HeldOff;
+            }
+            if THREAD.load(Acquire) == 0 {
+                return if start() { Ensured::Lives } else { Ensured::Impossible };
+            }
+            if !QUIT.load(SeqCst) {
+                return Ensured::Lives;
+            }
         }
+        // Without the lock, which the thread may want before it ends.
         os::wait_a_little(spins);
         spins += 1;
     }
-    if start() { Ensured::Lives } else { Ensured::Impossible }
 }
 
 /// A process is about to be made that shares the memory: from here on, the thread that it needs does not end by itself.
@@ -233,17 +244,41 @@ pub fn end_expectation() {
 }
 
 /// Whether the thread is to end, because nobody needs it in a process that is to have one thread: who shared the memory has executed a
-/// program, or was killed.
+/// program, or was killed. Or because it has what only a thread had that has ended: another thread starts the next.
 fn is_superfluous(live: &Live) -> bool {
-    if !keeps_one_thread(live) {
-        return false;
-    }
+    (keeps_one_thread(live) || HAS_STARTER_ENDED.load(SeqCst)) && quit_unless_needed()
+}
+
+/// Has the thread end, unless a process needs it that shares the memory. Says whether it is to.
+fn quit_unless_needed() -> bool {
     let _starting = STARTING.lock(os::wait_a_little);
     let is_needed = COMING.load(SeqCst) != 0 || HOLDS.load(SeqCst) != 0 || sharers::is_any_here();
     if !is_needed {
         QUIT.store(true, SeqCst);
     }
     !is_needed
+}
+
+/// Threads have from here on what others have not: descriptors, directories or namespaces.
+pub fn note_apart() {
+    IS_APART.store(true, Relaxed);
+}
+
+/// The calling thread ends. What it alone had is to be gone with it: a pipe's end that nobody has any more is closed, and a namespace
+/// without threads is none.
+pub fn thread_ends(live: &Live) {
+    if !IS_APART.load(Relaxed) || STARTER.load(SeqCst) != os::gettid() {
+        return;
+    }
+    let tid = THREAD.load(SeqCst);
+    HAS_STARTER_ENDED.store(true, SeqCst);
+    // Where it is needed still, it ends by itself.
+    if tid != 0 && quit_unless_needed() {
+        while THREAD.load(SeqCst) == tid {
+            wake_to_end(tid);
+        }
+        await_gone(live, tid);
+    }
 }
 
 /// So long at most who changes rights waits for processes to be made that share the memory: several threads that do so on end would let no
@@ -272,18 +307,26 @@ pub fn retire(live: &Live) {
     loop {
         let tid = THREAD.load(SeqCst);
         if tid == 0 {
-            // The word is cleared a moment before the thread is out of the process.
-            let mut spins = 0;
-            while last != 0 && os::tgkill(live.pid.load(Relaxed), last as i32, 0).is_ok() {
-                os::wait_a_little(spins);
-                spins += 1;
-            }
-            return;
+            return await_gone(live, last);
         }
-        const LOOK_NS: u64 = 1_000_000;
         QUIT.store(true, SeqCst);
-        wake();
-        let _ = os::futex_wait(&THREAD, tid, LOOK_NS, true);
+        wake_to_end(tid);
+    }
+}
+
+/// Wakes the thread, which is to end, and waits for that a little.
+fn wake_to_end(tid: u32) {
+    const LOOK_NS: u64 = 1_000_000;
+    wake();
+    let _ = os::futex_wait(&THREAD, tid, LOOK_NS, true);
+}
+
+/// Waits until the thread that had this id is out of the process: the word is cleared a moment before. 0: there was none.
+fn await_gone(live: &Live, tid: u32) {
+    let mut spins = 0;
+    while tid != 0 && os::tgkill(live.pid.load(Relaxed), tid as i32, 0).is_ok() {
+        os::wait_a_little(spins);
+        spins += 1;
     }
 }
 
@@ -328,6 +371,8 @@ fn start() -> bool {
         STACK.store(stack, Release);
     }
     QUIT.store(false, SeqCst);
+    STARTER.store(os::gettid(), SeqCst);
+    HAS_STARTER_ENDED.store(false, SeqCst);
     descriptors::open_all(live());
     wishes::begin_service(live(), true);
     let mask = signal::set_mask(u64::MAX);

@@ -11,7 +11,8 @@ use crate::sigcalls::{sigaction, sigaltstack, sigpending, sigprocmask, sigtimedw
 use crate::usermem::{peek, word};
 use crate::{
     avoided, background, calls, charge, constants, deliver, descriptors, direct, dispatch, exec, fork, full, given,
-    memory, parts, privileges, procfs, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole, wishes,
+    memory, parts, privileges, procfs, reclaim, rlimits, sites, stub_call, threads, traced, transfer, unseen, whole,
+    wishes,
 };
 use outswap_control::{Once, Stat};
 use outswap_sys::signal::{Siginfo, Ucontext};
@@ -128,6 +129,9 @@ pub fn on_trap(live: &'static Live, info: &Siginfo, uc: &mut Ucontext) {
         nr::CLOSE if descriptors::is_ours(live, args[0] as u32 as i32) => 0,
         nr::FSTAT | nr::NEWFSTATAT if descriptors::is_ours(live, args[0] as u32 as i32) => EBADF,
         nr::DUP2 | nr::DUP3 if descriptors::is_ours(live, args[1] as u32 as i32) => EBADF,
+        nr::CLOSE_RANGE if live.is_own_process() && args[2] & calls::CLOSE_RANGE_UNSHARE != 0 => {
+            privileges::unshare_range(live, args)
+        }
         nr::CLOSE_RANGE => descriptors::close_range(live, args),
         nr::PROCESS_MADVISE => match process_madvise(live, args) {
             Some(value) => value,
@@ -236,6 +240,7 @@ fn end_thread(live: &'static Live, status: usize, uc: &mut Ucontext) -> ! {
     threads::note_end(status as i32);
     if live.is_own_process() {
         direct::end_thread(live);
+        reclaim::thread_ends(live);
         if let Some(thread) = threads::current_or_new(live, uc) {
             gate::end_thread(&thread.tid, status);
         }

@@ -32,8 +32,8 @@ const FROM_LIBRARY: &[usize] = &[
 ];
 
 /// Calls that are trapped wherever they come from, beside those with hidden pointers: those that make processes and threads, those that
-/// decide who gets the signals which the runtime needs, and those that change memory as a whole. (Sanitizers and Go make these by instructions
-/// of their own.)
+/// decide who gets the signals which the runtime needs, those that change memory as a whole, and one that may make the table of descriptors the
+/// caller's own, which a thread of ours has as well. (Sanitizers and Go make these by instructions of their own.)
 const FROM_ALL: &[usize] = &[
     nr::FORK,
     nr::VFORK,
@@ -44,11 +44,12 @@ const FROM_ALL: &[usize] = &[
     nr::MLOCKALL,
     nr::MUNLOCKALL,
     nr::PROCESS_MADVISE,
+    nr::CLOSE_RANGE,
 ];
 
 /// Calls that are trapped for our descriptors wherever they come from: who goes through all numbers finds these closed, and does not close
 /// or replace them. Without that of userfaultfd, what is missing would be zeros.
-const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT, nr::DUP2, nr::DUP3, nr::CLOSE_RANGE];
+const BY_DESCRIPTOR: &[usize] = &[nr::CLOSE, nr::FSTAT, nr::NEWFSTATAT, nr::DUP2, nr::DUP3];
 
 /// Calls that are trapped wherever they come from, all of them or some.
 pub fn from_all() -> impl Iterator<Item = usize> {
@@ -111,13 +112,8 @@ fn trap_all(p: &mut Program, targets: &mut [At; CALL_NUMBERS], fds: &RangeInclus
     let ours = [(0, allow), (*fds.start() as u32, from_all), (*fds.end() as u32 + 1, allow)];
     let named = p.switch(at_arg(0), !0, &ours);
     let replaced = p.switch(at_arg(1), !0, &ours);
-    let up_to = p.switch(at_arg(1), !0, &ours[..2]);
     for &nr in BY_DESCRIPTOR {
-        targets[nr] = match nr {
-            nr::DUP2 | nr::DUP3 => replaced,
-            nr::CLOSE_RANGE => up_to,
-            _ => named,
-        };
+        targets[nr] = if matches!(nr, nr::DUP2 | nr::DUP3) { replaced } else { named };
     }
 }
 
@@ -263,7 +259,7 @@ mod tests {
         assert_eq!(run(&p, nr::DUP2, lib, [1, 1005, 0, 0, 0, 0]), TRAP);
         assert_eq!(run(&p, nr::DUP3, lib, [1005, 1, 0, 0, 0, 0]), ALLOW);
         assert_eq!(run(&p, nr::CLOSE_RANGE, lib, [3, u32::MAX as u64, 0, 0, 0, 0]), TRAP);
-        assert_eq!(run(&p, nr::CLOSE_RANGE, lib, [3, 20, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&p, nr::CLOSE_RANGE, lib, [3, 20, 2, 0, 0, 0]), TRAP, "the table becomes the caller's own");
         assert_eq!(run(&p, nr::WRITEV, lib, [0; 6]), TRAP);
         assert_eq!(run(&p, nr::READ, lib, [0; 6]), ALLOW);
         assert_eq!(run(&p, nr::IOCTL, lib, [0, 0x8912, 0, 0, 0, 0]), TRAP);
