@@ -30,6 +30,7 @@ mod heap_calls;
 mod contexts;
 mod dispositions;
 mod namespaces;
+mod scheduling;
 
 // Arithmetic.
 mod budget;

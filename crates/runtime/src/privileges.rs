@@ -6,7 +6,7 @@ use crate::live::Live;
 use crate::pins::{CallPins, build_more, build_more_direct};
 use crate::sandbox::Filter;
 use crate::store::ProcessStore;
-use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, sharers, sites};
+use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, scheduling, sharers, sites};
 use outswap_sys::signal::Ucontext;
 use outswap_sys::{Errno, nr, os};
 
@@ -48,6 +48,7 @@ pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext)
         if installs {
             // It may end who asks.
             live.pager.store.leave_requests();
+            scheduling::leave();
         }
         match nr {
             nr::LANDLOCK_RESTRICT_SELF => kept::note_landlock(),

@@ -11,7 +11,8 @@ use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
 use crate::{
-    accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, records, sharers, threads, wishes,
+    accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, records, scheduling, sharers, threads,
+    wishes,
 };
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::*};
@@ -385,7 +386,9 @@ fn start() -> bool {
         gate::call(nr::CLONE, THREAD_FLAGS, top, id, id, 0, 0)
     };
     signal::set_mask(mask);
-    if tid <= 0 {
+    if tid > 0 {
+        scheduling::settle(tid as i32);
+    } else {
         wishes::begin_service(live(), false);
     }
     tid > 0

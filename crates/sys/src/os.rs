@@ -486,6 +486,38 @@ pub fn gettid() -> i32 {
     unsafe { syscall0(nr::GETTID) as i32 }
 }
 
+/// Fills `mask` with the processors that the calling thread may run on, a bit for each; returns how many words of it the kernel knows.
+/// `EINVAL`: the mask is shorter than that.
+pub fn affinity(mask: &mut [u64]) -> Result<usize> {
+    // SAFETY: the mask is exclusively ours for its length.
+    let bytes = ret(unsafe { syscall3(nr::SCHED_GETAFFINITY, 0, size_of_val(mask), mask.as_mut_ptr() as usize) })?;
+    Ok(bytes / size_of::<u64>())
+}
+
+/// Has a thread run on these processors, of those that its process may use. `EINVAL`: there is none.
+pub fn set_affinity(tid: i32, mask: &[u64]) -> Result<()> {
+    // SAFETY: only reads the mask.
+    ret(unsafe { syscall3(nr::SCHED_SETAFFINITY, tid as usize, size_of_val(mask), mask.as_ptr() as usize) }).map(drop)
+}
+
+/// Whether the calling thread has a real-time policy, which goes before all others on its processor.
+pub fn is_real_time() -> bool {
+    const SCHED_FIFO: usize = 1;
+    const SCHED_RR: usize = 2;
+    const SCHED_RESET_ON_FORK: usize = 0x4000_0000;
+    // SAFETY: touches no memory.
+    let policy = ret(unsafe { syscall1(nr::SCHED_GETSCHEDULER, 0) });
+    policy.is_ok_and(|policy| matches!(policy & !SCHED_RESET_ON_FORK, SCHED_FIFO | SCHED_RR))
+}
+
+/// Gives a thread the policy that threads have as a rule.
+pub fn set_usual_policy(tid: i32) -> Result<()> {
+    const SCHED_OTHER: usize = 0;
+    let priority = 0i32;
+    // SAFETY: only reads the priority, which is all of `struct sched_param`.
+    ret(unsafe { syscall3(nr::SCHED_SETSCHEDULER, tid as usize, SCHED_OTHER, &raw const priority as usize) }).map(drop)
+}
+
 /// Sends a signal to a process; signal 0 only asks whether it exists.
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: touches no memory.

@@ -1,0 +1,53 @@
+//! How the kernel schedules a thread of ours: as the process was when it was set up, and not as the thread that starts it. One that has a
+//! real-time policy, or is kept to a processor, may never let ours run there, for which others wait.
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use outswap_sys::os;
+
+/// A bit for each processor that Linux can have.
+const WORDS: usize = 128;
+
+/// The processors that the process could run on, so many words of them; 0: nothing is known.
+static MASK: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+static KNOWN_WORDS: AtomicUsize = AtomicUsize::new(0);
+static WAS_REAL_TIME: AtomicBool = AtomicBool::new(false);
+/// A filter of the program's own may end the process for what is called here.
+static IS_LEFT: AtomicBool = AtomicBool::new(false);
+
+/// At set-up.
+pub fn note() {
+    let mut mask = [0; WORDS];
+    let words = os::affinity(&mut mask).unwrap_or(0).min(WORDS);
+    MASK.iter().zip(mask).for_each(|(word, value)| word.store(value, Relaxed));
+    KNOWN_WORDS.store(words, Relaxed);
+    WAS_REAL_TIME.store(os::is_real_time(), Relaxed);
+}
+
+/// From here on threads are scheduled as who starts them.
+pub fn leave() {
+    IS_LEFT.store(true, Relaxed);
+}
+
+/// Has a thread scheduled as at set-up that the calling thread has just started. Not by that one itself, which may not come to run.
+pub fn settle(tid: i32) {
+    let words = KNOWN_WORDS.load(Relaxed);
+    if words == 0 || IS_LEFT.load(Relaxed) {
+        return;
+    }
+    // Where the kernel refuses, it runs as who has started it.
+    if !WAS_REAL_TIME.load(Relaxed) && os::is_real_time() {
+        let _ = os::set_usual_policy(tid);
+    }
+    let (mut now, mut then, mut elsewhere) = ([0; WORDS], [0; WORDS], [0; WORDS]);
+    if os::affinity(&mut now).is_err() {
+        return;
+    }
+    for i in 0..words {
+        then[i] = MASK[i].load(Relaxed);
+        elsewhere[i] = then[i] & !now[i];
+    }
+    if then != now {
+        // First away from where the caller runs: a thread that may stay where it is does.
+        let _ = os::set_affinity(tid, &elsewhere[..words]);
+        let _ = os::set_affinity(tid, &then[..words]);
+    }
+}
