@@ -105,7 +105,7 @@ pub fn wait_for(fd: i32, timeout: Duration) -> bool {
 /// Runs until the program ends. `early` came before it was there: none of it has come to it otherwise. `tick` is called at once, and then
 /// after as long as it says.
 pub fn supervise(pid: libc::pid_t, signals: &Signals, early: Vec<Came>, mut tick: impl FnMut() -> Duration) -> End {
-    let mut job = Job { pid, stopped: false, stop_asked: None };
+    let mut job = Job { pid, stopped: None, stop_asked: None };
     early.iter().filter(|came| came.signal != libc::SIGCHLD).for_each(|came| job.send(came));
     let mut next_tick = Instant::now();
     loop {
@@ -125,7 +125,8 @@ pub fn supervise(pid: libc::pid_t, signals: &Signals, early: Vec<Came>, mut tick
 
 struct Job {
     pid: libc::pid_t,
-    stopped: bool,
+    /// The signal that the program is stopped by.
+    stopped: Option<i32>,
     /// When a stop was last sent to us.
     stop_asked: Option<Instant>,
 }
@@ -168,7 +169,7 @@ impl Job {
         }
         if signal == libc::SIGCONT {
             self.stop_asked = None;
-            self.stopped = false;
+            self.stopped = None;
         }
     }
 
@@ -200,9 +201,9 @@ impl Job {
                 return Some(End::of_status(status));
             }
             if libc::WIFSTOPPED(status) {
-                self.stopped = true;
+                self.stopped = Some(libc::WSTOPSIG(status));
             } else if libc::WIFCONTINUED(status) {
-                self.stopped = false;
+                self.stopped = None;
                 self.stop_asked = None;
             }
         }
@@ -215,21 +216,41 @@ impl Job {
         // The program may have a handler that takes its time, or that does not stop.
         const STOPS_WITHIN: Duration = Duration::from_secs(10);
         let is_asked = self.stop_asked.is_some_and(|at| at.elapsed() < STOPS_WITHIN);
-        if !self.stopped || !(is_asked || in_foreground(self.pid)) {
+        if self.stopped.is_none() || !(is_asked || in_foreground(self.pid)) {
             return;
         }
         // A stop discards a SIGCONT that waits.
         self.pass_all_on(signals);
-        if !self.stopped {
-            return;
-        }
-        self.stopped = false;
+        let Some(signal) = self.stopped.take() else { return };
         self.stop_asked = None;
-        let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGSTOP);
+        stop_by(signal);
         // Continued. Where SIGCONT came to us alone the program has to have it too; a second one harms nobody.
         // SAFETY: our own child, not yet reaped.
         unsafe { libc::kill(self.pid, libc::SIGCONT) };
     }
+}
+
+/// Stops this process until it is continued, by the signal that stopped the program where that can be: who waits for us is told of it.
+fn stop_by(signal: i32) {
+    if JOB_STOPS.contains(&signal) {
+        let mut only = MaybeUninit::uninit();
+        let mut waiting = MaybeUninit::uninit();
+        // SAFETY: the sets are written before they are read. The signal is for this thread, which alone lets it through.
+        let was_continued = unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::sigemptyset(only.as_mut_ptr());
+            libc::sigaddset(only.as_mut_ptr(), signal);
+            libc::raise(signal);
+            libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
+            libc::sigprocmask(libc::SIG_BLOCK, only.as_ptr(), std::ptr::null_mut());
+            libc::sigpending(waiting.as_mut_ptr()) == 0 && libc::sigismember(waiting.as_ptr(), libc::SIGCONT) == 1
+        };
+        // Whose process group nobody could continue is not stopped by these.
+        if was_continued {
+            return;
+        }
+    }
+    let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGSTOP);
 }
 
 /// Whether we, or the program in a process group of its own, hold the terminal.

@@ -381,12 +381,19 @@ fn the_program_dies_with_a_killed_supervisor() {
 fn stopping_and_continuing() {
     let running = Running::start("pause");
     let (outswap, program) = (running.pid(), running.program_pid);
-    kill(outswap, libc::SIGTSTP);
-    wait_for_state(program, 'T');
-    wait_for_state(outswap, 'T');
-    kill(outswap, libc::SIGCONT);
-    wait_for_state(program, 'S');
-    wait_for_state(outswap, 'S');
+    for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+        kill(outswap, signal);
+        wait_for_state(program, 'T');
+        wait_for_state(outswap, 'T');
+        let mut status = 0;
+        // SAFETY: `status` has room for the answer; who has stopped can be waited for again.
+        assert_eq!(unsafe { libc::waitpid(outswap, &mut status, libc::WUNTRACED) }, outswap);
+        assert!(libc::WIFSTOPPED(status));
+        assert_eq!(libc::WSTOPSIG(status), signal, "who waits for it is told what stopped the program");
+        kill(outswap, libc::SIGCONT);
+        wait_for_state(program, 'S');
+        wait_for_state(outswap, 'S');
+    }
     // A stop that only the program got must not stop the supervisor for good.
     kill(program, libc::SIGSTOP);
     wait_for_state(program, 'T');
