@@ -8,13 +8,17 @@ const S_IFBLK: u32 = 0o060000;
 const S_IFREG: u32 = 0o100000;
 const S_IFSOCK: u32 = 0o140000;
 
-/// Type of what a descriptor is open on, and its major and minor numbers where that is a device.
-fn file_type(fd: usize) -> (u32, (u32, u32)) {
+/// Type of what a descriptor is open on, its major and minor numbers where that is a device, and whether everybody may read it, nobody may
+/// write to it, and it has no length.
+fn file_type(fd: usize) -> (u32, (u32, u32), bool) {
     const S_IFMT: u32 = 0o170000;
+    const RIGHTS: u32 = 0o777;
+    const ALL_READ: u32 = 0o444;
     let mut stat = [0u32; 36];
-    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40.
+    // SAFETY: the buffer has the size of `struct stat`; the mode is at byte 24, the device at byte 40, the length at byte 48.
     let ok = unsafe { outswap_sys::syscall2(nr::FSTAT, fd, stat.as_mut_ptr() as usize) } == 0;
-    if ok { (stat[6] & S_IFMT, (stat[10] >> 8 & 0xfff, stat[10] & 0xff)) } else { (0, (0, 0)) }
+    let is_told = stat[6] & RIGHTS == ALL_READ && stat[12..14] == [0, 0];
+    if ok { (stat[6] & S_IFMT, (stat[10] >> 8 & 0xfff, stat[10] & 0xff), is_told) } else { (0, (0, 0), false) }
 }
 
 /// What a descriptor is open on, as far as transfers differ.
@@ -22,6 +26,9 @@ fn file_type(fd: usize) -> (u32, (u32, u32)) {
 pub enum Kind {
     /// A file, or a device like one (`/dev/zero`), whose transfers are never cut short.
     File,
+    /// A file that the kernel writes as it is read, as those of `/proc` that tell of threads, with their signals: reads give what there is. Also any
+    /// other that everybody may read, nobody may write to, and has no length; whoever has just made it writes to it as to others.
+    Told,
     /// A pipe.
     Pipe,
     /// A socket whose bytes follow each other.
@@ -38,11 +45,12 @@ pub fn kind(fd: usize) -> Kind {
     /// `/dev/kmsg` is of that major, but reads of it wait.
     const KMSG_MINOR: u32 = 11;
     match file_type(fd) {
-        (S_IFCHR, (MEM_MAJOR, KMSG_MINOR)) => Kind::Other,
-        (S_IFREG | S_IFBLK, _) | (S_IFCHR, (MEM_MAJOR, _)) => Kind::File,
-        (S_IFIFO, _) => Kind::Pipe,
-        (S_IFSOCK, _) if is_stream(fd) => Kind::Stream,
-        (S_IFSOCK, _) => Kind::Messages,
+        (S_IFCHR, (MEM_MAJOR, KMSG_MINOR), _) => Kind::Other,
+        (S_IFREG, _, true) => Kind::Told,
+        (S_IFREG | S_IFBLK, ..) | (S_IFCHR, (MEM_MAJOR, _), _) => Kind::File,
+        (S_IFIFO, ..) => Kind::Pipe,
+        (S_IFSOCK, ..) if is_stream(fd) => Kind::Stream,
+        (S_IFSOCK, ..) => Kind::Messages,
         _ => Kind::Other,
     }
 }
@@ -89,5 +97,5 @@ pub fn is_file_transfer(nr: usize, fd: usize) -> bool {
         nr::PREADV2,
         nr::PWRITEV2,
     ];
-    TRANSFERS.contains(&nr) && kind(fd) == Kind::File
+    TRANSFERS.contains(&nr) && matches!(kind(fd), Kind::File | Kind::Told)
 }

@@ -65,7 +65,7 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
     args[2] = len.min(MAX_RW_COUNT);
     const MSG_WAITALL: usize = 0x100;
     match (nr, kind(fd)) {
-        (nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64, Kind::File) => {
+        (nr::READ | nr::PREAD64, Kind::File) | (nr::WRITE | nr::PWRITE64, Kind::File | Kind::Told) => {
             uc.gregs.rax = pieces(live, nr, args) as u64;
         }
         (nr::WRITE, Kind::Pipe | Kind::Stream) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
@@ -87,6 +87,7 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
         }
         (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
         (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
+        // Of a file that tells of signals, too: in a handler of ours all are blocked.
         _ => assisted(live, nr, args, window_bytes, uc),
     }
 }
@@ -123,7 +124,8 @@ pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontex
         return assisted(live, nr, args, window_bytes, uc);
     }
     match (nr, kind(args[0])) {
-        (_, Kind::File) => uc.gregs.rax = pieces(live, nr, args) as u64,
+        (nr::READV | nr::PREADV | nr::PREADV2, Kind::Told) => assisted(live, nr, args, window_bytes, uc),
+        (_, Kind::File | Kind::Told) => uc.gregs.rax = pieces(live, nr, args) as u64,
         (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
         (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
         (nr::READV, _) if is_nonblocking(args[0], 0) => {
