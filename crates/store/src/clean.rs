@@ -1,11 +1,12 @@
 //! Cleaning: what lives in sparse segments of the file moves to the open one, where there is no room or much is dead.
 use crate::file::{Seal, Segment, UnitId};
 use crate::io::FileIo;
-use crate::limits::{MAX_SEALED_BYTES, SEGMENT_BYTES};
+use crate::limits::{CLEAN_TRIES, MAX_SEALED_BYTES, SEGMENT_BYTES, WAIT_SPINS};
 use crate::state::Tiers;
 use crate::stats::add;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::store::StoreError;
+use outswap_sys::os;
 
 impl<I: FileIo> Tiers<I> {
     /// Appends to the file, cleaning a sparse segment where there is no room, or much is dead.
@@ -16,23 +17,39 @@ impl<I: FileIo> Tiers<I> {
             }
             self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats)
         };
-        match append() {
-            Ok(offset) => {
-                if self.file.segments.wants_cleaning() {
-                    self.clean();
+        let mut tries = 0;
+        loop {
+            match append() {
+                Ok(offset) => {
+                    // One cleaner at a time.
+                    if self.file.segments.wants_cleaning()
+                        && let Some(buffer) = self.cleaning_buffer.try_lock()
+                    {
+                        self.clean(*buffer);
+                    }
+                    return Ok(offset);
                 }
-                Ok(offset)
+                // What is won here others may take first.
+                Err(_) if tries < CLEAN_TRIES && self.win_room() => tries += 1,
+                Err(e) => return Err(e),
             }
-            Err(_) if self.clean() => append(),
-            Err(e) => Err(e),
         }
     }
 
+    /// Cleans, or waits for who does. False where that won nothing, or takes too long.
+    fn win_room(&self) -> bool {
+        for waits in 0..WAIT_SPINS {
+            if let Some(buffer) = self.cleaning_buffer.try_lock() {
+                return waits > 0 || self.clean(*buffer);
+            }
+            os::wait_a_little(waits);
+        }
+        false
+    }
+
     /// Moves what is live in the sparsest segment into the open one. False where no segment was emptied; the cleaner then
-    /// rests for a while, so that a store without room does not read its file over and over.
-    fn clean(&self) -> bool {
-        // One cleaner at a time; the one that cleans also comes here through `append`.
-        let Some(buffer) = self.cleaning_buffer.try_lock() else { return false };
+    /// rests for a while, so that a store without room does not read its file over and over. `buffer` is locked.
+    fn clean(&self, buffer: usize) -> bool {
         if !self.file.segments.may_clean() {
             return false;
         }
@@ -43,7 +60,7 @@ impl<I: FileIo> Tiers<I> {
             self.file.segments.rest_cleaning();
             return false;
         };
-        self.clean_segment(segment, *buffer);
+        self.clean_segment(segment, buffer);
         let emptied = self.file.segments.is_emptied(segment);
         self.file.segments.release(&self.io, segment, 1);
         if emptied {

@@ -6,7 +6,7 @@ use crate::io::{FileIo, FileRead};
 use crate::limits::{FETCH_UNITS, READ_TRIES, RETRY_NS, SEGMENT_BUFFERS, SEGMENT_BYTES, WAIT_SPINS};
 use crate::lock::SpinLock;
 use crate::stats::{StoreStats, add};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use outswap_core::store::StoreError;
 use outswap_sys::{Errno, Result, os};
 
@@ -95,6 +95,9 @@ pub(super) struct Buffers {
     at: usize,
     buffers: SpinLock<[Buffer; SEGMENT_BUFFERS]>,
     used: AtomicU32,
+    /// The open buffer has what was kept for the cleaner, and takes nothing else: others would fill it while a segment is being
+    /// emptied into it. Changed under the lock.
+    is_cleaners: AtomicBool,
     /// After a failure to write.
     pub retry: Rest,
 }
@@ -272,7 +275,10 @@ impl Buffers {
             if segments.files.own().is_none() || rests && !cleaning {
                 return Err(StoreError::Full);
             }
-            match self.step(segments, unit, key, slots, rests)? {
+            if !cleaning && self.is_cleaners.load(Relaxed) {
+                self.share_open(segments);
+            }
+            match self.step(segments, unit, key, slots, rests, cleaning)? {
                 Step::Done(offset) => return Ok(offset),
                 // Others write their segments, or open one: both end soon, unless the disk or a process hangs.
                 Step::Wait if waits == WAIT_SPINS => return Err(StoreError::Full),
@@ -290,9 +296,19 @@ impl Buffers {
     }
 
     /// Puts the unit into the open buffer, or says what has to be done first. `rests`: writing failed a short while ago.
-    fn step(&self, segments: &Segments, unit: &[u8], key: u16, slots: u32, rests: bool) -> StoreResult<Step> {
+    fn step(
+        &self,
+        segments: &Segments,
+        unit: &[u8],
+        key: u16,
+        slots: u32,
+        rests: bool,
+        cleaning: bool,
+    ) -> StoreResult<Step> {
         let mut buffers = self.buffers.lock();
-        if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Open) {
+        let open = buffers.iter().position(|b| b.state == BufferState::Open);
+        let is_open_to_all = cleaning || !self.is_cleaners.load(Relaxed);
+        if let Some(i) = open.filter(|_| is_open_to_all) {
             let buffer = &mut buffers[i];
             let usage = segments.usage(buffer.segment);
             if usage.key() != key {
@@ -321,6 +337,8 @@ impl Buffers {
             if let Some(i) = stuck {
                 buffers[i].state = BufferState::Writing;
                 Ok(Step::Flush(i))
+            } else if open.is_some() {
+                Err(StoreError::Full)
             } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
                 buffers[i].state = BufferState::Opening;
                 Ok(Step::Open(i))
@@ -336,17 +354,33 @@ impl Buffers {
     /// Finds a segment for a buffer in state `Opening`.
     fn open<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, key: u16, cleaning: bool) -> StoreResult<()> {
         let segment = segments.claim(io, cleaning, key);
+        let is_cleaners = cleaning && !segments.has_reserve();
         let mut buffers = self.buffers.lock();
         match segment {
             Ok(segment) => {
                 self.used.fetch_max(index as u32 + 1, Relaxed);
                 buffers[index] = Buffer { state: BufferState::Open, segment, filled: 0 };
+                self.is_cleaners.store(is_cleaners, Relaxed);
                 Ok(())
             }
             Err(e) => {
                 buffers[index].state = BufferState::Free;
                 Err(e)
             }
+        }
+    }
+
+    /// The open buffer is everybody's, as soon as what is kept for the cleaner is free again.
+    pub fn share_open(&self, segments: &Segments) {
+        let open = |buffers: &[Buffer]| buffers.iter().find(|b| b.state == BufferState::Open).map(|b| b.segment);
+        let segment = open(&*self.buffers.lock());
+        if !segments.has_reserve() {
+            return;
+        }
+        let buffers = self.buffers.lock();
+        // The cleaner may have begun another one since.
+        if open(&*buffers) == segment {
+            self.is_cleaners.store(false, Relaxed);
         }
     }
 

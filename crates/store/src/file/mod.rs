@@ -236,6 +236,7 @@ impl FileTier {
     /// The cleaner emptied a segment: what could not be written for want of room is tried again at once.
     pub fn cleaned(&self) {
         self.buffers.retry.end();
+        self.buffers.share_open(&self.segments);
     }
 
     // ---- fork and exit ----

@@ -196,16 +196,25 @@ impl Segments {
         }
     }
 
-    /// Whether what the family uses, with one segment that was just added, is within the limit.
-    fn fits(&self, kept: u32, reap: bool) -> bool {
+    /// Whether what the family uses, with one segment that was just added, is within the limit. Who does not clean leaves one
+    /// to the cleaner, which may have one more: it could not empty any where that is lost, and it gives back what it takes.
+    fn fits(&self, cleaning: bool, reap: bool) -> bool {
         if !self.bounded {
             return self.in_use.load(Relaxed) <= self.max_segments;
         }
+        let max_segments = match self.max_segments {
+            few @ 0..CLEANER_RESERVE_MIN_SEGMENTS => few,
+            max if cleaning => max + 1,
+            max => max - 1,
+        };
         // Who is not counted gets nothing.
         let counted = self.files.own_volume().is_some_and(|own| own.family.load(Relaxed) != 0);
-        counted
-            && self.files.family().segments(reap.then(|| self.files.space.load(Relaxed)))
-                <= self.max_segments.saturating_sub(kept) as u64
+        counted && self.files.family().segments(reap.then(|| self.files.space.load(Relaxed))) <= max_segments as u64
+    }
+
+    /// Whether the cleaner's part of the limit is free.
+    pub(super) fn has_reserve(&self) -> bool {
+        self.fits(false, false)
     }
 
     /// Whether half of what the files may have is used, or a segment was refused.
@@ -219,19 +228,18 @@ impl Segments {
         self.tight.store(self.bounded && used() * 2 > self.max_segments as u64, Relaxed);
     }
 
-    /// Takes an empty segment for a buffer. The last one within a limit is for who is `cleaning`.
+    /// Takes an empty segment for a buffer. What is kept for the cleaner is for who is `cleaning`.
     pub(super) fn claim<I: FileIo>(
         &self,
         io: &I,
         cleaning: bool,
         key: u16,
     ) -> core::result::Result<Segment, StoreError> {
-        let kept = if !cleaning && self.bounded && self.max_segments >= CLEANER_RESERVE_MIN_SEGMENTS { 1 } else { 0 };
         let mut reap = false;
         loop {
             self.in_use.fetch_add(1, AcqRel);
             self.publish();
-            if self.fits(kept, reap)
+            if self.fits(cleaning, reap)
                 && let Some(segment) = self.find(io)
             {
                 self.take(segment, key);
@@ -443,6 +451,7 @@ impl Segments {
             // At least a quarter must be won.
             if bits & STATE != USED
                 || usage.live.load(Relaxed) == 0
+                || usage.written.load(Relaxed) == 0
                 || bytes * 4 > SEGMENT_BYTES as u64 * 3
                 || best.is_some_and(|(least, _)| bytes >= least)
                 || bits & PINNED != 0

@@ -73,7 +73,8 @@ impl<I: FileIo> Tiers<I> {
         let all = self.records.slots() as u64 * PAGE_BYTES as u64;
         // Twice what the slots can hold: segments that are half dead, and those of other processes of the tree.
         let bytes = if asked.max_bytes == 0 { 2 * all + FILE_SLACK_BYTES } else { asked.max_bytes };
-        let segments = (bytes / SEGMENT_BYTES as u64).clamp(1, 1 << VOLUME_ORDER) as usize;
+        // One more: the cleaner's way out of a file that is full to the last.
+        let segments = (bytes / SEGMENT_BYTES as u64 + 1).clamp(1, 1 << VOLUME_ORDER) as usize;
         let [family, usage, keys, buffers] = file::memory_bytes(segments);
         let mut map = |bytes, shared| regions.map(bytes, shared).map_err(InitError::System);
         let memory = Memory {

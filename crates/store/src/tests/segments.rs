@@ -118,6 +118,29 @@ fn sparse_segments_are_cleaned() {
 }
 
 #[test]
+fn a_full_file_is_cleaned_though_what_is_kept_for_that_is_lost() {
+    let max = 8 * SEGMENT_BYTES as u64;
+    let mut bed = Bed::new(&[(FILE, max)], 1 << 14);
+    let worker = bed.worker();
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    let mut filled = 0;
+    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
+        filled += 1;
+    }
+    // A buffer of before a fork takes it, whatever the limit.
+    bed.store.file.adopt(&bed.store.io).expect("a segment beyond what is for all");
+    assert_eq!(bed.store.file_segment_bytes(), max);
+    (0..filled).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+    for slot in 5000..5150 {
+        bed.store.put(SlotId(slot), &content(slot), worker).expect("most of the file is dead");
+        assert!(bed.store.file_segment_bytes() <= max, "only what is emptied at once is beyond the limit");
+    }
+    for slot in (0..filled).step_by(4).chain(5000..5150) {
+        assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+    }
+}
+
+#[test]
 fn a_store_that_cannot_write_does_not_read_either() {
     // Refusals by a broken file, and by a full one: neither may make the cleaner read the file over and over.
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);

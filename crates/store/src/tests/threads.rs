@@ -1,12 +1,53 @@
 //! Many threads at once.
-use super::bed::{Bed, FILE, LZ4, ZSTD, fill};
-use crate::MAX_UNIT_ORDER;
+use super::bed::{Bed, FILE, LZ4, ZSTD, fill, page, read_of};
+use crate::{MAX_UNIT_ORDER, SEGMENT_BYTES};
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PART_PAGES, SlotId};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Others take what is kept for the cleaner while it works, if they may: then a file that is full stays so.
+#[test]
+fn a_file_with_room_takes_what_many_threads_write() {
+    const SEGMENTS: u64 = 24;
+    const SLOTS: u32 = 24 * 63 * 7 / 10 / 3;
+    let mut bed = Bed::new(&[(FILE, SEGMENTS * SEGMENT_BYTES as u64)], 1 << 14);
+    let workers: Vec<_> = (0..3).map(|_| bed.worker()).collect();
+    let store = bed.store;
+    let refused: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .into_iter()
+            .enumerate()
+            .map(|(t, worker)| {
+                scope.spawn(move || {
+                    let first = t as u32 * SLOTS;
+                    let mut seeds: BTreeMap<u32, u64> = BTreeMap::new();
+                    let (mut state, mut refused) = (t as u64 + 1, 0);
+                    for round in 0..20_000u64 {
+                        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        let slot = first + (state >> 33) as u32 % SLOTS;
+                        if let Some(seed) = seeds.remove(&slot) {
+                            assert!(read_of(store, worker, slot) == Ok(page(seed)), "slot {slot} differs");
+                            store.free(Unused::vouched(SlotId(slot)));
+                        }
+                        let seed = round * 4 + 3;
+                        match store.put(SlotId(slot), &page(seed), worker) {
+                            Ok(()) => _ = seeds.insert(slot, seed),
+                            Err(_) => refused += 1,
+                        }
+                    }
+                    refused
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread finds wrong bytes")).sum()
+    });
+    assert!(refused < 600, "{refused} of 60000 were refused");
+    assert!(store.stats().file_moved_units.load(Relaxed) > 0);
+    assert!(store.file_segment_bytes() <= SEGMENTS * SEGMENT_BYTES as u64);
+}
 
 #[test]
 fn threads_see_their_own_pages() {
