@@ -90,7 +90,9 @@ const _: () = assert!(MIN_POOL_BYTES >= SPAN_BYTES && MIN_POOL_BYTES as u64 <= P
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: usize = 256 << 10;
 /// Segments being filled or written at the same time.
-pub(crate) const SEGMENT_BUFFERS: usize = 4;
+pub(crate) const SEGMENT_BUFFERS: usize = 5;
+/// Of these: kept for the cleaner, which makes the room that those lack which cannot be written.
+pub(crate) const CLEANER_BUFFERS: usize = 1;
 /// log2 of the most segments of a file.
 pub(crate) const VOLUME_ORDER: u32 = 22;
 /// Files that a process can need at the same time, its own among them.
@@ -125,6 +127,7 @@ const _: () = assert!((MAX_VOLUMES as u64) << VOLUME_ORDER <= 1 << 32);
 // Every slot can be in the file, twice, and the file can still have the slack.
 const _: () = assert!(2 * MAX_SLOTS as u64 * PAGE_BYTES as u64 + FILE_SLACK_BYTES <= MAX_FILE_BYTES);
 // What the cleaner keeps must leave something for others.
+const _: () = assert!(CLEANER_BUFFERS < SEGMENT_BUFFERS);
 const _: () = assert!(CLEANER_RESERVE_MIN_SEGMENTS > 1 && CLEAN_MIN_SEGMENTS >= CLEANER_RESERVE_MIN_SEGMENTS);
 // A search for the dead comes before another attempt to write what they may have left no room for.
 const _: () = assert!(REAP_NS < RETRY_NS);

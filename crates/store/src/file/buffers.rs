@@ -3,7 +3,7 @@ use super::address::Segment;
 use super::rest::Rest;
 use super::segments::Segments;
 use crate::io::{FileIo, FileRead};
-use crate::limits::{FETCH_UNITS, READ_TRIES, RETRY_NS, SEGMENT_BUFFERS, SEGMENT_BYTES, WAIT_SPINS};
+use crate::limits::{CLEANER_BUFFERS, FETCH_UNITS, READ_TRIES, RETRY_NS, SEGMENT_BUFFERS, SEGMENT_BYTES, WAIT_SPINS};
 use crate::lock::SpinLock;
 use crate::stats::{StoreStats, add};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -37,6 +37,11 @@ impl Buffer {
     fn is_of(&self, segment: Segment) -> bool {
         self.state != BufferState::Free && self.segment == segment
     }
+}
+
+/// Buffers that are free, by number.
+fn free(buffers: &[Buffer]) -> impl Iterator<Item = usize> + '_ {
+    buffers.iter().enumerate().filter(|(_, b)| b.state == BufferState::Free).map(|(i, _)| i)
 }
 
 /// What the buffers were at one moment.
@@ -333,13 +338,14 @@ impl Buffers {
         } else if buffers.iter().any(|b| b.state == BufferState::Opening) {
             Ok(Step::Wait)
         } else {
+            let vacant = free(&*buffers).nth(if cleaning { 0 } else { CLEANER_BUFFERS });
             let stuck = buffers.iter().position(|b| b.state == BufferState::Stuck).filter(|_| !rests);
             if let Some(i) = stuck {
                 buffers[i].state = BufferState::Writing;
                 Ok(Step::Flush(i))
             } else if open.is_some() {
                 Err(StoreError::Full)
-            } else if let Some(i) = buffers.iter().position(|b| b.state == BufferState::Free) {
+            } else if let Some(i) = vacant {
                 buffers[i].state = BufferState::Opening;
                 Ok(Step::Open(i))
             } else if buffers.iter().any(|b| b.state == BufferState::Writing) {
@@ -354,8 +360,9 @@ impl Buffers {
     /// Finds a segment for a buffer in state `Opening`.
     fn open<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, key: u16, cleaning: bool) -> StoreResult<()> {
         let segment = segments.claim(io, cleaning, key);
-        let is_cleaners = cleaning && !segments.has_reserve();
+        let is_limits = !segments.has_reserve();
         let mut buffers = self.buffers.lock();
+        let is_cleaners = cleaning && (is_limits || free(&*buffers).count() < CLEANER_BUFFERS);
         match segment {
             Ok(segment) => {
                 self.used.fetch_max(index as u32 + 1, Relaxed);
@@ -379,7 +386,7 @@ impl Buffers {
         }
         let buffers = self.buffers.lock();
         // The cleaner may have begun another one since.
-        if open(&*buffers) == segment {
+        if open(&*buffers) == segment && free(&*buffers).count() >= CLEANER_BUFFERS {
             self.is_cleaners.store(false, Relaxed);
         }
     }

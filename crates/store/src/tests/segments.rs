@@ -207,6 +207,63 @@ fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
 }
 
 #[test]
+fn a_full_disk_is_cleaned_though_the_buffers_are_stuck() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    bed.faults.disk.store(24, SeqCst);
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    let mut filled = 0;
+    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
+        filled += 1;
+    }
+    let mut live: std::collections::BTreeSet<u32> = (0..filled).collect();
+    let part = |live: &mut std::collections::BTreeSet<u32>, parts: u32| {
+        live.retain(|&slot| {
+            let stays = slot % parts == 0;
+            if !stays {
+                bed.store.free(Unused::vouched(SlotId(slot)));
+            }
+            stays
+        })
+    };
+    // What is won by cleaning others have before it can be written to: one buffer after the other is stuck.
+    let mut few = live.split_off(&(filled - 6 * 63));
+    part(&mut few, 3);
+    bed.faults.disk.store(1, SeqCst);
+    let (mut slot, mut refused) = (5000, 0);
+    while refused < 6 {
+        if bed.store.put(SlotId(slot), &content(slot), worker).is_ok() {
+            few.insert(slot);
+            slot += 1;
+        } else {
+            refused += 1;
+            std::thread::sleep(std::time::Duration::from_millis(110));
+        }
+    }
+    assert!(slot > 5000 + 63, "several were filled");
+    // From here on the disk is full of this file alone.
+    live.append(&mut few);
+    part(&mut live, 4);
+    let on_disk = bed.faults.on_disk.lock().expect("no test panics while it holds this").len();
+    bed.faults.disk.store(on_disk, SeqCst);
+    let (mut more, mut refused) = (0, 0);
+    while more < 400 && refused < 100 {
+        let slot = 8000 + more;
+        if bed.store.put(SlotId(slot), &content(slot), worker).is_ok() {
+            live.insert(slot);
+            more += 1;
+        } else {
+            refused += 1;
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    assert_eq!(more, 400, "{refused} refusals");
+    for slot in live {
+        assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+    }
+}
+
+#[test]
 fn a_full_disk_is_cleaned() {
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
