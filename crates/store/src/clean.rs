@@ -64,7 +64,7 @@ impl<I: FileIo> Tiers<I> {
         let emptied = self.file.segments.is_emptied(segment);
         self.file.segments.release(&self.io, segment, 1);
         if emptied {
-            self.file.cleaned();
+            self.file.cleaned(&self.io);
         } else {
             self.file.segments.rest_cleaning();
         }

@@ -281,7 +281,7 @@ impl Buffers {
                 return Err(StoreError::Full);
             }
             if !cleaning && self.is_cleaners.load(Relaxed) {
-                self.share_open(segments);
+                self.share_open(segments, io);
             }
             match self.step(segments, unit, key, slots, rests, cleaning)? {
                 Step::Done(offset) => return Ok(offset),
@@ -360,7 +360,7 @@ impl Buffers {
     /// Finds a segment for a buffer in state `Opening`.
     fn open<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, key: u16, cleaning: bool) -> StoreResult<()> {
         let segment = segments.claim(io, cleaning, key);
-        let is_limits = !segments.has_reserve();
+        let is_limits = !segments.has_reserve(io);
         let mut buffers = self.buffers.lock();
         let is_cleaners = cleaning && (is_limits || free(&*buffers).count() < CLEANER_BUFFERS);
         match segment {
@@ -378,10 +378,10 @@ impl Buffers {
     }
 
     /// The open buffer is everybody's, as soon as what is kept for the cleaner is free again.
-    pub fn share_open(&self, segments: &Segments) {
+    pub fn share_open<I: FileIo>(&self, segments: &Segments, io: &I) {
         let open = |buffers: &[Buffer]| buffers.iter().find(|b| b.state == BufferState::Open).map(|b| b.segment);
         let segment = open(&*self.buffers.lock());
-        if !segments.has_reserve() {
+        if !segments.has_reserve(io) {
             return;
         }
         let buffers = self.buffers.lock();

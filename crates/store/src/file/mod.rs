@@ -234,9 +234,9 @@ impl FileTier {
     }
 
     /// The cleaner emptied a segment: what could not be written for want of room is tried again at once.
-    pub fn cleaned(&self) {
+    pub fn cleaned<I: FileIo>(&self, io: &I) {
         self.buffers.retry.end();
-        self.buffers.share_open(&self.segments);
+        self.buffers.share_open(&self.segments, io);
     }
 
     // ---- fork and exit ----

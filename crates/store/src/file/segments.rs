@@ -11,7 +11,7 @@ use crate::limits::{
     CLEAN_FREED_SLOTS, CLEAN_MIN_SEGMENTS, CLEANER_RESERVE_MIN_SEGMENTS, MAX_KEYS, MAX_VOLUMES, REAP_NS, RETRY_NS,
     SEGMENT_BYTES,
 };
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use outswap_core::store::StoreError;
 use outswap_core::units::PAGE_BYTES;
 use outswap_sys::Result;
@@ -212,9 +212,22 @@ impl Segments {
         counted && self.files.family().segments(reap.then(|| self.files.space.load(Relaxed))) <= max_segments as u64
     }
 
-    /// Whether the cleaner's part of the limit is free.
-    pub(super) fn has_reserve(&self) -> bool {
-        self.fits(false, false)
+    /// Whether what is kept for the cleaner is free: a part of the limit, and a segment that can be written.
+    pub(super) fn has_reserve<I: FileIo>(&self, io: &I) -> bool {
+        self.fits(false, false) && self.files.own().is_none_or(|own| self.leaves_one(own, self.end_segment(io)))
+    }
+
+    /// The segments that can be written lie below this one.
+    fn end_segment<I: FileIo>(&self, io: &I) -> u32 {
+        (io.size_limit_bytes() / SEGMENT_BYTES as u64).min(self.files.segment_count() as u64) as u32
+    }
+
+    /// Whether a file has an empty segment below the `end` of what can be written, or none need be kept for the cleaner.
+    fn leaves_one(&self, own: usize, end: u32) -> bool {
+        let is_empty = |number| self.usage(Segment::new(own, number)).state() == EMPTY;
+        end < CLEANER_RESERVE_MIN_SEGMENTS
+            || self.files.volumes[own].bound.load(Acquire) < end
+            || self.empty.load(Acquire) > 0 && (0..end).any(is_empty)
     }
 
     /// Whether half of what the files may have is used, or a segment was refused.
@@ -240,7 +253,7 @@ impl Segments {
             self.in_use.fetch_add(1, AcqRel);
             self.publish();
             if self.fits(cleaning, reap)
-                && let Some(segment) = self.find(io)
+                && let Some(segment) = self.find(io, cleaning)
             {
                 self.take(segment, key);
                 self.look_for_tightness();
@@ -261,7 +274,7 @@ impl Segments {
     /// As [`Segments::claim`], whatever the limit: for what was within it before. `None` where nothing can be written.
     pub(super) fn claim_unlimited<I: FileIo>(&self, io: &I) -> Option<Segment> {
         let key = self.keys.current_key()?;
-        let segment = self.find(io)?;
+        let segment = self.find(io, true)?;
         self.in_use.fetch_add(1, AcqRel);
         self.publish();
         self.take(segment, key);
@@ -282,19 +295,32 @@ impl Segments {
         }
     }
 
-    /// Makes an empty segment of the own file busy.
-    fn find<I: FileIo>(&self, io: &I) -> Option<Segment> {
+    /// Makes an empty segment of the own file busy. Who does not clean leaves one.
+    fn find<I: FileIo>(&self, io: &I, cleaning: bool) -> Option<Segment> {
         let own = self.files.own()?;
+        let end = self.end_segment(io);
+        let segment = self.find_below(own, end)?;
+        // Looked at afterwards: of two that take the last ones at the same time, one sees what the other has.
+        fence(SeqCst);
+        if !cleaning && !self.leaves_one(own, end) {
+            self.usage(segment).bits.store(EMPTY, Release);
+            self.empty.fetch_add(1, AcqRel);
+            return None;
+        }
+        Some(segment)
+    }
+
+    /// Makes an empty segment of a file, below `end`, busy.
+    fn find_below(&self, own: usize, end: u32) -> Option<Segment> {
         let volume = &self.files.volumes[own];
         let used = volume.bound.load(Acquire);
-        let limit = (io.size_limit_bytes() / SEGMENT_BYTES as u64).min(self.files.segment_count() as u64) as u32;
         if self.empty.load(Acquire) > 0 && used > 0 {
             let start = self.scan.load(Relaxed) % used;
             for i in 0..used {
                 let number = (start + i) % used;
                 let segment = Segment::new(own, number);
                 let bits = &self.usage(segment).bits;
-                if number < limit
+                if number < end
                     && bits.load(Relaxed) & STATE == EMPTY
                     && bits.compare_exchange(EMPTY, BUSY, AcqRel, Relaxed).is_ok()
                 {
@@ -304,7 +330,7 @@ impl Segments {
                 }
             }
         }
-        let number = volume.bound.fetch_update(AcqRel, Acquire, |next| (next < limit).then_some(next + 1)).ok()?;
+        let number = volume.bound.fetch_update(AcqRel, Acquire, |next| (next < end).then_some(next + 1)).ok()?;
         let segment = Segment::new(own, number);
         debug_assert!(self.usage(segment).state() == UNUSED);
         self.usage(segment).bits.store(BUSY, Release);

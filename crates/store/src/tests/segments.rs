@@ -207,6 +207,26 @@ fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
 }
 
 #[test]
+fn what_a_limit_of_file_size_leaves_is_cleaned() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    bed.faults.size_limit.store(8 * SEGMENT_BYTES as u64, SeqCst);
+    let mut filled = 0;
+    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
+        filled += 1;
+    }
+    assert!(filled > 400);
+    (0..filled).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+    for slot in 5000..5200 {
+        bed.store.put(SlotId(slot), &content(slot), worker).expect("most of the file is dead");
+    }
+    for slot in (0..filled).step_by(4).chain(5000..5200) {
+        assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+    }
+}
+
+#[test]
 fn a_full_disk_is_cleaned_though_the_buffers_are_stuck() {
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
