@@ -22,7 +22,7 @@ impl<I: FileIo> Tiers<I> {
             match append() {
                 Ok(offset) => {
                     // One cleaner at a time.
-                    if self.file.segments.wants_cleaning()
+                    if (self.file.segments.wants_cleaning() || self.file.wants_moving())
                         && let Some(buffer) = self.cleaning_buffer.try_lock()
                     {
                         self.clean(*buffer);
@@ -53,16 +53,23 @@ impl<I: FileIo> Tiers<I> {
         if !self.file.segments.may_clean() {
             return false;
         }
+        if let Some(segment) = self.file.stranded(&self.io) {
+            self.clean_segment(segment, buffer);
+            return self.end_cleaning(self.file.moved(&self.io, segment));
+        }
         // What only dead children shared can be cleaned, too.
         self.file.segments.tend(&self.io);
         // Held, or it could be freed and filled anew while its old content is being moved.
-        let Some(segment) = self.file.sparsest().filter(|&segment| self.file.hold(&self.io, segment)) else {
-            self.file.segments.rest_cleaning();
-            return false;
+        let Some(segment) = self.file.sparsest(&self.io).filter(|&segment| self.file.hold(&self.io, segment)) else {
+            return self.end_cleaning(false);
         };
         self.clean_segment(segment, buffer);
         let emptied = self.file.segments.is_emptied(segment);
         self.file.segments.release(&self.io, segment, 1);
+        self.end_cleaning(emptied)
+    }
+
+    fn end_cleaning(&self, emptied: bool) -> bool {
         if emptied {
             self.file.cleaned(&self.io);
         } else {

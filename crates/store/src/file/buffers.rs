@@ -22,6 +22,8 @@ enum BufferState {
     Writing,
     /// Writing failed; it is tried again later and read from until then.
     Stuck,
+    /// As `Stuck`, but its segment lies where the file may not be written any more: the cleaner moves what is in it.
+    Beyond,
     /// A segment of another process's file that was not written when this process was forked: only read from.
     Kept,
 }
@@ -103,6 +105,8 @@ pub(super) struct Buffers {
     /// The open buffer has what was kept for the cleaner, and takes nothing else: others would fill it while a segment is being
     /// emptied into it. Changed under the lock.
     is_cleaners: AtomicBool,
+    /// A buffer is `Beyond`.
+    has_beyond: AtomicBool,
     /// After a failure to write.
     pub retry: Rest,
 }
@@ -236,7 +240,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// Reads as much of a segment as its file has; the rest is zero, which is no unit. False on an error.
+    /// Reads as much of a segment as its buffer or its file has; the rest is zero, which is no unit. False on an error.
     pub fn read_segment<I: FileIo>(
         &self,
         segments: &Segments,
@@ -245,6 +249,9 @@ impl Buffers {
         bytes: &mut [u8],
         stats: &StoreStats,
     ) -> bool {
+        if self.read_held(segment.offset(), bytes) {
+            return true;
+        }
         bytes.fill(0);
         let at = segment.file_offset();
         let mut done = 0;
@@ -409,6 +416,14 @@ impl Buffers {
         if !dead {
             stats.file_errno.store(written.err().map_or(0, |e| e.0 as u64), Relaxed);
         }
+        if written == Err(Errno::EFBIG) && segments.is_beyond(io, segment) {
+            // Others can be written: nothing rests.
+            self.buffers.lock()[index].state = BufferState::Beyond;
+            self.has_beyond.store(true, Release);
+            add(&stats.errors, 1);
+            add(&stats.write_errors, 1);
+            return Err(StoreError::Full);
+        }
         if written.is_err() {
             self.buffers.lock()[index].state = BufferState::Stuck;
             self.failed(stats);
@@ -463,11 +478,40 @@ impl Buffers {
         }
     }
 
+    // ---- what is to be moved ----
+
+    /// Whether there is a buffer whose segment cannot be written any more.
+    pub fn has_beyond(&self) -> bool {
+        self.has_beyond.load(Acquire)
+    }
+
+    /// The segment of such a buffer. It stays that buffer's until [`Buffers::moved`]; for the cleaner.
+    pub fn beyond(&self) -> Option<Segment> {
+        let buffers = self.buffers.lock();
+        let beyond = buffers.iter().find(|b| b.state == BufferState::Beyond).map(|b| b.segment);
+        self.has_beyond.store(beyond.is_some(), Release);
+        beyond
+    }
+
+    /// What was live in that segment was moved. False where something is left.
+    pub fn moved<I: FileIo>(&self, segments: &Segments, io: &I, segment: Segment) -> bool {
+        if !segments.is_emptied(segment) {
+            return false;
+        }
+        let is_it = |b: &&mut Buffer| b.state == BufferState::Beyond && b.segment == segment;
+        if let Some(buffer) = self.buffers.lock().iter_mut().find(is_it) {
+            buffer.state = BufferState::Free;
+        }
+        segments.release(io, segment, 1);
+        true
+    }
+
     // ---- after a fork ----
 
     /// This process has another file from now on: what could not be written to the one before is only read from.
     pub fn keep_stuck(&self) {
-        for buffer in self.buffers.lock().iter_mut().filter(|b| b.state == BufferState::Stuck) {
+        let is_unwritten = |b: &&mut Buffer| matches!(b.state, BufferState::Stuck | BufferState::Beyond);
+        for buffer in self.buffers.lock().iter_mut().filter(is_unwritten) {
             buffer.state = BufferState::Kept;
         }
     }

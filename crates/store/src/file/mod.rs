@@ -205,18 +205,33 @@ impl FileTier {
         self.segments.keys.open_in_place(id, self.segments.key_of(offset), nonce, unit)
     }
 
-    /// Reads as much of a segment as its file has; the rest is zero, which is no unit. False on an error.
+    /// Reads as much of a segment as its buffer or its file has; the rest is zero, which is no unit. False on an error.
     pub fn read_segment<I: FileIo>(&self, io: &I, segment: Segment, bytes: &mut [u8], stats: &StoreStats) -> bool {
         self.buffers.read_segment(&self.segments, io, segment, bytes, stats)
     }
 
     // ---- cleaning ----
 
-    /// The segment of the own file, written and not buffered, of which the smallest part is live, and that would be free
+    /// Whether a buffer waits for the cleaner to move what is in it: its segment cannot be written any more.
+    pub fn wants_moving(&self) -> bool {
+        self.buffers.has_beyond()
+    }
+
+    /// The segment of such a buffer, where there is one that can be written in its place.
+    pub fn stranded<I: FileIo>(&self, io: &I) -> Option<Segment> {
+        self.buffers.beyond().filter(|_| self.segments.has_room(io))
+    }
+
+    /// What was live in that segment was moved. False where something is left.
+    pub fn moved<I: FileIo>(&self, io: &I, segment: Segment) -> bool {
+        self.buffers.moved(&self.segments, io, segment)
+    }
+
+    /// The segment of the own file, written and not buffered, of which the smallest part is live, and that could be written
     /// once it is empty.
-    pub fn sparsest(&self) -> Option<Segment> {
+    pub fn sparsest<I: FileIo>(&self, io: &I) -> Option<Segment> {
         let buffered = self.buffers.snapshot();
-        self.segments.sparsest(|segment| buffered.holds(segment))
+        self.segments.sparsest(io, |segment| buffered.holds(segment))
     }
 
     /// Keeps a segment with live slots from being freed, as one more slot would. False where it has none any more, or is not

@@ -222,12 +222,24 @@ impl Segments {
         (io.size_limit_bytes() / SEGMENT_BYTES as u64).min(self.files.segment_count() as u64) as u32
     }
 
+    /// Whether a segment cannot be written, as the file may not become that long.
+    pub(super) fn is_beyond<I: FileIo>(&self, io: &I, segment: Segment) -> bool {
+        segment.number() >= self.end_segment(io)
+    }
+
+    /// Whether the own file has an empty segment that can be written.
+    pub(super) fn has_room<I: FileIo>(&self, io: &I) -> bool {
+        self.files.own().is_some_and(|own| self.has_empty(own, self.end_segment(io)))
+    }
+
+    fn has_empty(&self, own: usize, end: u32) -> bool {
+        let is_empty = |number| self.usage(Segment::new(own, number)).state() == EMPTY;
+        self.files.volumes[own].bound.load(Acquire) < end || self.empty.load(Acquire) > 0 && (0..end).any(is_empty)
+    }
+
     /// Whether a file has an empty segment below the `end` of what can be written, or none need be kept for the cleaner.
     fn leaves_one(&self, own: usize, end: u32) -> bool {
-        let is_empty = |number| self.usage(Segment::new(own, number)).state() == EMPTY;
-        end < CLEANER_RESERVE_MIN_SEGMENTS
-            || self.files.volumes[own].bound.load(Acquire) < end
-            || self.empty.load(Acquire) > 0 && (0..end).any(is_empty)
+        end < CLEANER_RESERVE_MIN_SEGMENTS || self.has_empty(own, end)
     }
 
     /// Whether half of what the files may have is used, or a segment was refused.
@@ -274,7 +286,7 @@ impl Segments {
     /// As [`Segments::claim`], whatever the limit: for what was within it before. `None` where nothing can be written.
     pub(super) fn claim_unlimited<I: FileIo>(&self, io: &I) -> Option<Segment> {
         let key = self.keys.current_key()?;
-        let segment = self.find(io, true)?;
+        let segment = self.find_below(self.files.own()?, self.end_segment(io))?;
         self.in_use.fetch_add(1, AcqRel);
         self.publish();
         self.take(segment, key);
@@ -295,14 +307,18 @@ impl Segments {
         }
     }
 
-    /// Makes an empty segment of the own file busy. Who does not clean leaves one.
+    /// Makes an empty segment of the own file busy. Who does not clean leaves one; who does, and finds none, has one that cannot be
+    /// written: what it empties can, and takes what was moved in the end.
     fn find<I: FileIo>(&self, io: &I, cleaning: bool) -> Option<Segment> {
         let own = self.files.own()?;
         let end = self.end_segment(io);
+        if cleaning {
+            return self.find_below(own, end).or_else(|| self.find_below(own, self.files.segment_count()));
+        }
         let segment = self.find_below(own, end)?;
         // Looked at afterwards: of two that take the last ones at the same time, one sees what the other has.
         fence(SeqCst);
-        if !cleaning && !self.leaves_one(own, end) {
+        if !self.leaves_one(own, end) {
             self.usage(segment).bits.store(EMPTY, Release);
             self.empty.fetch_add(1, AcqRel);
             return None;
@@ -399,12 +415,12 @@ impl Segments {
     /// Frees the segments of the own file that this process had left before others did. Returns whether there were any.
     pub(super) fn collect<I: FileIo>(&self, io: &I, reap: bool) -> bool {
         let Some(own) = self.files.own() else { return false };
-        if self.left.load(Acquire) == 0 {
-            return false;
-        }
         let volume = &self.files.volumes[own];
         if reap {
             volume.reap(false);
+        }
+        if self.left.load(Acquire) == 0 {
+            return false;
         }
         if let Some(table) = volume.table.head() {
             self.left_seen.store(table.left.load(Acquire), Relaxed);
@@ -464,13 +480,13 @@ impl Segments {
         self.cleaning.begin(RETRY_NS);
     }
 
-    /// The segment of the own file, written and not `buffered`, of which the smallest part is live, and that would be free
+    /// The segment of the own file, written and not `buffered`, of which the smallest part is live, and that could be written
     /// once it is empty.
-    pub(super) fn sparsest(&self, buffered: impl Fn(Segment) -> bool) -> Option<Segment> {
+    pub(super) fn sparsest<I: FileIo>(&self, io: &I, buffered: impl Fn(Segment) -> bool) -> Option<Segment> {
         let own = self.files.own()?;
         let volume = &self.files.volumes[own];
         let mut best: Option<(u64, Segment)> = None;
-        for number in 0..volume.bound.load(Acquire) {
+        for number in 0..volume.bound.load(Acquire).min(self.end_segment(io)) {
             let segment = Segment::new(own, number);
             let usage = self.usage(segment);
             let (bits, bytes) = (usage.bits.load(Acquire), usage.live_bytes());

@@ -112,6 +112,10 @@ impl FileIo for FaultIo {
         if take(&self.0.write_error) {
             return Err(Errno::ENOSPC);
         }
+        let size_limit = self.0.size_limit.load(SeqCst);
+        if size_limit != 0 && offset + buf.len() as u64 > size_limit {
+            return Err(Errno::EFBIG);
+        }
         let disk = self.0.disk.load(SeqCst);
         if disk != 0 {
             let mut on_disk = self.0.on_disk.lock().expect("no test panics while it holds this");

@@ -1,5 +1,5 @@
 //! The life of segments: punched, cleaned, used again.
-use super::bed::{Bed, FILE, RAM, fill_file, page, read};
+use super::bed::{Bed, FILE, RAM, fill_file, fork_store, page, read, wait};
 use crate::{SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::Store;
@@ -223,6 +223,30 @@ fn what_a_limit_of_file_size_leaves_is_cleaned() {
     }
     for slot in (0..filled).step_by(4).chain(5000..5200) {
         assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+    }
+}
+
+#[test]
+fn what_a_lowered_limit_of_file_size_cuts_off_is_moved() {
+    let content = |slot: u32| page(slot as u64 * 4 + 3);
+    // With and without an empty segment below the limit.
+    for is_empty in [true, false] {
+        let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+        let worker = bed.worker();
+        (0..1500).for_each(|slot| bed.store.put(SlotId(slot), &content(slot), worker).expect("room"));
+        bed.faults.size_limit.store(12 * SEGMENT_BYTES as u64, SeqCst);
+        let stays = |slot: u32| if is_empty { slot >= 1300 } else { slot.is_multiple_of(6) };
+        (0..1500).filter(|&slot| !stays(slot)).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+        let child = fork_store(&bed, || 0);
+        assert_eq!(wait(child), 0);
+        for slot in 5000..5300 {
+            bed.store.put(SlotId(slot), &content(slot), worker).expect("room below the limit");
+        }
+        for slot in (0..1500).filter(|&slot| stays(slot)).chain(5000..5300) {
+            assert!(read(&bed, worker, slot) == Ok(content(slot)), "slot {slot} differs");
+        }
+        let errors = bed.store.stats().errors.load(Relaxed);
+        assert!((1..20).contains(&errors), "{errors} writes failed");
     }
 }
 
