@@ -10,6 +10,7 @@ use crate::confined::keeps_one_thread;
 use crate::contexts::Cx;
 use crate::limits::{BACKGROUND_STACK_BYTES, RECLAIM_STEPS, SHRINK_BYTES};
 use crate::live::{Live, live};
+use crate::store::ProcessStore;
 use crate::{
     accessed, charge, clock, descriptors, desk, gate, pins, pressure, procfs, records, scheduling, sharers, threads,
     wishes,
@@ -502,10 +503,12 @@ extern "C" fn main() -> ! {
             ASLEEP.store(0, SeqCst);
             // Not each time that it is woken: to look at the threads takes a descriptor, which the program could meet.
             let now_ns = os::monotonic_ns();
+            let mut is_sweep = false;
             if now_ns >= next_look_ns {
                 next_look_ns = now_ns + look_ns;
                 looks = looks.wrapping_add(1);
-                if looks.is_multiple_of(SWEEP_LOOKS) {
+                is_sweep = looks.is_multiple_of(SWEEP_LOOKS);
+                if is_sweep {
                     pins::free_dead(live);
                     records::fold_dead(live);
                 }
@@ -521,6 +524,9 @@ extern "C" fn main() -> ! {
                     // What it hid of other memory is seen now.
                     charge::measure(live);
                     charge::refresh(live);
+                }
+                if is_sweep {
+                    live.pager.store.tend();
                 }
                 let excess = live.pager.store.excess_bytes();
                 if excess > 0 {

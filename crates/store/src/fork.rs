@@ -47,6 +47,13 @@ impl<I: FileIo> Tiers<I> {
         }
     }
 
+    /// Gives back what was left to others that have ended since.
+    pub(crate) fn tend(&self) {
+        if self.order.file.is_some() {
+            self.file.segments.tend_left(&self.io);
+        }
+    }
+
     /// Whether the process can write to a file that its children may read, see [`Tiers::give_up_writing`].
     pub(crate) fn is_writing_shared(&self) -> bool {
         self.order.file.is_some() && self.file.files().is_writing_shared()

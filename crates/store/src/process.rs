@@ -107,6 +107,9 @@ pub trait ProcessStore: Store + Sized + 'static {
     fn fork_parent(&self, ticket: Self::Ticket, child_pid: i32);
     /// In the child, before any other use of the store and before any of the program's code runs.
     fn fork_child(&self, ticket: Self::Ticket);
+    /// Gives back what this process does not need any more, and what those that shared it do not since they have ended. To be called now and
+    /// then: they tell nobody.
+    fn tend(&self);
     /// Before the process executes a program.
     fn begin_exec(&self);
     /// After that has failed.
@@ -185,6 +188,9 @@ impl ProcessStore for Tiers<RingIo> {
     }
     fn fork_child(&self, ticket: ForkTicket) {
         Tiers::fork_child(self, ticket);
+    }
+    fn tend(&self) {
+        Tiers::tend(self);
     }
     fn begin_exec(&self) {
         Tiers::begin_exec(self);

@@ -120,6 +120,7 @@ impl Segments {
         self.files.pid.store(pid, Relaxed);
         self.keys.renew(|secret| io.random(secret).is_ok());
         self.reaping.end();
+        self.tending.end();
         self.cleaning.end();
         self.files.process.store(forked.process, Relaxed);
         if pids_unknown {

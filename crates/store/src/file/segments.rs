@@ -78,6 +78,8 @@ pub(crate) struct Segments {
     bounded: bool,
     /// After a search for dead processes.
     pub(super) reaping: Rest,
+    /// After one for what was left.
+    pub(super) tending: Rest,
     /// Half of what the files may have is used, or a segment was refused.
     tight: AtomicBool,
     // Of the own file: all but `left_seen` counts segments.
@@ -380,6 +382,7 @@ impl Segments {
         usage.bits.store(bits & !STATE | LEFT, Release);
         self.free_left(io, segment);
         self.collect_if_told(io);
+        self.tend_left(io);
     }
 
     /// Frees a segment of the own file that nobody needs any more.
@@ -435,15 +438,27 @@ impl Segments {
 
     /// Does so now and then, looking for dead processes.
     pub fn tend<I: FileIo>(&self, io: &I) {
+        self.tend_after(io, &self.reaping);
+    }
+
+    fn tend_after<I: FileIo>(&self, io: &I, rest: &Rest) {
         let shared = || self.files.own_volume().is_some_and(|own| own.table.head().is_some());
-        if shared() && !self.reaping.rests() {
-            self.reaping.begin(REAP_NS);
+        if shared() && !rest.rests() {
+            rest.begin(REAP_NS);
             if let Some(own) = self.files.own_volume() {
                 own.reap(false);
             }
             // What their files held counts no more.
             self.files.family().reap(self.files.space.load(Relaxed), false);
             self.collect(io, false);
+        }
+    }
+
+    /// Does so where there is something that others may have ended with: a child that ends or executes a program tells nobody.
+    pub fn tend_left<I: FileIo>(&self, io: &I) {
+        if self.left.load(Acquire) > 0 {
+            // Not the same rest: who wants room does not find the search made just before something was given up.
+            self.tend_after(io, &self.tending);
         }
     }
 

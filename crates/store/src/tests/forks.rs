@@ -33,6 +33,33 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
 }
 
 #[test]
+fn what_an_ended_child_shared_is_given_back_without_another_fork() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    let few = 2 * SEGMENT_BYTES as u64;
+    fill_file(&mut bed, worker, 600);
+    let child = fork_store(&bed, || 0);
+    assert_eq!(wait(child), 0);
+    (0..600).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+    assert!(bed.store.file_segment_bytes() <= few, "it has ended before");
+
+    fill_file(&mut bed, worker, 600);
+    let held = bed.store.file_segment_bytes();
+    let child = fork_store(&bed, || {
+        os::sleep_ns(300_000_000);
+        0
+    });
+    (0..600).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    bed.store.tend();
+    assert!(held > few && bed.store.file_segment_bytes() >= held, "it is needed");
+    assert_eq!(wait(child), 0);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    bed.store.tend();
+    assert!(bed.store.file_segment_bytes() <= few, "it has ended since");
+}
+
+#[test]
 fn what_could_not_be_written_before_a_fork_goes_to_each_sides_own_file() {
     let mut bed = Bed::new(&[(LZ4, 1 << 20), (FILE, 0)], 1 << 14);
     let worker = bed.worker();
