@@ -65,14 +65,16 @@ impl Segments {
         }
         let reserve = |table: &Table| {
             table.users.reserve().or_else(|| {
-                // Others do not know all segments of the file.
+                // Others do not know all segments of the file, but all that their own children can need.
                 if own {
-                    volume.reap(true);
-                }
+                    volume.reap(true)
+                } else {
+                    volume.reap_forked()
+                };
                 table.users.reserve()
             })
         };
-        let user = table.and_then(reserve).unwrap_or(FOR_EVER);
+        let user = table.and_then(reserve).inspect(|&user| volume.reserved(user)).unwrap_or(FOR_EVER);
         for number in 0..volume.bound.load(Acquire) {
             let usage = self.usage(Segment::new(index, number));
             if usage.live.load(Acquire) > 0 {

@@ -1,7 +1,7 @@
 //! One file, as one process knows it.
 use super::users::{FOR_EVER, SharedTable, Table};
 use crate::io;
-use crate::limits::MAX_USERS;
+use crate::limits::{MAX_USERS, USER_WORDS};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use outswap_sys::os;
 
@@ -58,6 +58,8 @@ pub(super) struct Volume {
     pub table: SharedTable,
     /// This process's number in the table.
     pub user: AtomicU32,
+    /// Numbers there that this process reserved for its children, a bit each.
+    forked: [AtomicU64; USER_WORDS],
     /// This process has nothing in segments from this number on.
     pub bound: AtomicU32,
     /// Segments in which this process has something.
@@ -76,6 +78,7 @@ impl Volume {
         self.identity[2].store(status.links, Release);
         self.fd.set(fd);
         self.table.reset();
+        self.forked.iter().for_each(|word| word.store(0, Relaxed));
         self.bound.store(0, Release);
         self.live_segments.store(0, Release);
         self.family.store(family.map_or(0, |id| id as u32 + 1), Release);
@@ -86,6 +89,7 @@ impl Volume {
     pub fn begin_child(&self, user: usize, parent_pid: i32, pid: i32, pids_unknown: bool) {
         // Threads that read are the parent's.
         self.readers.store(0, SeqCst);
+        self.forked.iter().for_each(|word| word.store(0, Relaxed));
         self.user.store(user.min(FOR_EVER) as u32, Relaxed);
         if self.state.load(SeqCst) != FREE && user > FOR_EVER {
             self.state.store(CLOSING, SeqCst);
@@ -134,9 +138,24 @@ impl Volume {
     /// Gives up what processes needed that are dead or have executed a program. Returns whether there were any. For the file's
     /// writer: it knows all segments of which some may be marked.
     pub fn reap(&self, reserved: bool) -> bool {
+        self.reap_of(reserved, |_| true)
+    }
+
+    /// Does so for this process's children: they need nothing of the file that it does not know.
+    pub fn reap_forked(&self) -> bool {
+        self.reap_of(true, |user| self.forked[user / 64].load(Relaxed) >> (user % 64) & 1 != 0)
+    }
+
+    fn reap_of(&self, reserved: bool, is_of: impl Fn(usize) -> bool) -> bool {
         let Some((table, fd)) = self.table.head().zip(self.fd()) else { return false };
-        let can_tell = |_| table.pids_unknown.load(Acquire) == 0;
-        table.users.reap(reserved, can_tell, |user| io::is_unlocked(fd, user), |user| self.leave_all(user))
+        let can_tell = |user| is_of(user) && table.pids_unknown.load(Acquire) == 0;
+        let is_gone = |user| is_of(user) && io::is_unlocked(fd, user);
+        table.users.reap(reserved, can_tell, is_gone, |user| self.leave_all(user))
+    }
+
+    /// A number in the table was reserved for a child of this process.
+    pub fn reserved(&self, user: usize) {
+        self.forked[user / 64].fetch_or(1 << (user % 64), Relaxed);
     }
 
     /// Before this process executes a program, which ends its share in the file: until that has happened, it holds a lock that

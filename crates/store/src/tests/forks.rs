@@ -33,6 +33,26 @@ fn failed_forks_leave_nothing_and_many_are_pinned() {
 }
 
 #[test]
+fn a_child_that_forks_many_pins_nothing_of_its_parents_file() {
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let worker = bed.worker();
+    fill_file(&mut bed, worker, 300);
+    let held = bed.store.file_segment_bytes();
+    let child = fork_store(&bed, || {
+        // None of them lives when the next one is made.
+        let ended = (0..2 * MAX_USERS).all(|_| wait(fork_store(&bed, || 0)) == 0);
+        let pinned = bed.store.stats().pinned_forks.load(Relaxed);
+        let right = (0..300).all(|slot| read_of(bed.store, worker, slot) == Ok(page(slot as u64 * 4 + 2)));
+        i32::from(!ended) | i32::from(pinned != 0) << 1 | i32::from(!right) << 2
+    });
+    assert_eq!(wait(child), 0);
+    (0..300).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
+    bed.store.tend();
+    let now = bed.store.file_segment_bytes();
+    assert!(held > 2 * SEGMENT_BYTES as u64 && now <= 2 * SEGMENT_BYTES as u64, "{now} of {held} bytes");
+}
+
+#[test]
 fn what_an_ended_child_shared_is_given_back_without_another_fork() {
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
