@@ -47,57 +47,67 @@ impl<I: FileIo> Tiers<I> {
         false
     }
 
-    /// Moves what is live in the sparsest segment into the open one. False where no segment was emptied; the cleaner then
+    /// Moves what is live in the sparsest segment into the open one. False where nothing was won; the cleaner then
     /// rests for a while, so that a store without room does not read its file over and over. `buffer` is locked.
     fn clean(&self, buffer: usize) -> bool {
         if !self.file.segments.may_clean() {
             return false;
         }
         if let Some(segment) = self.file.stranded(&self.io) {
-            self.clean_segment(segment, buffer);
-            return self.end_cleaning(self.file.moved(&self.io, segment));
+            let moved = self.clean_segment(segment, buffer);
+            return self.end_cleaning(self.file.moved(&self.io, segment), moved);
         }
         // What only dead children shared can be cleaned, too.
         self.file.segments.tend(&self.io);
+        let Some(segment) = self.file.sparsest(&self.io) else { return self.end_cleaning(false, 0) };
         // Held, or it could be freed and filled anew while its old content is being moved.
-        let Some(segment) = self.file.sparsest(&self.io).filter(|&segment| self.file.hold(&self.io, segment)) else {
-            return self.end_cleaning(false);
-        };
-        self.clean_segment(segment, buffer);
+        if !self.file.hold(&self.io, segment) {
+            // It has just died.
+            return true;
+        }
+        let moved = self.clean_segment(segment, buffer);
         let emptied = self.file.segments.is_emptied(segment);
         self.file.segments.release(&self.io, segment, 1);
-        self.end_cleaning(emptied)
+        self.end_cleaning(emptied, moved)
     }
 
-    fn end_cleaning(&self, emptied: bool) -> bool {
+    /// A segment was emptied, or `moved` units of it were: what is left in it may be going just now.
+    fn end_cleaning(&self, emptied: bool, moved: u32) -> bool {
         if emptied {
             self.file.cleaned(&self.io);
-        } else {
+        } else if moved == 0 {
             self.file.segments.rest_cleaning();
         }
-        emptied
+        emptied || moved > 0
     }
 
-    fn clean_segment(&self, segment: Segment, buffer: usize) {
+    /// Returns how many units were moved.
+    fn clean_segment(&self, segment: Segment, buffer: usize) -> u32 {
         self.cleaning_used.store(1, Relaxed);
         // SAFETY: a region of this size, used under its lock only.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer as *mut u8, SEGMENT_BYTES) };
         let base = segment.offset();
+        let mut moved = 0;
         if self.file.read_segment(&self.io, segment, bytes, &self.stats) {
-            self.for_units(bytes, |id, at, unit| self.move_unit(id, base + at as u64, unit).is_ok());
+            self.for_units(bytes, |id, at, unit| {
+                let done = self.move_unit(id, base + at as u64, unit);
+                moved += u32::from(done == Ok(true));
+                done.is_ok()
+            });
         }
+        moved
     }
 
     /// Moves what is live of a unit of the own file. A unit under the current key moves as it is: its seal is bound to the
-    /// slot, not to the place.
-    fn move_unit(&self, id: UnitId, from: u64, unit: &mut [u8]) -> Result<(), StoreError> {
-        let Some(nonce) = self.find_unit(id, from) else { return Ok(()) };
-        let Some(seal) = self.file.reseal(id, from, nonce, unit) else { return Ok(()) };
+    /// slot, not to the place. Returns whether anything was.
+    fn move_unit(&self, id: UnitId, from: u64, unit: &mut [u8]) -> Result<bool, StoreError> {
+        let Some(nonce) = self.find_unit(id, from) else { return Ok(false) };
+        let Some(seal) = self.file.reseal(id, from, nonce, unit) else { return Ok(false) };
         let to = self.file.append(&self.io, unit, seal.key, id.pages(), true, &self.stats)?;
         let moved = self.repoint(id, from, nonce, to, seal.nonce);
         self.file.segments.release(&self.io, Segment::at(to), id.pages() - moved);
         self.file.segments.release(&self.io, Segment::at(from), moved);
         add(&self.stats.file_moved_units, (moved > 0) as u64);
-        Ok(())
+        Ok(moved > 0)
     }
 }
