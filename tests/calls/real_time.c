@@ -3,7 +3,7 @@
  * processor, the thread only polls.) */
 #include "common.h"
 
-enum { AREA = 24 << 20, POLLS_S = 10, LATE_S = 5 };
+enum { AREA = 24 << 20, POLLS_S = 10, LATE_S = 8 };
 static char *area;
 static cpu_set_t all;
 static volatile int ready, is_done;

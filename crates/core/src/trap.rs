@@ -21,6 +21,8 @@ const TRAP_SHARE: u64 = 3;
 /// Blocks that a fault traps where memory runs short, and where it has: then for nothing that would have to be evicted.
 const TRAP_BLOCKS: usize = 2;
 const TRAP_BLOCKS_SHORT: usize = 16;
+/// And who has time, at once: others may wait for an end of it.
+const TRAP_BLOCKS_IN_TIME: usize = 64;
 /// Attempts to put a page of zeros where a locked page is missing.
 const PUT_TRIES: u32 = 1000;
 
@@ -63,25 +65,22 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         let (before, left) = (self.resident_pages(), self.left.pages());
         let most = if wanted > limit { TRAP_BLOCKS_SHORT } else { TRAP_BLOCKS };
-        for _ in 0..most.min(self.left.blocks(&self.pause())) {
-            let Some(block) = self.left.next_block(&self.pause()) else { break };
-            self.trap_block(block, false);
-        }
+        self.trap_blocks(most, false);
         if self.left.pages() >= left {
             self.left.took_nothing();
         }
         before.saturating_sub(self.resident_pages()) as usize
     }
 
-    /// As [`Pager::trap_if_short`], by who has time, and so all that can be; also where others are short of memory (`for_others`), for which what
-    /// is not filled is used. Whether any was trapped.
+    /// As [`Pager::trap_if_short`], by who has time: some blocks more; also where others are short of memory (`for_others`), for which what is not
+    /// filled is used. Whether any was trapped: then there may be more to do.
     pub fn trap_in_time(&self, for_others: bool) -> bool {
         let (limit, left) = (self.limit_pages(), self.left.pages());
         let is_short = for_others || self.used_pages() > limit - limit / TRAP_SHARE;
         if !is_short || !self.left.is_due() || broken::is(Broken::UntrappedStays) {
             return false;
         }
-        self.trap_all(false);
+        self.trap_blocks(TRAP_BLOCKS_IN_TIME, false);
         let is_trapped = self.left.pages() < left;
         if !is_trapped {
             self.left.took_nothing();
@@ -92,7 +91,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Traps all pages that are left to the kernel, but those that are locked or in use by calls. `all`: these, too, for a process that has
     /// no such call, and whose pages are trapped already, as far as the kernel goes.
     pub fn trap_all(&self, all: bool) {
-        for _ in 0..self.left.blocks(&self.pause()) {
+        self.trap_blocks(usize::MAX, all);
+    }
+
+    /// The same of so many blocks at most, those first that have had such pages for the longest time.
+    fn trap_blocks(&self, most: usize, all: bool) {
+        for _ in 0..most.min(self.left.blocks(&self.pause())) {
             let Some(block) = self.left.next_block(&self.pause()) else { break };
             self.trap_block(block, all);
         }

@@ -63,8 +63,8 @@ pub fn held_back(live: &'static Live) {
                 live.contexts.with(|cx| {
                     charge::measure(live);
                     charge::refresh(live);
-                    // A little room more would only be a longer end.
-                    let pages = watermarks(live.pager.limit_pages()).0.max(1) as usize;
+                    // With less, each few pages would take another wait like this one.
+                    let pages = watermarks(live.pager.limit_pages()).0 as usize;
                     if live.pager.make_room(pages, cx) {
                         full.has_room();
                     }

@@ -301,27 +301,47 @@ fn put_zero_if_missing(machine: &LiveMachine, page: PageNo) {
     assert!(is_there, "a page of zeros can be mapped where there is none");
 }
 
+/// Puts zeros where pages are missing that count as left to the kernel, though their touches are told: a call that uses them would fail. What
+/// the kernel has filled, or will, stays as it is.
+fn fill(machine: &LiveMachine, first: PageNo, count: usize) {
+    for i in 0..count {
+        let _ = machine.source().put_zero(machine, first.plus(i), 1);
+    }
+}
+
 /// Drops those of some pages of a block, all of them the caller's, that are the kernel's page of zeros: the program has only read them. Returns
 /// those that are gone. They would count, though they are no memory. And a mapping that has nothing else has no page table that the kernel
 /// copies for a child, which would miss for ever what its parent has.
 fn drop_zeros(machine: &LiveMachine, first: PageNo, pages: Mask) -> Mask {
     let mut gone = Mask::EMPTY;
     for (start, len) in pages.runs() {
-        let (run, at) = (first.plus(start), address(first.plus(start)));
+        let at = address(first.plus(start));
         // A write from here on faults, and waits; one before has made it another page.
-        if machine.uffd().write_protect(at, len * PAGE_BYTES, true).is_ok() {
-            for (i, n) in procfs::zero_pages(at, len).runs().filter(|&(i, n)| machine.drop_content(run.plus(i), n)) {
-                gone |= Mask::range(start + i, n);
-            }
+        let is_protected = machine.uffd().write_protect(at, len * PAGE_BYTES, true).is_ok();
+        let is_zeros = |i: &usize| is_protected && is_zeros(machine, first.plus(*i));
+        // Before Linux 6.7 nobody tells, but for the content.
+        let told = if is_protected { procfs::zero_pages(at, len) } else { None };
+        let zeros = told.map_or_else(|| (start..start + len).filter(is_zeros).collect(), |zeros| zeros.at(start));
+        for (i, n) in zeros.runs().filter(|&(i, n)| machine.drop_content(first.plus(i), n)) {
+            gone |= Mask::range(i, n);
         }
-        for (i, len) in (Mask::range(start, len) - gone).runs() {
-            let _ = machine.uffd().write_protect(address(first.plus(i)), len * PAGE_BYTES, false);
+        for (i, n) in (Mask::range(start, len) - gone).runs() {
+            let _ = machine.uffd().write_protect(address(first.plus(i)), n * PAGE_BYTES, false);
             // To ask for one where one is tells the kernel that the mapping has pages.
-            (i..i + len).for_each(|i| put_zero_if_missing(machine, first.plus(i)));
+            (i..i + n).for_each(|i| put_zero_if_missing(machine, first.plus(i)));
+        }
+        if !is_protected || !(zeros - gone).is_empty() {
             machine.has_mapped_zeros.store(true, Relaxed);
         }
     }
     gone
+}
+
+/// Whether a page, which is the caller's and write-protected, holds nothing but zeros.
+fn is_zeros(machine: &LiveMachine, page: PageNo) -> bool {
+    let mut part = [0u8; LOOKED_AT_BYTES];
+    let mut parts = (0..PAGE_BYTES).step_by(LOOKED_AT_BYTES);
+    parts.all(|at| (machine.hooks.peek)(address(page) + at, &mut part) && part == [0; LOOKED_AT_BYTES])
 }
 
 impl Machine for LiveMachine {
@@ -424,25 +444,35 @@ impl Machine for LiveMachine {
             return true;
         }
         // Of several mappings of the kernel's, the first may be unregistered and filled: then all counts as left.
-        let blocks = (0..count).step_by(BLOCK_PAGES).map(|at| (first.plus(at), BLOCK_PAGES.min(count - at)));
-        let is_empty = |(first, count)| self.trap(first, count, Mask::EMPTY).is_some_and(|there| there.is_empty());
-        !blocks.fold(true, |all, block| all & is_empty(block))
+        let mut is_all_empty = true;
+        for at in (0..count).step_by(BLOCK_PAGES) {
+            let there = self.trap(first.plus(at), BLOCK_PAGES.min(count - at), Mask::EMPTY);
+            is_all_empty &= there.is_some_and(|there| there.is_empty());
+        }
+        if !is_all_empty {
+            fill(self, first, count);
+        }
+        !is_all_empty
     }
 
     fn trap(&self, first: PageNo, count: usize, left: Mask) -> Option<Mask> {
         let (source, at) = (self.source(), address(first));
         if source.register(self.source_fd(), at, count * PAGE_BYTES).is_err() {
-            // Of several mappings of the kernel's, the first may be registered.
-            source.untrap(self, first, count);
+            // Of several mappings of the kernel's, the first may be registered. Between what is left lie pages that must stay so.
+            for (i, len) in left.runs() {
+                if !source.untrap(self, first.plus(i), len) {
+                    fill(self, first.plus(i), len);
+                }
+            }
             return None;
         }
-        let Some(there) = procfs::pages_there(at, count) else {
+        let Some((there, shared)) = procfs::pages_there(at, count) else {
             // Nobody tells: where there is no page, the kernel's page of zeros is.
             self.has_mapped_zeros.store(true, Relaxed);
             (0..count).for_each(|i| put_zero_if_missing(self, first.plus(i)));
             return Some(Mask::range(0, count));
         };
-        Some(there - drop_zeros(self, first, procfs::shared_pages(at, count) & there & left))
+        Some(there - drop_zeros(self, first, shared & left))
     }
 
     fn put_huge(&self, first: PageNo) -> bool {

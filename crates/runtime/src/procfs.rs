@@ -72,41 +72,51 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const EXCLUSIVE: u64 = 1 << 56;
 
-/// The pages of a range, at most those of a block, of which the kernel's page table tells so, and of how many it tells: fewer where it does not.
-fn pages_that(at: usize, count: usize, is_so: impl Fn(u64) -> bool) -> (Mask, usize) {
+/// What the kernel's page table tells of the pages of a range, at most those of a block: which are there, in memory or in the host's swap, and
+/// which of those in memory others have as well. And of how many it tells: fewer where it does not.
+fn told(at: usize, count: usize) -> (Mask, Mask, usize) {
     const ENTRY_BYTES: usize = 8;
     let mut buf = [0u8; BLOCK_PAGES * ENTRY_BYTES];
     let wanted = &mut buf[..count.min(BLOCK_PAGES) * ENTRY_BYTES];
     let len = kept::PAGEMAP.read_at(wanted, (at / PAGE_BYTES * ENTRY_BYTES) as u64);
-    let entries = buf[..len].as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
-    (entries.enumerate().filter(|(_, entry)| is_so(*entry)).map(|(i, _)| i).collect(), len / ENTRY_BYTES)
+    let (mut there, mut shared) = (Mask::EMPTY, Mask::EMPTY);
+    for (i, entry) in buf[..len].as_chunks::<ENTRY_BYTES>().0.iter().enumerate() {
+        let entry = u64::from_ne_bytes(*entry);
+        if entry & (PRESENT | SWAPPED) != 0 {
+            there.insert(i);
+        }
+        if entry & (PRESENT | EXCLUSIVE) == PRESENT {
+            shared.insert(i);
+        }
+    }
+    (there, shared, len / ENTRY_BYTES)
 }
 
 /// Which pages of a range, at most those of a block, others have as well: none where the kernel does not tell.
 pub fn shared_pages(at: usize, count: usize) -> Mask {
-    pages_that(at, count, |entry| entry & (PRESENT | EXCLUSIVE) == PRESENT).0
+    told(at, count).1
 }
 
-/// Which pages of a range, at most those of a block, are there, in memory or in the host's swap. `None` where the kernel does not tell.
-pub fn pages_there(at: usize, count: usize) -> Option<Mask> {
-    let (there, told) = pages_that(at, count, |entry| entry & (PRESENT | SWAPPED) != 0);
-    (told == count).then_some(there)
+/// Which pages of a range, at most those of a block, are there, in memory or in the host's swap; and which of those others have as well, the
+/// kernel's page of zeros among them. `None` where the kernel does not tell.
+pub fn pages_there(at: usize, count: usize) -> Option<(Mask, Mask)> {
+    let (there, shared, told) = told(at, count);
+    (told == count).then_some((there, shared))
 }
 
-/// Which pages of a range, at most those of a block, are the kernel's page of zeros, or nothing: none where the kernel does not tell (before
-/// Linux 6.7).
-pub fn zero_pages(at: usize, count: usize) -> Mask {
+/// Which pages of a range, at most those of a block, are the kernel's page of zeros. `None` where the kernel does not tell (before Linux 6.7).
+pub fn zero_pages(at: usize, count: usize) -> Option<Mask> {
     let (mut zeros, mut from, end) = (Mask::EMPTY, at, at + count * PAGE_BYTES);
-    while from < end
-        && let Some(fd) = kept::PAGEMAP.fd()
-        && let Ok(part) = os::part(fd, from, end - from, os::Mapped::ZeroOrNothing)
-        && part.start >= from
-        && part.end > part.start
-    {
+    let fd = kept::PAGEMAP.fd()?;
+    while from < end {
+        let part = os::part(fd, from, end - from, os::Mapped::Zero).ok()?;
+        if part.start < from || part.is_empty() {
+            break;
+        }
         zeros |= Mask::range((part.start - at) / PAGE_BYTES, part.len() / PAGE_BYTES);
         from = part.end;
     }
-    zeros
+    Some(zeros)
 }
 
 /// Pages of this process's address space, and of its private writable mappings with its stack. `None` where the kernel does not

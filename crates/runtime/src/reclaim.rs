@@ -248,12 +248,15 @@ pub fn end_expectation() {
 /// Whether the thread is to end, because nobody needs it in a process that is to have one thread: who shared the memory has executed a
 /// program, or was killed. Or because it has what only a thread had that has ended: another thread starts the next.
 fn is_superfluous(live: &Live) -> bool {
-    (keeps_one_thread(live) || HAS_STARTER_ENDED.load(SeqCst)) && quit_unless_needed()
+    if !keeps_one_thread(live) && !HAS_STARTER_ENDED.load(SeqCst) {
+        return false;
+    }
+    let _starting = STARTING.lock(os::wait_a_little);
+    quit_unless_needed()
 }
 
-/// Has the thread end, unless a process needs it that shares the memory. Says whether it is to.
+/// Has the thread end, unless a process needs it that shares the memory. Says whether it is to. The caller has `STARTING`.
 fn quit_unless_needed() -> bool {
-    let _starting = STARTING.lock(os::wait_a_little);
     let is_needed = COMING.load(SeqCst) != 0 || HOLDS.load(SeqCst) != 0 || sharers::is_any_here();
     if !is_needed {
         QUIT.store(true, SeqCst);
@@ -269,13 +272,21 @@ pub fn note_apart() {
 /// The calling thread ends. What it alone had is to be gone with it: a pipe's end that nobody has any more is closed, and a namespace
 /// without threads is none.
 pub fn thread_ends(live: &Live) {
-    if !IS_APART.load(Relaxed) || STARTER.load(SeqCst) != os::gettid() {
+    if !IS_APART.load(Relaxed) {
         return;
     }
-    let tid = THREAD.load(SeqCst);
-    HAS_STARTER_ENDED.store(true, SeqCst);
+    let (tid, ends) = {
+        // Another one may be starting the next.
+        let _starting = STARTING.lock(os::wait_a_little);
+        let tid = THREAD.load(SeqCst);
+        if tid == 0 || STARTER.load(SeqCst) != os::gettid() {
+            return;
+        }
+        HAS_STARTER_ENDED.store(true, SeqCst);
+        (tid, quit_unless_needed())
+    };
     // Where it is needed still, it ends by itself.
-    if tid != 0 && quit_unless_needed() {
+    if ends {
         while THREAD.load(SeqCst) == tid {
             wake_to_end(tid);
         }
@@ -453,6 +464,23 @@ fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
     true
 }
 
+/// Takes back what is left to the kernel where memory is short, all of it, and counts anew: what that hid of other memory is seen then. A part
+/// at a time: a fork, and much else, waits for an end.
+fn take_back(live: &Live) {
+    let is_wanted = || QUIT.load(SeqCst) || wishes::is_asked(live) || desk::is_asked() || live.pager.is_ahead_asked();
+    let is_tight = live.budget.pressure.is_any_tight();
+    let mut has_any = false;
+    while !is_wanted() && live.contexts.with(|_| live.pager.trap_in_time(is_tight || has_any)) {
+        has_any = true;
+    }
+    if has_any {
+        live.contexts.with(|_| {
+            charge::measure(live);
+            charge::refresh(live);
+        });
+    }
+}
+
 extern "C" fn main() -> ! {
     let live = live();
     let (mut idle, mut looks, mut next_look_ns) = (0u32, 0u32, 0u64);
@@ -520,11 +548,6 @@ extern "C" fn main() -> ! {
             live.contexts.with(|cx| {
                 charge::measure_in_quiet(live);
                 charge::refresh(live);
-                if live.pager.trap_in_time(live.budget.pressure.is_any_tight()) {
-                    // What it hid of other memory is seen now.
-                    charge::measure(live);
-                    charge::refresh(live);
-                }
                 if is_sweep {
                     live.pager.store.tend();
                 }
@@ -533,6 +556,7 @@ extern "C" fn main() -> ! {
                     live.pager.store.shrink(excess.min(SHRINK_BYTES), &mut cx.worker);
                 }
             });
+            take_back(live);
             if !lacks_room(live) {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! How the kernel schedules a thread of ours: as the process was when it was set up, and not as the thread that starts it. One that has a
 //! real-time policy, or is kept to a processor, may never let ours run there, for which others wait.
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use outswap_sys::os;
 
 /// A bit for each processor that Linux can have.
@@ -9,7 +9,7 @@ const WORDS: usize = 128;
 /// The processors that the process could run on, so many words of them; 0: nothing is known.
 static MASK: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 static KNOWN_WORDS: AtomicUsize = AtomicUsize::new(0);
-static WAS_REAL_TIME: AtomicBool = AtomicBool::new(false);
+static POLICY: AtomicI32 = AtomicI32::new(os::USUAL_POLICY);
 /// A filter of the program's own may end the process for what is called here.
 static IS_LEFT: AtomicBool = AtomicBool::new(false);
 
@@ -19,7 +19,7 @@ pub fn note() {
     let words = os::affinity(&mut mask).unwrap_or(0).min(WORDS);
     MASK.iter().zip(mask).for_each(|(word, value)| word.store(value, Relaxed));
     KNOWN_WORDS.store(words, Relaxed);
-    WAS_REAL_TIME.store(os::is_real_time(), Relaxed);
+    POLICY.store(os::policy().unwrap_or(os::USUAL_POLICY), Relaxed);
 }
 
 /// From here on threads are scheduled as who starts them.
@@ -33,9 +33,10 @@ pub fn settle(tid: i32) {
     if words == 0 || IS_LEFT.load(Relaxed) {
         return;
     }
-    // Where the kernel refuses, it runs as who has started it.
-    if !WAS_REAL_TIME.load(Relaxed) && os::is_real_time() {
-        let _ = os::set_usual_policy(tid);
+    // Where the kernel refuses, it runs as who has started it. A real-time policy would want its priority, too: those that have it keep it.
+    let policy = POLICY.load(Relaxed);
+    if os::policy() != Ok(policy) && !os::is_real_time(policy) {
+        let _ = os::set_policy(tid, policy);
     }
     let (mut now, mut then, mut elsewhere) = ([0; WORDS], [0; WORDS], [0; WORDS]);
     if os::affinity(&mut now).is_err() {

@@ -269,6 +269,7 @@ impl SimMachine {
         let i = page.0 as usize;
         assert!(!m.foreign[i], "put: page {} is not managed now", page.0);
         if m.untrapped[i] {
+            assert!(content.is_none(), "put: page {} is the kernel's to fill", page.0);
             return Some(PutError::Gone);
         }
         assert!(m.pages[i].is_none(), "put: page {} is mapped already", page.0);

@@ -242,7 +242,7 @@ impl World {
                 maps_zero_in: rng.pick(&[0, 1, 3]),
                 untraps_in,
                 trap_refused_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
-                zeros_taken_in: rng.pick(&[0, 1, 2]),
+                zeros_taken_in: [0, 1, 2][(slots + pages) / BLOCK_PAGES % 3],
                 put_again_in: if chaotic { rng.pick(&[0, 4, 30]) } else { 0 },
                 no_memory_in: if no_memory { 20 } else { 0 },
                 transfer_refused_in: if chaotic { 5 } else { 0 },

@@ -115,11 +115,12 @@ fn who_has_time_takes_all_back_where_memory_is_short_for_itself_or_for_others() 
     let mut cx = context();
     (0..GROUP * 4).step_by(64).for_each(|page| _ = touch(&pager, page, 0, &mut cx));
     assert!(!pager.trap_in_time(false), "there is plenty");
-    assert!(pager.trap_in_time(true) && !pager.trap_in_time(true));
+    while pager.trap_in_time(true) {}
     assert_eq!((pager.untrapped_pages(), pager.resident_pages()), (0, u64::from(GROUP * 4 / 64)));
     (GROUP * 4..GROUP * 8).step_by(64).for_each(|page| _ = touch(&pager, page, 0, &mut cx));
     pager.set_limit_pages(u64::from(GROUP * 4));
-    assert!(pager.trap_in_time(false) && pager.untrapped_pages() == 0);
+    while pager.trap_in_time(false) {}
+    assert!(pager.used_pages() <= u64::from(GROUP * 4 * 2 / 3), "{} pages are used", pager.used_pages());
     pager.check();
 }
 

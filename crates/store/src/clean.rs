@@ -17,7 +17,7 @@ impl<I: FileIo> Tiers<I> {
             }
             self.file.append(&self.io, &sealed[..seal.stored], seal.key, pages, false, &self.stats)
         };
-        let mut tries = 0;
+        let (mut tries, mut waits) = (0, 0);
         loop {
             match append() {
                 Ok(offset) => {
@@ -30,19 +30,21 @@ impl<I: FileIo> Tiers<I> {
                     return Ok(offset);
                 }
                 // What is won here others may take first.
-                Err(_) if tries < CLEAN_TRIES && self.win_room() => tries += 1,
+                Err(_) if tries < CLEAN_TRIES && self.win_room(&mut waits) => tries += 1,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Cleans, or waits for who does. False where that won nothing, or takes too long.
-    fn win_room(&self) -> bool {
-        for waits in 0..WAIT_SPINS {
+    /// Cleans, or waits for who does, as far as `waits` allows, which are counted. False where that won nothing, or takes too long.
+    fn win_room(&self, waits: &mut u32) -> bool {
+        let before = *waits;
+        while *waits < WAIT_SPINS {
             if let Some(buffer) = self.cleaning_buffer.try_lock() {
-                return waits > 0 || self.clean(*buffer);
+                return *waits > before || self.clean(*buffer);
             }
-            os::wait_a_little(waits);
+            os::wait_a_little(*waits);
+            *waits += 1;
         }
         false
     }

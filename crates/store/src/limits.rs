@@ -101,6 +101,8 @@ pub const MAX_VOLUMES: usize = 16;
 pub(crate) const FILE_SLACK_BYTES: u64 = 1 << 30;
 /// A bounded file of so many segments keeps one for the cleaner, which needs room to make room.
 pub(crate) const CLEANER_RESERVE_MIN_SEGMENTS: u32 = 4;
+/// Segments at most that are freed at once where nobody wants the room.
+pub(crate) const TEND_SEGMENTS: usize = 64;
 /// How often a put that finds no room has a segment emptied: others may take what that wins.
 pub(crate) const CLEAN_TRIES: u32 = 8;
 /// Fewer segments than this are not worth cleaning.

@@ -193,6 +193,8 @@ pub enum Mapped {
     Huge,
     /// The kernel's zero page, or nothing: what was never written to.
     ZeroOrNothing,
+    /// The kernel's zero page.
+    Zero,
 }
 
 /// The first part of a range, of whole pages, that the kernel has mapped so, by a descriptor of the process's
@@ -208,6 +210,7 @@ pub fn part(pagemap_fd: i32, addr: usize, len: usize, mapped: Mapped) -> Result<
     let (inverted, any_of) = match mapped {
         Mapped::Huge => (0, PAGE_IS_HUGE),
         Mapped::ZeroOrNothing => (PAGE_IS_PRESENT, PAGE_IS_PRESENT | PAGE_IS_PFNZERO),
+        Mapped::Zero => (0, PAGE_IS_PFNZERO),
     };
     // `struct page_region`: start, end, categories.
     let mut found = [0u64; 3];
@@ -500,22 +503,31 @@ pub fn set_affinity(tid: i32, mask: &[u64]) -> Result<()> {
     ret(unsafe { syscall3(nr::SCHED_SETAFFINITY, tid as usize, size_of_val(mask), mask.as_ptr() as usize) }).map(drop)
 }
 
-/// Whether the calling thread has a real-time policy, which goes before all others on its processor.
-pub fn is_real_time() -> bool {
-    const SCHED_FIFO: usize = 1;
-    const SCHED_RR: usize = 2;
+/// The policy that threads have as a rule (`SCHED_OTHER`).
+pub const USUAL_POLICY: i32 = 0;
+
+/// By what policy the calling thread is scheduled.
+pub fn policy() -> Result<i32> {
     const SCHED_RESET_ON_FORK: usize = 0x4000_0000;
     // SAFETY: touches no memory.
-    let policy = ret(unsafe { syscall1(nr::SCHED_GETSCHEDULER, 0) });
-    policy.is_ok_and(|policy| matches!(policy & !SCHED_RESET_ON_FORK, SCHED_FIFO | SCHED_RR))
+    let policy = ret(unsafe { syscall1(nr::SCHED_GETSCHEDULER, 0) })?;
+    Ok((policy & !SCHED_RESET_ON_FORK) as i32)
 }
 
-/// Gives a thread the policy that threads have as a rule.
-pub fn set_usual_policy(tid: i32) -> Result<()> {
-    const SCHED_OTHER: usize = 0;
+/// Whether a policy goes before all others on its processor, or has times of its own.
+pub fn is_real_time(policy: i32) -> bool {
+    const SCHED_FIFO: i32 = 1;
+    const SCHED_RR: i32 = 2;
+    const SCHED_DEADLINE: i32 = 6;
+    matches!(policy, SCHED_FIFO | SCHED_RR | SCHED_DEADLINE)
+}
+
+/// Gives a thread a policy that is no real-time one.
+pub fn set_policy(tid: i32, policy: i32) -> Result<()> {
     let priority = 0i32;
+    let at = &raw const priority as usize;
     // SAFETY: only reads the priority, which is all of `struct sched_param`.
-    ret(unsafe { syscall3(nr::SCHED_SETSCHEDULER, tid as usize, SCHED_OTHER, &raw const priority as usize) }).map(drop)
+    ret(unsafe { syscall3(nr::SCHED_SETSCHEDULER, tid as usize, policy as usize, at) }).map(drop)
 }
 
 /// Sends a signal to a process; signal 0 only asks whether it exists.

@@ -62,7 +62,7 @@ pub fn mincore(live: &Live, cx: &mut Cx, addr: usize, len: usize, vec: usize) ->
                     for (i, out) in out.iter_mut().enumerate() {
                         let page = first.plus(i);
                         *out = match filled.filter(|_| live.pager.is_left_to_kernel(page)) {
-                            Some(filled) => filled.contains(i),
+                            Some((filled, _)) => filled.contains(i),
                             None => matches!(live.pager.state(page), State::Resident | State::Isolated),
                         } as u8;
                     }

@@ -280,17 +280,26 @@ impl Buffers {
         cleaning: bool,
         stats: &StoreStats,
     ) -> StoreResult<u64> {
-        let mut waits = 0;
+        let (mut waits, mut has_asked) = (0, false);
+        if self.has_beyond() {
+            self.reconsider(segments, io);
+        }
         loop {
             // After a failure only the cleaner goes on, in another buffer: what it frees is what a full disk lacks.
             let rests = self.retry.rests();
             if segments.files.own().is_none() || rests && !cleaning {
                 return Err(StoreError::Full);
             }
-            if !cleaning && self.is_cleaners.load(Relaxed) {
-                self.share_open(segments, io);
-            }
-            match self.step(segments, unit, key, slots, rests, cleaning)? {
+            let step = match self.step(segments, unit, key, slots, rests, cleaning) {
+                // Dear to find out, and so only by who would be refused, once.
+                Err(_) if !cleaning && !has_asked && self.is_cleaners.load(Relaxed) => {
+                    has_asked = true;
+                    self.share_open(segments, io);
+                    continue;
+                }
+                step => step?,
+            };
+            match step {
                 Step::Done(offset) => return Ok(offset),
                 // Others write their segments, or open one: both end soon, unless the disk or a process hangs.
                 Step::Wait if waits == WAIT_SPINS => return Err(StoreError::Full),
@@ -345,13 +354,12 @@ impl Buffers {
         } else if buffers.iter().any(|b| b.state == BufferState::Opening) {
             Ok(Step::Wait)
         } else {
-            let vacant = free(&*buffers).nth(if cleaning { 0 } else { CLEANER_BUFFERS });
+            let is_kept = open.is_some() || !cleaning && free(&*buffers).count() <= CLEANER_BUFFERS;
+            let vacant = free(&*buffers).next().filter(|_| !is_kept);
             let stuck = buffers.iter().position(|b| b.state == BufferState::Stuck).filter(|_| !rests);
             if let Some(i) = stuck {
                 buffers[i].state = BufferState::Writing;
                 Ok(Step::Flush(i))
-            } else if open.is_some() {
-                Err(StoreError::Full)
             } else if let Some(i) = vacant {
                 buffers[i].state = BufferState::Opening;
                 Ok(Step::Open(i))
@@ -367,7 +375,7 @@ impl Buffers {
     /// Finds a segment for a buffer in state `Opening`.
     fn open<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, key: u16, cleaning: bool) -> StoreResult<()> {
         let segment = segments.claim(io, cleaning, key);
-        let is_limits = !segments.has_reserve(io);
+        let is_limits = cleaning && !segments.has_reserve(io);
         let mut buffers = self.buffers.lock();
         let is_cleaners = cleaning && (is_limits || free(&*buffers).count() < CLEANER_BUFFERS);
         match segment {
@@ -485,10 +493,21 @@ impl Buffers {
         self.has_beyond.load(Acquire)
     }
 
-    /// The segment of such a buffer. It stays that buffer's until [`Buffers::moved`]; for the cleaner.
-    pub fn beyond(&self) -> Option<Segment> {
+    /// Those of which the limit was raised meanwhile wait to be written as all else that could not be.
+    fn reconsider<I: FileIo>(&self, segments: &Segments, io: &I) {
+        let mut buffers = self.buffers.lock();
+        for buffer in buffers.iter_mut().filter(|b| b.state == BufferState::Beyond) {
+            if !segments.is_beyond(io, buffer.segment) {
+                buffer.state = BufferState::Stuck;
+            }
+        }
+    }
+
+    /// The segment of such a buffer, of which the least is live. It stays that buffer's until [`Buffers::moved`]; for the cleaner.
+    pub fn beyond(&self, segments: &Segments) -> Option<Segment> {
         let buffers = self.buffers.lock();
-        let beyond = buffers.iter().find(|b| b.state == BufferState::Beyond).map(|b| b.segment);
+        let all = buffers.iter().filter(|b| b.state == BufferState::Beyond).map(|b| b.segment);
+        let beyond = all.min_by_key(|&segment| segments.usage(segment).live.load(Relaxed));
         self.has_beyond.store(beyond.is_some(), Release);
         beyond
     }

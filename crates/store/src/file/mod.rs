@@ -217,9 +217,10 @@ impl FileTier {
         self.buffers.has_beyond()
     }
 
-    /// The segment of such a buffer, where there is one that can be written in its place.
+    /// The segment of such a buffer, where nothing in it is live, or there is one that can be written in its place.
     pub fn stranded<I: FileIo>(&self, io: &I) -> Option<Segment> {
-        self.buffers.beyond().filter(|_| self.segments.has_room(io))
+        let has_place = |segment: &Segment| self.segments.is_emptied(*segment) || self.segments.has_room(io);
+        self.buffers.beyond(&self.segments).filter(has_place)
     }
 
     /// What was live in that segment was moved. False where something is left.
@@ -287,7 +288,9 @@ impl FileTier {
         self.buffers.flush_open(&self.segments, io, stats);
         self.buffers.forget_kept(&self.segments, io);
         self.files().close_idle();
-        self.segments.collect(io, true);
+        if self.segments.has_left() {
+            self.segments.collect(io, true);
+        }
         self.segments.fork_prepare(stats)
     }
 

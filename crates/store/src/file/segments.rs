@@ -9,7 +9,7 @@ use crate::broken::{self, Broken};
 use crate::io::FileIo;
 use crate::limits::{
     CLEAN_FREED_SLOTS, CLEAN_MIN_SEGMENTS, CLEANER_RESERVE_MIN_SEGMENTS, MAX_KEYS, MAX_VOLUMES, REAP_NS, RETRY_NS,
-    SEGMENT_BYTES,
+    SEGMENT_BYTES, TEND_SEGMENTS,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use outswap_core::store::StoreError;
@@ -415,50 +415,59 @@ impl Segments {
         true
     }
 
+    /// Whether there are segments of the own file that others need, or needed, and this process does not.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Acquire) > 0
+    }
+
     /// Frees the segments of the own file that this process had left before others did. Returns whether there were any.
     pub(super) fn collect<I: FileIo>(&self, io: &I, reap: bool) -> bool {
-        let Some(own) = self.files.own() else { return false };
+        self.collect_some(io, reap, usize::MAX) > 0
+    }
+
+    /// The same of so many at most. Returns how many there were.
+    fn collect_some<I: FileIo>(&self, io: &I, reap: bool, most: usize) -> usize {
+        let Some(own) = self.files.own() else { return 0 };
         let volume = &self.files.volumes[own];
         if reap {
             volume.reap(false);
         }
-        if self.left.load(Acquire) == 0 {
-            return false;
+        if !self.has_left() {
+            return 0;
         }
         if let Some(table) = volume.table.head() {
             self.left_seen.store(table.left.load(Acquire), Relaxed);
         }
-        let mut any = false;
-        for number in 0..volume.bound.load(Acquire) {
-            let segment = Segment::new(own, number);
-            any |= self.usage(segment).state() == LEFT && self.free_left(io, segment);
-        }
-        any
+        let all = (0..volume.bound.load(Acquire)).map(|number| Segment::new(own, number));
+        all.filter(|&segment| self.usage(segment).state() == LEFT && self.free_left(io, segment)).take(most).count()
     }
 
     /// Does so now and then, looking for dead processes.
     pub fn tend<I: FileIo>(&self, io: &I) {
-        self.tend_after(io, &self.reaping);
+        self.tend_after(io, &self.reaping, REAP_NS, usize::MAX);
     }
 
-    fn tend_after<I: FileIo>(&self, io: &I, rest: &Rest) {
+    fn tend_after<I: FileIo>(&self, io: &I, rest: &Rest, rest_ns: u64, most: usize) {
         let shared = || self.files.own_volume().is_some_and(|own| own.table.head().is_some());
         if shared() && !rest.rests() {
-            rest.begin(REAP_NS);
+            rest.begin(rest_ns);
             if let Some(own) = self.files.own_volume() {
                 own.reap(false);
             }
             // What their files held counts no more.
             self.files.family().reap(self.files.space.load(Relaxed), false);
-            self.collect(io, false);
+            if self.collect_some(io, false, most) == most {
+                rest.end();
+            }
         }
     }
 
-    /// Does so where there is something that others may have ended with: a child that ends or executes a program tells nobody.
+    /// Does so where there is something that others may have ended with: a child that ends or executes a program tells nobody. A part at a
+    /// time: nobody waits for that room, and a fault may wait for this.
     pub fn tend_left<I: FileIo>(&self, io: &I) {
-        if self.left.load(Acquire) > 0 {
+        if self.has_left() {
             // Not the same rest: who wants room does not find the search made just before something was given up.
-            self.tend_after(io, &self.tending);
+            self.tend_after(io, &self.tending, RETRY_NS, TEND_SEGMENTS);
         }
     }
 
