@@ -18,7 +18,7 @@ const RUN_S: u64 = 60;
 /// One run where no soak is asked for.
 const SMOKE_S: u64 = 4;
 /// Seeds of random calls where no soak is asked for; and the limit that is more than they use.
-const SMOKE_SEEDS: std::ops::Range<u64> = 1..3;
+const SMOKE_SEEDS: std::ops::Range<u64> = 1..2;
 const CALLS_RAM_BYTES: u64 = 1 << 30;
 /// What a run may take beyond its time: the watchdog of the program itself is to speak first.
 const GRACE_S: u64 = 240;
