@@ -58,29 +58,33 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Where memory runs short, traps a few blocks: more where `pages` more do not fit any more. Returns how many pages
     /// turned out to hold nothing, about.
     pub(crate) fn trap_if_short(&self, pages: usize) -> usize {
-        let (limit, wanted) = (self.limit_pages(), self.used_pages() + pages as u64);
-        let is_short = wanted > limit - limit / TRAP_SHARE;
-        if !is_short || !self.left.is_due() || broken::is(Broken::UntrappedStays) {
-            return 0;
+        let (before, wanted) = (self.resident_pages(), self.used_pages() + pages as u64);
+        let most = if wanted > self.limit_pages() { TRAP_BLOCKS_SHORT } else { TRAP_BLOCKS };
+        if self.is_short(wanted) && self.trap_if_due(most) {
+            before.saturating_sub(self.resident_pages()) as usize
+        } else {
+            0
         }
-        let (before, left) = (self.resident_pages(), self.left.pages());
-        let most = if wanted > limit { TRAP_BLOCKS_SHORT } else { TRAP_BLOCKS };
-        self.trap_blocks(most, false);
-        if self.left.pages() >= left {
-            self.left.took_nothing();
-        }
-        before.saturating_sub(self.resident_pages()) as usize
     }
 
     /// As [`Pager::trap_if_short`], by who has time: some blocks more; also where others are short of memory (`for_others`), for which what is not
     /// filled is used. Whether any was trapped: then there may be more to do.
     pub fn trap_in_time(&self, for_others: bool) -> bool {
-        let (limit, left) = (self.limit_pages(), self.left.pages());
-        let is_short = for_others || self.used_pages() > limit - limit / TRAP_SHARE;
-        if !is_short || !self.left.is_due() || broken::is(Broken::UntrappedStays) {
+        (for_others || self.is_short(self.used_pages())) && self.trap_if_due(TRAP_BLOCKS_IN_TIME)
+    }
+
+    /// Whether memory is short with so many pages used.
+    fn is_short(&self, used: u64) -> bool {
+        used > self.limit_pages() - self.limit_pages() / TRAP_SHARE
+    }
+
+    /// Traps so many blocks at most, unless an attempt took nothing a short while ago. Whether this one took any.
+    fn trap_if_due(&self, most: usize) -> bool {
+        if !self.left.is_due() || broken::is(Broken::UntrappedStays) {
             return false;
         }
-        self.trap_blocks(TRAP_BLOCKS_IN_TIME, false);
+        let left = self.left.pages();
+        self.trap_blocks(most, false);
         let is_trapped = self.left.pages() < left;
         if !is_trapped {
             self.left.took_nothing();

@@ -77,7 +77,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     fn is_left(&self, page: Option<u32>) -> bool {
         let is_page = |page: &u32| (*page as usize) < self.pages.len();
-        page.filter(is_page).is_some_and(|page| self.pages.get(PageNo(page)).is_untrapped())
+        page.filter(is_page).is_some_and(|page| self.is_left_to_kernel(PageNo(page)))
     }
 
     /// The mapping around a page, where it is the program's to read and write and its pages may be evicted.

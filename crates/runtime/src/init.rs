@@ -403,6 +403,7 @@ fn setup(control: &'static Control) -> Result<(), SetupError> {
         live.dispositions.set(signal, action);
     }
     threads::set_up_own_stack(live).map_err(|_| SetupError::NoMemory)?;
+    crate::scheduling::note();
     let code = code::find();
     if let Err(e) = install_filters(live, &code) {
         signals::uninstall(&handlers);

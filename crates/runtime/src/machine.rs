@@ -325,12 +325,13 @@ fn drop_zeros(machine: &LiveMachine, first: PageNo, pages: Mask) -> Mask {
         for (i, n) in zeros.runs().filter(|&(i, n)| machine.drop_content(first.plus(i), n)) {
             gone |= Mask::range(i, n);
         }
-        for (i, n) in (Mask::range(start, len) - gone).runs() {
+        let kept = Mask::range(start, len) - gone;
+        for (i, n) in kept.runs() {
             let _ = machine.uffd().write_protect(address(first.plus(i)), n * PAGE_BYTES, false);
-            // To ask for one where one is tells the kernel that the mapping has pages.
-            (i..i + n).for_each(|i| put_zero_if_missing(machine, first.plus(i)));
         }
-        if !is_protected || !(zeros - gone).is_empty() {
+        for i in (if is_protected { zeros - gone } else { kept }).iter() {
+            // To ask for one where one is tells the kernel that the mapping has pages.
+            put_zero_if_missing(machine, first.plus(i));
             machine.has_mapped_zeros.store(true, Relaxed);
         }
     }

@@ -425,11 +425,15 @@ fn follow_streams(live: &'static Live) {
     }
 }
 
+/// Whether the thread is to leave off what nobody waits for: somebody asks for something, or it is to end.
+fn is_wanted(live: &Live) -> bool {
+    QUIT.load(SeqCst) || wishes::is_asked(live) || desk::is_asked() || live.pager.is_ahead_asked()
+}
+
 /// Gives up what this process owes to the others of the tree. A few blocks at a time: a fork, and much else, waits for that. Says whether
 /// it came to an end.
 fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
     const STEP_PAGES: usize = RECLAIM_STEPS * BLOCK_PAGES;
-    let is_wanted = || QUIT.load(SeqCst) || wishes::is_asked(live) || desk::is_asked() || live.pager.is_ahead_asked();
     if *owed_pages == 0 {
         // What was not touched since the last look.
         while live.pager.has_yielded() {
@@ -437,7 +441,7 @@ fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
                 live.contexts.with(|_| live.pager.forget_yielded());
                 break;
             }
-            if is_wanted() {
+            if is_wanted(live) {
                 return false;
             }
             live.contexts.with(|cx| {
@@ -454,7 +458,7 @@ fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
         }
     }
     while *owed_pages > 0 {
-        if is_wanted() {
+        if is_wanted(live) {
             return false;
         }
         let pages = STEP_PAGES.min(*owed_pages);
@@ -467,10 +471,9 @@ fn give_up(live: &'static Live, owed_pages: &mut usize) -> bool {
 /// Takes back what is left to the kernel where memory is short, all of it, and counts anew: what that hid of other memory is seen then. A part
 /// at a time: a fork, and much else, waits for an end.
 fn take_back(live: &Live) {
-    let is_wanted = || QUIT.load(SeqCst) || wishes::is_asked(live) || desk::is_asked() || live.pager.is_ahead_asked();
     let is_tight = live.budget.pressure.is_any_tight();
     let mut has_any = false;
-    while !is_wanted() && live.contexts.with(|_| live.pager.trap_in_time(is_tight || has_any)) {
+    while !is_wanted(live) && live.contexts.with(|_| live.pager.trap_in_time(is_tight || has_any)) {
         has_any = true;
     }
     if has_any {

@@ -2,7 +2,7 @@
 use crate::background::{self, THREAD};
 use crate::live::Live;
 use crate::stacks::{self, Thread};
-use crate::{kept, scheduling, sharers};
+use crate::{kept, sharers};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 use outswap_sys::signal::{Stack, Ucontext, sigaltstack};
 use outswap_sys::{Errno, Result, os};
@@ -12,7 +12,7 @@ pub fn reserve_place(live: &Live) -> Option<&'static Thread> {
     stacks::reserve_place(|tid| live.is_alive(tid))
 }
 
-/// Gives the calling thread its stack, at set-up, and notes how it is scheduled.
+/// Gives the calling thread its stack, at set-up.
 pub fn set_up_own_stack(live: &Live) -> Result<()> {
     let thread = reserve_place(live).ok_or(Errno::ENOMEM)?;
     // SAFETY: the place is the caller's.
@@ -24,7 +24,6 @@ pub fn set_up_own_stack(live: &Live) -> Result<()> {
     // SAFETY: memory that stays mapped.
     unsafe { sigaltstack(Some(&thread.kernel_stack()), None)? };
     thread.tid.store(os::gettid(), Release);
-    scheduling::note();
     Ok(())
 }
 

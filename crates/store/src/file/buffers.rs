@@ -406,12 +406,6 @@ impl Buffers {
         }
     }
 
-    fn failed(&self, stats: &StoreStats) {
-        add(&stats.errors, 1);
-        add(&stats.write_errors, 1);
-        self.retry.begin(RETRY_NS);
-    }
-
     /// Writes what a buffer in state `Writing` holds. On failure the buffer keeps it.
     fn flush<I: FileIo>(&self, segments: &Segments, io: &I, index: usize, stats: &StoreStats) -> StoreResult<()> {
         let Buffer { segment, filled, .. } = self.buffers.lock()[index];
@@ -424,17 +418,18 @@ impl Buffers {
         if !dead {
             stats.file_errno.store(written.err().map_or(0, |e| e.0 as u64), Relaxed);
         }
-        if written == Err(Errno::EFBIG) && segments.is_beyond(io, segment) {
-            // Others can be written: nothing rests.
-            self.buffers.lock()[index].state = BufferState::Beyond;
-            self.has_beyond.store(true, Release);
+        if let Err(error) = written {
+            let is_beyond = error == Errno::EFBIG && segments.is_beyond(io, segment);
+            let state = if is_beyond { BufferState::Beyond } else { BufferState::Stuck };
+            self.buffers.lock()[index].state = state;
             add(&stats.errors, 1);
             add(&stats.write_errors, 1);
-            return Err(StoreError::Full);
-        }
-        if written.is_err() {
-            self.buffers.lock()[index].state = BufferState::Stuck;
-            self.failed(stats);
+            if is_beyond {
+                // Others can be written: nothing rests.
+                self.has_beyond.store(true, Release);
+            } else {
+                self.retry.begin(RETRY_NS);
+            }
             return Err(StoreError::Full);
         }
         self.retry.end();

@@ -2,9 +2,20 @@
 use super::bed::{Bed, FILE, RAM, fill_file, fork_store, page, read, wait};
 use crate::{SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
-use outswap_core::store::Store;
+use outswap_core::store::{Page, Store};
 use outswap_core::units::{PAGE_BYTES, SlotId};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// What a slot holds in these tests: no compressor makes it smaller.
+fn content(slot: u32) -> Page {
+    page(slot as u64 * 4 + 3)
+}
+
+/// Fills slots from the first on until one is refused: how many were taken.
+fn fill_up(bed: &Bed, worker: &mut Worker) -> u32 {
+    let is_taken = |&slot: &u32| bed.store.put(SlotId(slot), &content(slot), worker).is_ok();
+    (0..).take_while(is_taken).count() as u32
+}
 
 #[test]
 fn dead_segments_are_punched_and_used_again() {
@@ -55,7 +66,6 @@ fn a_file_in_memory_has_its_part_of_the_limit() {
 
 #[test]
 fn room_in_a_file_is_scarce_from_half_full_on_and_in_memory_always() {
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
     for first in [None, Some((RAM, 8 * PAGE_BYTES as u64))] {
         let tiers: Vec<_> = first.into_iter().chain([(FILE, 8 * SEGMENT_BYTES as u64)]).collect();
         let mut bed = Bed::new(&tiers, 1 << 14);
@@ -99,11 +109,7 @@ fn sparse_segments_are_cleaned() {
     let max = 8 * SEGMENT_BYTES as u64;
     let mut bed = Bed::new(&[(FILE, max)], 1 << 14);
     let worker = bed.worker();
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
-    let mut slot = 0;
-    while bed.store.put(SlotId(slot), &content(slot), worker).is_ok() {
-        slot += 1;
-    }
+    let slot = fill_up(&bed, worker);
     assert!(slot > 300);
     // One page of eight stays in every segment, so none is free; yet there is room for more.
     (0..slot).filter(|s| s % 8 != 0).for_each(|s| bed.store.free(Unused::vouched(SlotId(s))));
@@ -122,11 +128,7 @@ fn a_full_file_is_cleaned_though_what_is_kept_for_that_is_lost() {
     let max = 8 * SEGMENT_BYTES as u64;
     let mut bed = Bed::new(&[(FILE, max)], 1 << 14);
     let worker = bed.worker();
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
-    let mut filled = 0;
-    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
-        filled += 1;
-    }
+    let filled = fill_up(&bed, worker);
     // A buffer of before a fork takes it, whatever the limit.
     bed.store.file.adopt(&bed.store.io).expect("a segment beyond what is for all");
     assert_eq!(bed.store.file_segment_bytes(), max);
@@ -210,12 +212,8 @@ fn a_limit_of_file_size_is_kept_and_what_lies_below_it_is_used_again() {
 fn what_a_limit_of_file_size_leaves_is_cleaned() {
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
     bed.faults.size_limit.store(8 * SEGMENT_BYTES as u64, SeqCst);
-    let mut filled = 0;
-    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
-        filled += 1;
-    }
+    let filled = fill_up(&bed, worker);
     assert!(filled > 400);
     (0..filled).filter(|slot| slot % 4 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
     for slot in 5000..5200 {
@@ -228,7 +226,6 @@ fn what_a_limit_of_file_size_leaves_is_cleaned() {
 
 #[test]
 fn what_a_lowered_limit_of_file_size_cuts_off_is_moved() {
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
     // With and without an empty segment below the limit.
     for is_empty in [true, false] {
         let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
@@ -255,11 +252,7 @@ fn a_full_disk_is_cleaned_though_the_buffers_are_stuck() {
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.disk.store(24, SeqCst);
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
-    let mut filled = 0;
-    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
-        filled += 1;
-    }
+    let filled = fill_up(&bed, worker);
     let mut live: std::collections::BTreeSet<u32> = (0..filled).collect();
     let part = |live: &mut std::collections::BTreeSet<u32>, parts: u32| {
         live.retain(|&slot| {
@@ -312,11 +305,7 @@ fn a_full_disk_is_cleaned() {
     let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
     let worker = bed.worker();
     bed.faults.disk.store(16, SeqCst);
-    let content = |slot: u32| page(slot as u64 * 4 + 3);
-    let mut filled = 0;
-    while bed.store.put(SlotId(filled), &content(filled), worker).is_ok() {
-        filled += 1;
-    }
+    let filled = fill_up(&bed, worker);
     assert!(filled > 16 * 60);
     // Two of three go, but none of a whole segment: room that only cleaning finds.
     (0..filled).filter(|slot| slot % 3 != 0).for_each(|slot| bed.store.free(Unused::vouched(SlotId(slot))));
