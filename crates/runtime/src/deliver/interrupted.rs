@@ -1,25 +1,30 @@
 //! Calls that a signal interrupts: what the handler sees of them, and what becomes of them.
+use crate::dispositions::OURS;
 use crate::gate::{self, InStub};
 use crate::live::Live;
 use crate::usermem::peek;
 use crate::{direct, parts, sites, stub_call};
-use outswap_sys::signal::Ucontext;
+use outswap_sys::signal::{Ucontext, bit};
 use outswap_sys::{Errno, nr};
 
 const EINTR: u64 = -(Errno::EINTR.0 as i64) as u64;
 
-/// The signal mask that holds while a call waits that has one of its own, where code was interrupted in such a call.
-pub fn mask_of_call(uc: &Ucontext) -> Option<u64> {
+/// The signal mask that holds while a call waits that has one of its own, where `signal` came while such a call waited, or may as well have.
+pub fn mask_of_call(uc: &Ucontext, signal: i32) -> Option<u64> {
+    // SAFETY: the pin is this call's.
+    let mask = |pin| unsafe { (*gate::state(pin)).waits_with };
     match gate::in_stub(uc.gregs.rip as usize, uc.gregs.rdi as usize)? {
-        InStub::Freed => None,
-        // SAFETY: the pin is this call's.
-        InStub::Before(pin) | InStub::After(pin) | InStub::Kept(pin) => unsafe { (*gate::state(pin)).waits_with },
+        // One that its mask blocks came before it; ours are held back then.
+        InStub::Before(pin) => mask(pin).filter(|mask| OURS & bit(signal) != 0 || mask & bit(signal) == 0),
+        // With any other result, the mask had ended with the call.
+        InStub::After(pin) if uc.gregs.rax == EINTR => mask(pin),
+        InStub::After(_) | InStub::Kept(_) | InStub::Freed => None,
     }
 }
 
 /// Brings code that was interrupted in a call's stub, or on the way to it, back to where the program made the call. What the call held is free
-/// then.
-pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
+/// then. `waits`: it is taken to have waited, with a mask of its own.
+pub fn leave_stub(live: &'static Live, uc: &mut Ucontext, waits: bool) {
     let g = &mut uc.gregs;
     let is_restarted = stub_call::is_restarted(g);
     sites::leave_landing(g);
@@ -33,7 +38,7 @@ pub fn leave_stub(live: &'static Live, uc: &mut Ucontext) {
             let state = unsafe { &*gate::state(pin) };
             if state.done_bytes > 0 {
                 g.rax = state.done_bytes as u64;
-            } else if again == nr::RESTART_SYSCALL as u64 || state.waits_with.is_some() {
+            } else if again == nr::RESTART_SYSCALL as u64 || waits {
                 g.rax = EINTR;
             } else {
                 let behind = g.rip;

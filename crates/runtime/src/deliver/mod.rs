@@ -168,7 +168,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
         return end_by(signal, uc);
     }
     let thread = threads::current_or_new(live, uc);
-    let call_mask = mask_of_call(uc);
+    let call_mask = mask_of_call(uc, signal);
     let pretended = call_mask.map_or_else(|| thread.map_or(0, Thread::pretended), |mask| mask & OURS);
     if ours && pretended & bit(signal) != 0 {
         if let (true, Some(thread)) = (sent, thread) {
@@ -190,7 +190,7 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     }
     let was_at = uc.gregs.rip as usize;
     let is_restarted = stub_call::is_restarted(&uc.gregs);
-    leave_stub(live, uc);
+    leave_stub(live, uc, call_mask.is_some());
     if signal == SIGSYS && !sent && info.addr == was_at {
         // Trapped in a stub, by a filter of the program's own: it is told of its own call.
         info.addr = uc.gregs.rip as usize;
