@@ -74,6 +74,13 @@ static void rules(void) {
     EQ(now().ss_flags, SS_DISABLE);
 }
 static void nothing(int s) { (void)s, ran++; }
+/* What one that never had a stack sets in a handler stays, and so it is lost where there had been one. Every signal disarms. */
+static void on_first(int s) { (void)s, set(stack, BYTES, 0), ran++; }
+static void on_any(int s) {
+    (void)s;
+    EQ(now().ss_size, 0), EQ(now().ss_flags, SS_DISABLE);
+    ran++;
+}
 static void handle(int signal, int flags, void (*f)(int)) {
     struct sigaction a = {.sa_handler = f, .sa_flags = flags};
     OK(sigaction(signal, &a, NULL));
@@ -156,8 +163,24 @@ static void *both(void *arg) {
     raw_mode = 0;
     return arg;
 }
+/* In the first thread, before anything else. */
+static void first(void) {
+    stack = fresh(BYTES / PAGE);
+    handle(SIGUSR1, 0, on_first);
+    OK(raise(SIGUSR1)), EQ(ran, 1);
+    CHECK(now().ss_sp == stack && now().ss_size == BYTES);
+    set(NULL, 0, SS_DISABLE);
+    OK(raise(SIGUSR1)), EQ(ran, 2);
+    EQ(now().ss_size, 0), EQ(now().ss_flags, SS_DISABLE);
+    set(stack, BYTES, SS_AUTODISARM);
+    handle(SIGUSR1, 0, on_any);
+    OK(raise(SIGUSR1)), EQ(ran, 3);
+    CHECK(now().ss_sp == stack && now().ss_size == BYTES), EQ(now().ss_flags, (int)SS_AUTODISARM);
+    set(NULL, 0, SS_DISABLE);
+}
 int main(void) {
     tmpdir();
+    first();
     for (int managed = 0; managed < 2; managed++) {
         area = fresh(BYTES / PAGE), fill(area, BYTES, 1), evict(area, BYTES);
         stack = managed ? fresh(BYTES / PAGE) : mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);

@@ -60,6 +60,22 @@ static void test(void) {
     expect_errno(REMAP(a, PAGE, (1UL << 47) - (1UL << 40), MREMAP_MAYMOVE, NULL), ENOMEM);
     check(a, PAGE, 186);
 
+    /* What is not managed is moved there as a whole, or stays where it is. */
+    char *stack = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    CHECK(stack != MAP_FAILED), fill(stack, 4 * PAGE, 189);
+    OK(mprotect(a, 8 * PAGE, PROT_READ | PROT_WRITE)), fill(a, 8 * PAGE, 190), evict(a, 8 * PAGE);
+    int is_moved = REMAP(stack, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, a + 2 * PAGE) == (long)(a + 2 * PAGE);
+    if (is_moved) {
+        check(a, 2 * PAGE, 190), check(a + 2 * PAGE, 4 * PAGE, 189), check_from(a + 6 * PAGE, 2 * PAGE, 190, 6 * PAGE);
+        FAULTS_WITH(stack, 0, SEGV_MAPERR);
+    } else {
+        EQ(errno, EINVAL), check(a, 8 * PAGE, 190), check(stack, 4 * PAGE, 189);
+        OK(munmap(stack, 4 * PAGE));
+    }
+    OK(munmap(a, 8 * PAGE));
+    CHECK(mmap(a, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == a);
+    check_zero(a, 8 * PAGE), fill(a, 8 * PAGE, 191), evict(a, 8 * PAGE), check(a, 8 * PAGE, 191);
+
     /* realloc of large blocks is mremap in most allocators. */
     char *h = heap(1 << 20);
     fill(h, 1 << 20, 187), evict(h, 1 << 20);

@@ -80,11 +80,24 @@ static void filters(void) {
     close(null);
 }
 
+static int closed;
+static int closes(void *unused) {
+    (void)unused;
+    for (int fd = 0; fd < 1024; fd++) close(fd);
+    _exit(0);
+}
 static void namespaces(void) {
     if (unshare(CLONE_NEWPID)) return;
+    CHECK((closed = open("/dev/null", O_RDONLY)) >= 0);
     char *words[] = {"/bin/sh", "-c", "exit 7", NULL};
     pid_t child;
     OK(posix_spawn(&child, words[0], NULL, NULL, words, environ)), expect_exit(child, 7);
+    /* What it closes its parent has not either; or there is none. */
+    char *stack = fresh(16);
+    child = clone(closes, stack + 16 * PAGE, CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, NULL);
+    if (child > 0) expect_exit(child, 0), EQ(fcntl(closed, F_GETFD), -1);
+    else CHECK(errno == EAGAIN || errno == ENOMEM);
+    evict_some(area, AREA), check_noise(area, AREA, 1);
     child = vfork();
     if (child == 0) _exit(getpid() == 1 ? 0 : 1);
     /* The first is gone, and with it the namespace: no other process can be made there. */

@@ -52,6 +52,8 @@ pub struct Process {
     /// The number of the last measurement of its memory ([`Shared::begin_measurement`]), by whomever; 0: none. [`u64::MAX`] where it
     /// cannot measure itself: nobody waits for it.
     pub measured_number: AtomicU64,
+    /// Managed memory that is left to the kernel to fill, bytes: all of it is charged, however much is there.
+    pub left_bytes: AtomicU64,
     /// The number of the processes that came from each other by forks, and may share pages, of which this is one: that of the first
     /// of them. 0: it neither forked nor was forked.
     pub family: AtomicU32,
@@ -193,6 +195,7 @@ pub(crate) const fn layout(hash: u64) -> u64 {
             unborn_bytes,
             measured,
             measured_number,
+            left_bytes,
             family,
             touched_pages,
             ending,

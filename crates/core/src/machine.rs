@@ -212,6 +212,15 @@ pub trait Machine: Sync {
         false
     }
 
+    /// So many pages are about to count as used, at once, and do so already in the caller's account: who shares the limit is to know of it, and
+    /// the limit is to be what they leave.
+    fn will_use(&self, pages: usize) {
+        let _ = pages;
+    }
+
+    /// They do not count as used any more.
+    fn uses_less(&self) {}
+
     /// Has touches of missing pages among these, at most those of a block, noticed again, where some (`left`) were left to the kernel. Of those,
     /// it may take away what holds nothing but zeros. Returns the pages that are there then. `None` where that cannot be, and nothing changed.
     fn trap(&self, first: PageNo, count: usize, left: Mask) -> Option<Mask> {

@@ -30,8 +30,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         // First: other threads may be about to leave some, too.
         self.add_resident(count as i64);
+        if !self.has_room_for_left() {
+            self.add_resident(-(count as i64));
+            return None;
+        }
+        // Others may have taken much since this process looked last.
+        self.machine.will_use(count);
         if !self.has_room_for_left() || !self.leave_run(page, first, count, joins) {
             self.add_resident(-(count as i64));
+            self.machine.uses_less();
             return None;
         }
         for block in first.block().0..=first.plus(count - 1).block().0 {

@@ -631,6 +631,15 @@ fn what_was_hardly_touched_hides_no_other_memory() {
     }
 }
 
+/// Many that are too small to be looked after fill what was left to the kernel without a word, all at once.
+#[test]
+fn many_small_programs_keep_the_limit() {
+    if plain_mode() {
+        return;
+    }
+    all_is_well(run(&[], &["--ram", "64M", "--", &program("crowded"), "60", "70"]).run());
+}
+
 /// Nor does it end a process that needs what others only count.
 #[test]
 fn what_others_hardly_touched_is_room() {

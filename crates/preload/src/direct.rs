@@ -18,7 +18,7 @@ unsafe extern "C" {
 /// The segment that an address lies in: empty where that is not known.
 fn segment_of(address: usize) -> Range<usize> {
     let mut found = 0..0;
-    each_object(|base, segments| {
+    each_object(|base, _, segments| {
         let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
         let mut ranges = loaded.map(|segment| {
             let start = base.wrapping_add(segment.at as usize);

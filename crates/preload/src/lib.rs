@@ -176,7 +176,9 @@ pub unsafe extern "C" fn madvise(addr: usize, len: usize, advice: c_int) -> c_in
 /// As `mremap(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(addr: usize, old: usize, new: usize, flags: c_int, to: usize) -> isize {
-    memory_call(nr::MREMAP, [addr, old, new, flags as usize, to, 0], overlaps_managed(addr, old.max(1)))
+    let is_moved_to = flags as usize & os::MREMAP_FIXED != 0 && overlaps_managed(to, new);
+    let ours = is_moved_to || overlaps_managed(addr, old.max(1));
+    memory_call(nr::MREMAP, [addr, old, new, flags as usize, to, 0], ours)
 }
 
 /// The function of a name that stands behind ours; 0 where there is none.

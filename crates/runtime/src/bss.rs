@@ -193,7 +193,7 @@ pub fn adopt(live: &Live, bss: &Bss) -> bool {
             let _ = unsafe { os::munmap(old, bytes) };
         } else {
             live.pager.unmap(first, bss.pages());
-            let back = pass(nr::MREMAP, [old, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, bss.start, 0]);
+            let back = pass(nr::MREMAP, [old, bytes, bytes, os::MREMAP_MAYMOVE | os::MREMAP_FIXED, bss.start, 0]);
             assert!(back == bss.start as isize, "what was moved away can be moved back");
         }
         known
@@ -210,9 +210,6 @@ pub fn publish(record: &Process) {
     record.bss[1].store(end as u64, Relaxed);
 }
 
-const MREMAP_MAYMOVE: usize = 1;
-const MREMAP_FIXED: usize = 2;
-
 fn pass(nr: usize, args: [usize; 6]) -> isize {
     // SAFETY: moves of a mapping that nobody uses meanwhile.
     unsafe { gate::call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) }
@@ -223,7 +220,7 @@ fn move_away(at: usize, bytes: usize) -> Option<usize> {
     let flags = os::MAP_PRIVATE | os::MAP_ANONYMOUS | os::MAP_NORESERVE;
     // SAFETY: no address is given, so nothing is replaced.
     let to = unsafe { os::mmap(0, bytes, os::PROT_NONE, flags, -1, 0) }.ok()?;
-    if pass(nr::MREMAP, [at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) == to as isize {
+    if pass(nr::MREMAP, [at, bytes, bytes, os::MREMAP_MAYMOVE | os::MREMAP_FIXED, to, 0]) == to as isize {
         return Some(to);
     }
     // SAFETY: the mapping that was just made.

@@ -344,6 +344,7 @@ pub fn begin_exec(live: &Live, starts: bool) {
     for record in live.control.levels().filter_map(|level| own_record(live, level)) {
         record.charge_bytes.store(0, Release);
         record.others_part_bytes.store(0, Release);
+        record.left_bytes.store(0, Release);
         record.measured.store(u32::MAX, Release);
     }
     live.control.levels().for_each(|level| level.tell_sharers(live.family.load(Relaxed)));
@@ -505,6 +506,7 @@ pub fn refresh(live: &Live) {
     ];
     record.touched_pages.store(counters.get(Stat::PagesFirstTouch), Relaxed);
     set_gauges(live, gauges);
+    tell_left(live);
     for level in live.control.levels() {
         level.note_own([used, stats.pool_bytes.load(Relaxed), tables, file, 0]);
     }
@@ -568,6 +570,14 @@ fn publish_measured(live: &Live, (at_ns, number): (u64, u64), other: i64) {
             record.measured_number.store(number, Release);
         }
         level.note_peaks();
+    }
+}
+
+/// Publishes how much is left to the kernel.
+pub fn tell_left(live: &Live) {
+    let bytes = live.pager.untrapped_pages() * PAGE_BYTES as u64;
+    for record in live.control.levels().filter_map(|level| own_record(live, level)) {
+        record.left_bytes.store(bytes, Release);
     }
 }
 

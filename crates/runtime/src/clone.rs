@@ -23,6 +23,8 @@ const CLONE_SETTLS: usize = 0x8_0000;
 const CLONE_PARENT_SETTID: usize = 0x0010_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
+/// The child is the first of a namespace of process ids.
+const CLONE_NEWPID: usize = 0x2000_0000;
 const SIGCHLD: usize = 17;
 
 /// The arguments of clone that stand for a call.
@@ -30,12 +32,13 @@ fn of_clone(nr: usize, args: [usize; 6]) -> [usize; 6] {
     if nr == nr::VFORK { [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0] } else { args }
 }
 
-/// The same call for a child that has memory of its own. `None` where that would be something else: its parent does not wait for it.
+/// The same call for a child that has memory of its own. `None` where that would be something else: its parent does not wait for it, or it
+/// has the same descriptors, which each process's runtime has of its own.
 pub fn as_fork(nr: usize, args: [usize; 6]) -> Option<[usize; 6]> {
     let mut args = of_clone(nr, args);
-    let waits = args[0] & (CLONE_VFORK | CLONE_THREAD) == CLONE_VFORK;
+    let is_alike = args[0] & (CLONE_VFORK | CLONE_THREAD | CLONE_FILES) == CLONE_VFORK;
     args[0] &= !(CLONE_VM | CLONE_SIGHAND);
-    waits.then_some(args)
+    is_alike.then_some(args)
 }
 
 /// Serves vfork, and clone with `CLONE_VM`: the call is made to run with what the new thread or process needs. Where a process that shares
@@ -49,6 +52,13 @@ pub fn clone(
     fork: impl FnOnce([usize; 6], &mut Ucontext),
 ) {
     let own_args = args;
+    // Of processes that share the memory, and have the same number each in a namespace of its own, none could be told from the others.
+    if args[0] & CLONE_NEWPID != 0
+        && nr == nr::CLONE
+        && let Some(args) = as_fork(nr, own_args)
+    {
+        return fork(args, uc);
+    }
     let mut args = of_clone(nr, args);
     let parent = threads::current_or_new(live, uc);
     let flags = args[0];

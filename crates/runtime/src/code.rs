@@ -1,5 +1,7 @@
 //! Where the code of this process lies: the process filter recognises its calls by that.
 use crate::limits::CODE_RANGES;
+use crate::segments::{PF_X, PT_LOAD, each_object};
+use outswap_core::units::PAGE_BYTES;
 use outswap_sys::os;
 use outswap_sys::procfs::{self, Mapping};
 
@@ -9,6 +11,11 @@ const CLOSE_BYTES: usize = 1 << 20;
 const FAR_BYTES: usize = 1 << 30;
 /// Programs linked to a fixed address lie below this, and so do all unmanaged ones that this one may execute.
 pub const FIXED_END: usize = 1 << 32;
+/// Mappings of files that the dynamic linker is asked for, and bytes of their names.
+const LOADED: usize = 4096;
+const NAME_BYTES: usize = 32;
+/// The name that it has for what the kernel has mapped of its own functions.
+const VDSO: &[u8] = b"linux-vdso.";
 /// End of the addresses that a program can have.
 const USER_END: usize = 1 << 47;
 
@@ -84,11 +91,20 @@ pub struct Code {
 }
 
 impl Code {
-    /// Takes note of a line of `/proc/self/maps`. What is executable but of no file is nobody's: it may be the gate.
-    fn note(&mut self, line: &[u8]) {
-        let Mapping { start, end, rights, offset, .. } = Mapping::of(line);
+    /// Takes note of a line of `/proc/self/maps`.
+    fn note_line(&mut self, line: &[u8]) {
         let path = line.iter().position(|b| *b == b'/').map(|at| &line[at..]);
         let name = path.and_then(|p| p.rsplit(|b| *b == b'/').next()).unwrap_or_default();
+        let mapping = Mapping::of(line);
+        if line.ends_with(b"[vdso]") && mapping.rights.get(2) == Some(&b'x') {
+            self.vdso = (mapping.start, mapping.end);
+        }
+        self.note(&mapping, name);
+    }
+
+    /// Takes note of a mapping, which lies behind all others, of a file of that name. What is executable but of no file is nobody's: it may be
+    /// the gate.
+    fn note(&mut self, &Mapping { start, end, rights, offset, .. }: &Mapping<'_>, name: &[u8]) {
         if start < end && rights.first() == Some(&b'r') && (name == b"libc.so.6" || name.starts_with(b"libc-2.")) {
             let file = &mut self.libc_file;
             if file.1 == start {
@@ -101,9 +117,6 @@ impl Code {
         }
         if rights.get(2) != Some(&b'x') || start >= end {
             return;
-        }
-        if line.ends_with(b"[vdso]") {
-            self.vdso = (start, end);
         }
         if start < FIXED_END && !name.is_empty() {
             self.fixed = (if self.fixed.1 == 0 { start } else { self.fixed.0 }, end);
@@ -127,10 +140,49 @@ impl Code {
     }
 }
 
-/// Finds the code of this process, as it is mapped now.
+/// Finds the code of this process, as it is mapped now. Where no files of `/proc` can be read, the dynamic linker says what it has mapped.
 pub fn find() -> Code {
     let mut code = Code::default();
-    procfs::each_line(b"/proc/self/maps\0", &mut [0; 8192], |line| code.note(line));
+    procfs::each_line(b"/proc/self/maps\0", &mut [0; 8192], |line| code.note_line(line));
+    if code.all.get().is_empty() { of_linker() } else { code }
+}
+
+/// The same as the dynamic linker knows it: of files that it has loaded. At most [`LOADED`] of their mappings.
+fn of_linker() -> Code {
+    let mut code = Code::default();
+    let mut last = None;
+    for _ in 0..LOADED {
+        // One after the other as they lie, since there is no place to sort them in.
+        let mut next: Option<(usize, usize, usize, bool, [u8; NAME_BYTES], usize)> = None;
+        each_object(|base, name, segments| {
+            let path = if name.is_empty() { &b"program"[..] } else { name.to_bytes() };
+            let file = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+            for segment in segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.file_bytes > 0) {
+                let at = base.wrapping_add(segment.at as usize);
+                let start = at & !(PAGE_BYTES - 1);
+                let end = (at + segment.file_bytes as usize).next_multiple_of(PAGE_BYTES);
+                if last.is_some_and(|last| start <= last) || next.is_some_and(|(first, ..)| start >= first) {
+                    continue;
+                }
+                let mut known = [0; NAME_BYTES];
+                let len = file.len().min(NAME_BYTES);
+                known[..len].copy_from_slice(&file[..len]);
+                let offset = segment.offset as usize & !(PAGE_BYTES - 1);
+                next = Some((start, end, offset, segment.rights & PF_X != 0, known, len));
+            }
+            false
+        });
+        let Some((start, end, offset, runs, name, len)) = next else { break };
+        last = Some(start);
+        let rights = if runs { b"r-xp" } else { b"r--p" };
+        let name = &name[..len];
+        if name.starts_with(VDSO) && runs {
+            code.vdso = (start, end);
+        }
+        // What the kernel has mapped is of no file.
+        let name = if name.starts_with(VDSO) { &[] } else { name };
+        code.note(&Mapping { start, end, rights, offset: Some(offset), inode: b"" }, name);
+    }
     code
 }
 
@@ -156,7 +208,7 @@ mod tests {
 
     fn parse(maps: &str) -> Code {
         let mut code = Code::default();
-        maps.lines().for_each(|line| code.note(line.as_bytes()));
+        maps.lines().for_each(|line| code.note_line(line.as_bytes()));
         code
     }
 
@@ -232,6 +284,17 @@ mod tests {
         let here = this_process_has_code_and_a_c_library as *const () as usize;
         assert!(code.all.get().iter().any(|r| r.0 <= here && here < r.1));
         assert!(!code.libc.get().is_empty());
+    }
+
+    #[test]
+    fn the_dynamic_linker_knows_the_same_code() {
+        let (told, known) = (find(), of_linker());
+        assert_eq!(known.libc.get(), told.libc.get());
+        assert_eq!(known.all.get(), told.all.get());
+        assert_eq!((known.fixed, known.linker, known.vdso), (told.fixed, told.linker, told.vdso));
+        assert_eq!(known.libc_file.0, told.libc_file.0);
+        let libc = known.libc.get()[0];
+        assert!(known.libc_file.0 <= libc.0 && libc.1 <= known.libc_file.1);
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub fn put_into_file(control: &Control) {
         return;
     }
     let (mut places, mut count) = ([Place::default(); OBJECTS], 0);
-    each_object(|base, segments| {
+    each_object(|base, _, segments| {
         if let Some(place) = Place::of(base, segments) {
             places[count] = place;
             count += 1;

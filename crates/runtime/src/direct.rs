@@ -8,12 +8,12 @@
 //! ([`outswap_core::pins`]); one that was left behind keeps its pages in memory, and the thread makes no such calls any more.
 use crate::arena::page_of;
 use crate::calls::{self, Arg, Call};
-use crate::descriptors;
 use crate::gate::{self, Part};
 use crate::layout::overlaps_managed;
 use crate::live::{Live, try_live};
 use crate::stub_call::SYSCALL_BYTES;
 use crate::usermem::{Iovec, Msghdr, peek};
+use crate::{budget, descriptors, stacks};
 use core::mem::size_of;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Stat;
@@ -226,6 +226,11 @@ pub fn again(nr: usize, to: usize) -> usize {
     if to == outswap_direct_done as *const () as usize { gate::TRAPPED | nr } else { nr }
 }
 
+/// What such a call may name: as a window, but as if all threads were in one.
+fn most_bytes(live: &Live) -> usize {
+    budget::window_bytes(live.pager.limit_pages(), stacks::used()).min(live.window_bytes())
+}
+
 /// Pins what a call names, if all of it is in memory. `None` where it is not, where the call names nothing that is managed and
 /// would pass by itself, or where this cannot be told here.
 pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
@@ -239,7 +244,7 @@ pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
         return None;
     }
     let ranges = Ranges::of(live, call, &args)?;
-    if ranges.len == 0 && !call.nested || ranges.bytes > live.window_bytes() {
+    if ranges.len == 0 && !call.nested || ranges.bytes > most_bytes(live) {
         return None;
     }
     let pins = &live.pager.pins;

@@ -317,36 +317,28 @@ impl Reserve for Mapped {
 
 /// Looks at the budget as pages come and go.
 const HOOKS: Hooks = Hooks {
-    progress: || {
-        if let Some(live) = live::try_live() {
-            reclaim::tick(live);
-        }
-    },
-    over_limit: || {
-        if let Some(live) = live::try_live() {
-            charge::over(live);
-        }
-    },
-    over_limit_full: || {
-        if let Some(live) = live::try_live() {
-            full::over(live);
-        }
-    },
+    progress: || when_set_up(reclaim::tick),
+    over_limit: || when_set_up(charge::over),
+    over_limit_full: || when_set_up(full::over),
     // What it shares is the others' from then on, who may find that out before this process does.
     discarding: || {
         if let Some(live) = live::try_live().filter(|live| live.may_share()) {
             charge::count_less(live);
         }
     },
-    ahead: || {
-        if let Some(live) = live::try_live() {
-            reclaim::wake_to_read(live);
-        }
-    },
+    uses_less: || when_set_up(charge::count_less),
+    has_left: || when_set_up(reclaim::has_left),
+    ahead: || when_set_up(reclaim::wake_to_read),
     stream: || live::try_live().is_some_and(reclaim::wake_for_stream),
     is_alone: threads::is_alone,
     peek: usermem::peek_anywhere,
 };
+
+fn when_set_up(f: impl FnOnce(&'static Live)) {
+    if let Some(live) = live::try_live() {
+        f(live);
+    }
+}
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
     clock::start();

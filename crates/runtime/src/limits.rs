@@ -46,6 +46,10 @@ pub const MIN_RESIDENT_PAGES: u64 = 64;
 pub const WINDOW_MIN_BYTES: usize = 64 << 10;
 /// See [`WINDOW_MIN_BYTES`].
 pub const WINDOW_MAX_BYTES: usize = 1 << 20;
+/// The least that there is of it where more calls than these are in progress.
+pub const WINDOW_LEAST_BYTES: usize = 8 << 10;
+/// See [`WINDOW_LEAST_BYTES`].
+pub const CALLS_FEW: usize = 16;
 /// What one call may have resident however small the limit is, bytes.
 pub const PINNED_MIN_BYTES: usize = 4 << 20;
 /// Ranges up to this length are not looked at before they are pinned: what of them the kernel cannot reach costs little.

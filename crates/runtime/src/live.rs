@@ -10,7 +10,7 @@ use crate::stacks::Thread;
 use crate::wipes::{Wipe, Wipes};
 use crate::{budget, desk, gate, sharers};
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use outswap_control::{Control, Place, Process, Stat};
 use outswap_core::lock::{Guard, SpinLock};
 use outswap_core::units::{PAGE_BYTES, PageNo};
@@ -42,6 +42,8 @@ pub struct Live {
     pub dispositions: Dispositions,
     /// What the budget knows.
     pub budget: budget::State,
+    /// How many calls are in progress, about: pins are taken from the first on.
+    pub calls: AtomicUsize,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
     /// The control block's descriptors: the first of them.
@@ -104,6 +106,7 @@ impl Live {
             pid: AtomicI32::new(os::getpid()),
             dispositions: Dispositions::default(),
             budget: budget::State::default(),
+            calls: AtomicUsize::new(0),
             stage_bytes,
             control_fd,
             fds,
@@ -146,7 +149,7 @@ impl Live {
     }
     /// Bytes of a transfer that are resident at once.
     pub fn window_bytes(&self) -> usize {
-        budget::window_bytes(self.pager.limit_pages())
+        budget::window_bytes(self.pager.limit_pages(), self.calls.load(Relaxed))
     }
 
     /// Forked, or child of a fork: pages may be shared with another process.

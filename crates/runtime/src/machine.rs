@@ -40,6 +40,10 @@ pub struct Hooks {
     pub over_limit_full: fn(),
     /// Much of the program's memory is about to lose its content.
     pub discarding: fn(),
+    /// Less is used than this process has said.
+    pub uses_less: fn(),
+    /// Pages were left to the kernel.
+    pub has_left: fn(),
     /// Something is to be read ahead.
     pub ahead: fn(),
     /// See [`Machine::stream_is_asked`].
@@ -440,6 +444,14 @@ impl Machine for LiveMachine {
         self.untraps.load(Relaxed)
     }
 
+    fn will_use(&self, pages: usize) {
+        self.installed(pages);
+    }
+
+    fn uses_less(&self) {
+        (self.hooks.uses_less)();
+    }
+
     fn untrap(&self, first: PageNo, count: usize) -> bool {
         if self.source().untrap(self, first, count) {
             return true;
@@ -521,10 +533,9 @@ impl Machine for LiveMachine {
         if event == Event::OverLimit {
             return (self.hooks.over_limit)();
         }
-        // They count as used by now.
         match event {
             Event::HugeIn => self.installed(MAX_FOLIO_PAGES),
-            Event::PagesUntrapped => self.installed(n as usize),
+            Event::PagesUntrapped => (self.hooks.has_left)(),
             _ => {}
         }
         if event == Event::OverLimitFull {

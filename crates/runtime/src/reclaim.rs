@@ -53,6 +53,8 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 const LOOK_NS: u64 = 50_000_000;
 /// The thread starts when one part in so many of the limit is used: less is not worth evicting.
 const START_SHARE: u64 = 16;
+/// The same where so much is left to the kernel to fill: others may need what is not filled.
+const START_LEFT_SHARE: u64 = 64;
 
 /// Rounds without success after which the thread sleeps.
 const IDLE_ROUNDS: u32 = 3;
@@ -71,11 +73,19 @@ pub fn tick(live: &'static Live) {
     wake_if_low(live);
 }
 
+/// Pages were left to the kernel: the supervisor is to know, which sees those that are there alone, and somebody may have to take them back.
+pub fn has_left(live: &'static Live) {
+    charge::tell_left(live);
+    wake_if_low(live);
+}
+
 /// Wakes the thread when frames run low; starts it when they might soon.
 pub fn wake_if_low(live: &'static Live) {
     let limit = live.pager.limit_pages();
     if THREAD.load(Relaxed) == 0 {
-        if live.pager.used_pages() > limit / START_SHARE && live.is_own_process() && !keeps_one_thread(live) {
+        let is_much = live.pager.used_pages() > limit / START_SHARE
+            || live.pager.untrapped_pages() > limit / START_LEFT_SHARE && live.control.has_budget();
+        if is_much && live.is_own_process() && !keeps_one_thread(live) {
             ensure();
         }
         return;

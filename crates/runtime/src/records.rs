@@ -11,6 +11,7 @@ pub static UNCOUNTED: Process = Process {
     pid: AtomicI32::new(0),
     fault_source: AtomicU32::new(0),
     charge_bytes: AtomicU64::new(0),
+    left_bytes: AtomicU64::new(0),
     others_part_bytes: AtomicU64::new(0),
     unborn_bytes: AtomicU64::new(0),
     measured: AtomicU32::new(0),

@@ -165,16 +165,25 @@ impl Thread {
     }
     /// The alternate stack as the program knows it.
     pub fn stack(&self) -> Stack {
-        let size = self.size.load(Relaxed);
-        let off = if size == 0 { SS_DISABLE } else { 0 };
-        Stack { sp: self.sp.load(Relaxed), flags: self.flags.load(Relaxed) | off, size }
+        let stack = self.saved_stack();
+        let off = if stack.size == 0 { SS_DISABLE } else { 0 };
+        Stack { flags: stack.flags & SS_AUTODISARM | off, ..stack }
+    }
+    /// The same as signal frames have it: with the flags that were given, none where there never was one. Such a frame has that
+    /// stay which its handler sets.
+    pub fn saved_stack(&self) -> Stack {
+        Stack { sp: self.sp.load(Relaxed), flags: self.flags.load(Relaxed), size: self.size.load(Relaxed) }
     }
     /// Sets [`Thread::stack`].
     pub fn set_stack(&self, stack: &Stack) {
         let off = stack.flags & SS_DISABLE != 0;
         self.sp.store(if off { 0 } else { stack.sp }, Relaxed);
         self.size.store(if off { 0 } else { stack.size }, Relaxed);
-        self.flags.store(stack.flags & SS_AUTODISARM, Relaxed);
+        self.flags.store(stack.flags, Relaxed);
+    }
+    /// The thread that executed the program has none, and was never given one.
+    pub fn begin_without_stack(&self) {
+        self.flags.store(0, Relaxed);
     }
     /// Whether a stack pointer lies in the program's alternate stack. One that disarms itself is never in use, as in the kernel.
     pub fn is_on_stack(&self, sp: usize) -> bool {
@@ -274,7 +283,7 @@ impl Thread {
     pub fn inherit_all(&self, from: Option<&Thread>) {
         self.inherit(from);
         if let Some(from) = from {
-            self.set_stack(&from.stack());
+            self.set_stack(&from.saved_stack());
         }
     }
 }
@@ -344,6 +353,14 @@ pub fn by_stack(address: usize) -> Option<&'static Thread> {
 /// Whether an address lies in one of our stacks.
 pub fn holds(address: usize) -> bool {
     address.wrapping_sub(STACKS.load(Acquire)) < THREADS * STRIDE
+}
+
+/// A signal is ignored from now on: those that wait are gone.
+pub fn discard_waiting(signal: i32) {
+    let waiting = all()[..USED.load(Acquire)].iter().map(|thread| &thread.waiting).chain([&WAITING]);
+    waiting.for_each(|waiting| {
+        waiting.fetch_and(!bit(signal), SeqCst);
+    });
 }
 
 /// In a forked child, the calling thread, which was `own`, is the only one, under a new number.

@@ -21,6 +21,9 @@ pub fn set_up_own_stack(live: &Live) -> Result<()> {
     // SAFETY: only reads.
     unsafe { sigaltstack(None, Some(&mut old))? };
     thread.set_stack(&old);
+    if old.size == 0 {
+        thread.begin_without_stack();
+    }
     // SAFETY: memory that stays mapped.
     unsafe { sigaltstack(Some(&thread.kernel_stack()), None)? };
     thread.tid.store(os::gettid(), Release);

@@ -144,7 +144,6 @@ fn part_holds(live: &Live, object: ObjectNo, start: u32, end: u32) -> bool {
 
 /// Before a call of the program's: makes whole what it needs so. `Some` where the call is not to be made: what it returns.
 pub fn before_call(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<isize> {
-    const MREMAP_FIXED: usize = 2;
     const MADV_REMOVE: usize = 9;
     const MADV_DONTFORK: usize = 10;
     const SHM_REMAP: usize = 0o40000;
@@ -320,8 +319,6 @@ fn drop_holes(live: &Live, object: ObjectNo, place: &impl Fn(PageNo) -> usize) {
 /// Puts the kernel's memory in the place of a mapping whose content it has by now, in one step: at no time is nothing mapped
 /// there. False where the kernel refuses.
 pub fn give(live: &Live, vma: &Vma, from: usize) -> bool {
-    const MREMAP_MAYMOVE: usize = 1;
-    const MREMAP_FIXED: usize = 2;
     let (to, bytes) = (address(vma.first), vma.count as usize * PAGE_BYTES);
     let protect =
         |prot: Prot| vma.prot == Prot::READ_WRITE || pass(nr::MPROTECT, [from, bytes, prot.0 as usize, 0, 0, 0]) == 0;

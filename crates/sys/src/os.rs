@@ -90,13 +90,18 @@ pub unsafe fn munmap(addr: usize, len: usize) -> Result<()> {
     ret(unsafe { syscall2(nr::MUNMAP, addr, len) }).map(drop)
 }
 
+/// `mremap`: to anywhere.
+pub const MREMAP_MAYMOVE: usize = 1;
+/// To the address that is named.
+pub const MREMAP_FIXED: usize = 2;
+/// Leaving the old place mapped.
+pub const MREMAP_DONTUNMAP: usize = 4;
+
 /// Moves a mapping of so many bytes to another address, in place of what is there.
 ///
 /// # Safety
 /// Nothing may use the old range any more, nor what was in the new one.
 pub unsafe fn move_to(from: usize, to: usize, len: usize) -> Result<()> {
-    const MREMAP_MAYMOVE: usize = 1;
-    const MREMAP_FIXED: usize = 2;
     // SAFETY: as the caller says.
     ret(unsafe { syscall5(nr::MREMAP, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) }).map(drop)
 }

@@ -217,7 +217,7 @@ pub fn enter_handler(
     let pretended = thread.map_or(0, Thread::pretended);
     let own = if stacks::holds(here) { stacks::by_stack(here) } else { None };
     let mut frame = Frame { ret: returns(), uc: *uc, info: [0; SIGINFO_BYTES] };
-    frame.uc.stack = stack;
+    frame.uc.stack = thread.map_or(stack, Thread::saved_stack);
     frame.uc.sigmask |= pretended;
     frame.uc.fpstate = if bytes > 0 { fp } else { 0 };
     frame.uc.reserved[TID] = os::gettid() as u64;
@@ -242,7 +242,7 @@ pub fn enter_handler(
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
     let mask = during | action.mask | own;
     if let Some(thread) = thread {
-        if switch && stack.flags & SS_AUTODISARM != 0 {
+        if stack.flags & SS_AUTODISARM != 0 {
             thread.set_stack(&Stack { sp: 0, flags: SS_DISABLE, size: 0 });
         }
         thread.set_pretended(mask);

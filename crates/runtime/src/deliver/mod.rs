@@ -80,6 +80,9 @@ pub fn change(
         let old = live.dispositions.get(signal);
         if let Some(new) = new.filter(|_| !shared) {
             live.contexts.with(|_| live.dispositions.set(signal, &new));
+            if new.handler == SIG_IGN {
+                stacks::discard_waiting(signal);
+            }
         }
         return Ok(old);
     }
@@ -181,7 +184,8 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     match action.handler {
         SIG_IGN if sent || !ours => return,
         SIG_DFL | SIG_IGN => {
-            if ours {
+            // One that was sent does not end the first process of a pid namespace.
+            if ours && !(sent && os::getpid() == 1) {
                 end_by(signal, uc);
             }
             return;

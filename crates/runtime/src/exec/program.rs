@@ -1,6 +1,7 @@
 //! What a file is that is about to be executed.
 use crate::live::Live;
 use crate::process;
+use core::ffi::{CStr, c_char};
 use outswap_control::{Found, MESSAGE_BYTES, Text, until_nul};
 use outswap_sys::{Errno, nr, os, ret, syscall4};
 
@@ -18,9 +19,6 @@ const MAX_INTERPRETERS: usize = 5;
 
 /// Bytes of the header of a 64-bit ELF file; that of a 32-bit one is shorter.
 const ELF_HEADER_BYTES: usize = 64;
-
-/// So that a FIFO without a writer is not waited for.
-const O_NONBLOCK: usize = 0o4000;
 
 /// What a program that is to be executed will be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +68,7 @@ pub fn look_ahead(live: &Live, nr: usize, args: [usize; 6], [path, argv]: [usize
     }
     let is_strict = live.control.levels().any(|level| level.config.strict != 0);
     // SAFETY: `copy` wrote a NUL-terminated string there.
-    let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) }.to_bytes_with_nul();
+    let path = unsafe { CStr::from_ptr(path as *const c_char) }.to_bytes_with_nul();
     let directory = (nr == nr::EXECVEAT).then_some(args[0] as i32);
     let (mut name, mut head) = ([0u8; LINE_BYTES], [0u8; HEAD_BYTES]);
     let mut found = look_at(directory, path, &mut head);
@@ -183,7 +181,7 @@ fn is_dynamic_linker(path: &[u8]) -> bool {
 
 /// The program that the dynamic linker is to run, if that cannot be managed, and why. `argv`: the linker's arguments, as they were copied.
 fn loaded(argv: usize, head: &mut [u8]) -> Option<(&'static [u8], Cause)> {
-    let mut at = argv as *const *const core::ffi::c_char;
+    let mut at = argv as *const *const c_char;
     let words = core::iter::from_fn(|| {
         // SAFETY: an array in our buffer that ends with a null pointer, beyond which nothing is asked for.
         let word = unsafe { *at };
@@ -193,7 +191,7 @@ fn loaded(argv: usize, head: &mut [u8]) -> Option<(&'static [u8], Cause)> {
         // SAFETY: not the end yet; the strings are in our buffer, too, and stay until the exec is over.
         unsafe {
             at = at.add(1);
-            Some(core::ffi::CStr::from_ptr(word).to_bytes_with_nul())
+            Some(CStr::from_ptr(word).to_bytes_with_nul())
         }
     });
     let program = program_of_linker(words)?;
@@ -463,10 +461,12 @@ pub fn is_executable(dir: usize, path: usize, flags: usize) -> bool {
         dir as i32
     } else {
         // SAFETY: as above.
-        let opened = ret(unsafe { syscall4(nr::OPENAT, dir, path, os::O_RDONLY | os::O_CLOEXEC | O_NONBLOCK, 0) });
-        // What may be executed but not read is judged by its rights alone.
-        let Ok(fd) = opened else { return true };
-        fd as i32
+        let path = unsafe { CStr::from_ptr(path as *const c_char) }.to_bytes_with_nul();
+        match os::open_regular(Some(dir as i32), path, os::O_RDONLY) {
+            Ok((fd, _)) => fd,
+            // What may be executed but not read is judged by its rights alone.
+            Err(_) => return !os::stat_at(Some(dir as i32), path).is_ok_and(|status| !status.is_regular()),
+        }
     };
     let mut head = [0u8; ELF_HEADER_BYTES];
     let is_regular = os::fstat(fd).is_ok_and(|status| status.is_regular());

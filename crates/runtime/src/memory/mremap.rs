@@ -17,10 +17,6 @@ use outswap_core::vma::Vma;
 use outswap_sys::nr;
 use outswap_sys::os::*;
 
-const MREMAP_MAYMOVE: usize = 1;
-const MREMAP_FIXED: usize = 2;
-const MREMAP_DONTUNMAP: usize = 4;
-
 /// Whether the program's limits allow a mapping to grow.
 fn may_grow(live: &Live, vma: &Vma, pages: u32) -> bool {
     let data = if vma.prot.0 & Prot::WRITE.0 != 0 { pages } else { 0 };

@@ -36,6 +36,7 @@ impl<'a> CallPins<'a> {
             if let Some(pin) = acquire(live, tid) {
                 // SAFETY: the pin is this call's. What an earlier one waited with says nothing of this one.
                 unsafe { (*gate::state(pin)).waits_with = None };
+                live.calls.store(pin, Relaxed);
                 let most_bytes = budget::pinned_max_bytes(live.pager.limit_pages());
                 return CallPins { live, pin, pinned_bytes: 0, most_bytes, access: Access::Write, shared: None };
             }
