@@ -41,6 +41,8 @@ breakages! {
     StreamsRise = "streams-rise",
     /// Pages that are to be held after a fork are not.
     CopiesUnseen = "copies-unseen",
+    /// Pages that others have are taken as copies where the store has no room for those.
+    SharedIsCopied = "shared-is-copied",
     /// Pages that leave while others have them count no more.
     LeftIsFree = "left-is-free",
     /// Others are taken to have measured what a measurement of this process's has found.

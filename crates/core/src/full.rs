@@ -22,6 +22,8 @@ const PASSED_BATCHES: u32 = 4;
 pub struct Full {
     /// When it began to refuse, plus 1; 0 where it takes pages.
     since_ns: AtomicU64,
+    /// When it refused last, plus 1; 0 where it never did.
+    refused_ns: AtomicU64,
     /// Until when it rests; 0 where it does not.
     until_ns: AtomicU64,
     /// Refusals on end, less what was stored since.
@@ -44,6 +46,9 @@ pub struct Full {
 /// What a thread that was held back has learned for so long holds: threads that wait look more often, and a refusal is old then.
 const HOLDS_NS: u64 = 1_000_000_000;
 
+/// So long after a refusal others are to be expected.
+const LATELY_NS: u64 = 5_000_000_000;
+
 const NOT_ASKED: u32 = 0;
 const ASKED: u32 = 1;
 /// It was, and has refused.
@@ -53,6 +58,7 @@ impl Default for Full {
     fn default() -> Full {
         Full {
             since_ns: AtomicU64::new(0),
+            refused_ns: AtomicU64::new(0),
             until_ns: AtomicU64::new(0),
             level: AtomicU32::new(0),
             freed: AtomicU32::new(0),
@@ -71,6 +77,12 @@ impl Full {
     /// Whether the store has refused, and taken nothing since.
     pub fn is_full(&self) -> bool {
         self.since_ns.load(Relaxed) != 0
+    }
+
+    /// Whether it has refused a short while ago, whatever it took since: what is given to it next may come back.
+    pub(crate) fn may_refuse(&self, now_ns: impl FnOnce() -> u64) -> bool {
+        let refused_ns = self.refused_ns.load(Relaxed);
+        refused_ns != 0 && now_ns().saturating_sub(refused_ns) < LATELY_NS
     }
 
     /// A thread is held back: for how long threads have been, without one that got its page, nanoseconds.
@@ -93,7 +105,7 @@ impl Full {
 
     /// In a forked child, whose store is another: nothing is known of it.
     pub fn forget(&self) {
-        for word in [&self.since_ns, &self.until_ns, &self.held_since_ns] {
+        for word in [&self.since_ns, &self.refused_ns, &self.until_ns, &self.held_since_ns] {
             word.store(0, Relaxed);
         }
         self.level.store(0, Relaxed);
@@ -123,6 +135,7 @@ impl Full {
         if self.since_ns.load(Relaxed) == 0 {
             self.since_ns.store(now_ns + 1, Relaxed);
         }
+        self.refused_ns.store(now_ns + 1, Relaxed);
         // Several may be refused at the same time: what they make of it differs by a step or two.
         let level = self.level.load(Relaxed);
         self.level.store((level + 1).min(LEVEL_MAX), Relaxed);
@@ -211,6 +224,9 @@ mod tests {
         assert_eq!(rests[11], (PASSED_BATCHES << LEVEL_MAX) as usize);
         full.refused(5);
         assert!(full.passes(|| 5 + REST_MAX_NS - 1) && !full.passes(|| 5 + REST_MAX_NS), "the time is bounded");
+        full.took();
+        assert!(full.may_refuse(|| 5) && full.may_refuse(|| LATELY_NS) && !full.may_refuse(|| LATELY_NS + 6));
+        assert!(!Full::default().may_refuse(|| 5));
     }
 
     #[test]

@@ -178,16 +178,27 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             present = present - unfilled;
         }
         if !present.is_empty() && is_trapped {
-            asked = present;
-            let first = base.plus(start);
-            let wanted = Wanted { framed: (present - clean).from(start), clean: clean.from(start) };
             let shared = match self.copies.is_shared() {
-                true => self.machine.shared(first, claimed - start),
+                true => self.machine.shared(base.plus(start), claimed - start).at(start),
                 false => Mask::EMPTY,
             };
-            let Taken { framed, dropped } = self.machine.take(first, claimed - start, wanted, batch, start);
-            self.copies.left(((framed | dropped) & shared).count() as u64);
-            taken = Taken { framed: framed.at(start), dropped: dropped.at(start) };
+            // What others have as well is taken as a copy. Where the store has no room for that, it would come back as one: more is used then
+            // than before.
+            let stays = match self.full.may_refuse(|| self.machine.now_ns()) && !broken::is(Broken::SharedIsCopied) {
+                true => shared,
+                false => Mask::EMPTY,
+            };
+            asked = present - stays;
+            let mut at = start;
+            while let Some(from) = asked.next(at) {
+                // Not over one that stays: it would move along.
+                at = stays.next(from).unwrap_or(claimed);
+                let run = asked & Mask::range(from, at - from);
+                let wanted = Wanted { framed: (run - clean).from(from), clean: (run & clean).from(from) };
+                let Taken { framed, dropped } = self.machine.take(base.plus(from), at - from, wanted, batch, from);
+                taken = Taken { framed: taken.framed | framed.at(from), dropped: taken.dropped | dropped.at(from) };
+            }
+            self.copies.left((taken.all() & shared).count() as u64);
             let is_sound = (taken.all() - present).is_empty() && (taken.dropped - clean).is_empty();
             assert!(is_sound && (taken.framed & taken.dropped).is_empty(), "the machine takes what it was asked for");
         }

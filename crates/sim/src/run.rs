@@ -12,7 +12,7 @@ use outswap_core::units::{BLOCK_PAGES, BlockNo, PageNo};
 use std::sync::atomic::Ordering::*;
 
 /// More than a full store rests.
-const FULL_REST_NS: u64 = 2_000_000_000;
+const FULL_REST_NS: u64 = 5_000_000_000;
 
 /// Runs one seed to its end. The error says what was wrong.
 pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {
@@ -191,6 +191,8 @@ impl World {
         if self.config.slots >= self.setup.pages * 2 {
             pager.set_limit_pages(0);
             pager.set_swapcache_max(0);
+            // What is shared does not go while the store may refuse it.
+            pager.machine.clock.pass_ns(FULL_REST_NS);
             let mut idle = 0;
             // A page that a forked process shares is refused half of the time.
             while idle < 40 {

@@ -2,6 +2,7 @@
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Prot};
+use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::protection::{self, Access};
 use outswap_core::slots::CLUSTER_SLOTS;
@@ -122,6 +123,31 @@ fn a_full_store_is_left_alone_and_used_again_when_it_has_room() {
     }
     assert!(program.pager.used_pages() <= LIMIT_PAGES + SLACK_PAGES, "{} pages", program.pager.used_pages());
     assert!(!program.pager.full.is_full());
+    program.pager.check();
+}
+
+/// A copy of it would have to stay in memory.
+#[test]
+fn what_others_have_stays_where_the_store_is_full() {
+    let arena = Arena::default();
+    let mut program = Program::new(&arena);
+    (0..PAGES).for_each(|page| assert_eq!(program.write(page, 0), Fault::Done));
+    assert!(program.pager.full.is_full());
+    program.pager.forked();
+    program.pager.copies.forked(false);
+    program.pager.machine.forked(1, false);
+    let is_resident = |program: &Program, page: &u32| program.pager.state(PageNo(*page)) == State::Resident;
+    let shared: Vec<u32> = (0..PAGES).filter(|page| is_resident(&program, page)).collect();
+    assert!(shared.len() > BLOCK_PAGES);
+    for _ in 0..4 {
+        (0..PAGES).for_each(|page| program.check(page, 0));
+        assert!(shared.iter().all(|page| is_resident(&program, page)));
+    }
+    // As long as it may refuse.
+    program.pager.store.calm();
+    program.pager.machine.clock.pass_ns(10_000_000_000);
+    (0..PAGES).for_each(|page| program.check(page, 0));
+    assert!(!shared.iter().all(|page| is_resident(&program, page)));
     program.pager.check();
 }
 
