@@ -62,6 +62,8 @@ pub struct CallState {
     pub total_bytes: usize,
     /// See `total_bytes`.
     pub part_bytes: usize,
+    /// When the first part began.
+    pub begun_ns: u64,
     /// The signal mask that the program wants while the call waits.
     pub waits_with: Option<u64>,
     /// What the kernel gets in place of it.

@@ -55,15 +55,36 @@ pub fn kind(fd: usize) -> Kind {
     }
 }
 
-fn is_stream(fd: usize) -> bool {
+/// An option of a socket itself, `None` where it has none of that size.
+fn option<const WORDS: usize>(fd: usize, name: usize) -> Option<[u32; WORDS]> {
     const SOL_SOCKET: usize = 1;
+    let (mut value, mut len) = ([0u32; WORDS], 4 * WORDS as u32);
+    let (value_at, len_at) = (value.as_mut_ptr() as usize, &raw mut len as usize);
+    // SAFETY: places for the value and its length.
+    let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, name, value_at, len_at) } == 0;
+    (ok && len == 4 * WORDS as u32).then_some(value)
+}
+
+fn is_stream(fd: usize) -> bool {
     const SO_TYPE: usize = 3;
     const SOCK_STREAM: u32 = 1;
-    let (mut kind, mut len) = (0u32, 4u32);
-    let (kind_at, len_at) = (&raw mut kind as usize, &raw mut len as usize);
-    // SAFETY: places for the value and its length.
-    let ok = unsafe { outswap_sys::syscall5(nr::GETSOCKOPT, fd, SOL_SOCKET, SO_TYPE, kind_at, len_at) } == 0;
-    ok && kind == SOCK_STREAM
+    option(fd, SO_TYPE) == Some([SOCK_STREAM])
+}
+
+/// How long a call waits in all on a socket, to send or to receive, nanoseconds; `None` where that is for ever, or where each of its waits may be
+/// so long, as with those of other domains than the internet's.
+pub fn time_out_ns(fd: usize, sends: bool) -> Option<u64> {
+    const SO_DOMAIN: usize = 39;
+    const AF_INET: u32 = 2;
+    const AF_INET6: u32 = 10;
+    const SO_RCVTIMEO: usize = 20;
+    const SO_SNDTIMEO: usize = 21;
+    // Seconds, microseconds.
+    let [low, high, us, _] = option(fd, if sends { SO_SNDTIMEO } else { SO_RCVTIMEO })?;
+    let [domain] = option(fd, SO_DOMAIN)?;
+    let ns = (u64::from(high) << 32 | u64::from(low)).saturating_mul(1_000_000_000);
+    let ns = ns.saturating_add(u64::from(us) * 1000);
+    (ns > 0 && [AF_INET, AF_INET6].contains(&domain)).then_some(ns)
 }
 
 /// Whether reads of a descriptor do not wait, by a call's `flags` or by those of the open file.

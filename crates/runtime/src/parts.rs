@@ -13,12 +13,14 @@ use crate::stub_call::{enter, restore, resume, set_arguments};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
 use crate::{avoided, exec, whole};
 use core::sync::atomic::Ordering::Relaxed;
-use outswap_sys::nr;
 use outswap_sys::signal::{Gregs, Ucontext};
+use outswap_sys::{nr, os};
 
 const MSG_WAITALL: usize = 0x100;
 /// No SIGPIPE, but for the error.
 pub const MSG_NOSIGNAL: usize = 0x4000;
+/// The least time that sockets can be told to wait for is longer.
+const SHORT_NS: u64 = 500_000;
 /// Where control data is, in the words of a message's header.
 const CONTROL: usize = 4;
 
@@ -64,10 +66,10 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     };
     let total = state.total_bytes;
     let more = result > 0 && result as usize == asked && state.done_bytes + asked < total;
-    if !more || !goes_on(state) || state.part == Part::Message && !tell_message(live, pin) {
+    if !more || !goes_on(state) || !has_time(state) || state.part == Part::Message && !tell_message(live, pin) {
         return finish(live, pin, result, g);
     }
-    let (part, nr, args, to) = (state.part, state.nr, state.args, state.to);
+    let (part, nr, args, to, begun_ns) = (state.part, state.nr, state.args, state.to, state.begun_ns);
     let done = state.done_bytes + asked;
     live.pager.pins.release(pin);
     match prepare(live, part, nr, args, done) {
@@ -75,6 +77,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
             // SAFETY: the pin is this call's.
             let state = unsafe { &mut *gate::state(pin) };
             (state.to, state.nr, state.args, state.part, state.done_bytes) = (to, nr, args, part, done);
+            state.begun_ns = begun_ns;
             let (nr, changed) = without_sigpipe(state, nr, changed);
             enter(pin, part, nr, changed, g);
         }
@@ -119,6 +122,18 @@ fn goes_on(state: &CallState) -> bool {
     }
 }
 
+/// Whether a call goes on by the time that its socket lets calls wait (`SO_SNDTIMEO`, `SO_RCVTIMEO`): the kernel would begin anew with each part.
+fn has_time(state: &CallState) -> bool {
+    let sends = match state.nr {
+        nr::WRITE | nr::WRITEV | nr::SENDTO | nr::SENDMSG => true,
+        nr::RECVFROM | nr::RECVMSG => false,
+        _ => return true,
+    };
+    // Asked first: who has waited hardly need not ask for more.
+    let waited_ns = os::monotonic_ns().saturating_sub(state.begun_ns);
+    waited_ns < SHORT_NS || kind::time_out_ns(state.args[0], sends).is_none_or(|ns| waited_ns < ns)
+}
+
 /// Which argument of a call that goes in parts is its buffer; the length follows.
 fn buffer_argument(nr: usize) -> usize {
     if nr == nr::GETRANDOM { 0 } else { 1 }
@@ -127,7 +142,11 @@ fn buffer_argument(nr: usize) -> usize {
 /// Starts a call in parts; what cannot be brought in ends it with an error.
 pub fn start(live: &'static Live, part: Part, nr: usize, args: [usize; 6], g: &mut Gregs) {
     match prepare(live, part, nr, args, 0) {
-        Ok((pin, changed)) => resume(pin, part, nr, changed, g),
+        Ok((pin, changed)) => {
+            // SAFETY: the pin is this call's.
+            unsafe { (*gate::state(pin)).begun_ns = os::monotonic_ns() };
+            resume(pin, part, nr, changed, g);
+        }
         Err(error) => g.rax = error as u64,
     }
 }
