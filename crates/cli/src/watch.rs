@@ -30,6 +30,8 @@ const SEARCH_SHARE: u32 = 20;
 const TOLERANCE_SHARE: u64 = 20;
 /// See [`TOLERANCE_SHARE`].
 const TOLERANCE_BYTES: u64 = 8 << 20;
+/// Less of tables is not worth a word.
+const TABLES_MIN_BYTES: u64 = 1 << 20;
 /// Processes whose mappings are looked at for a warning.
 const CAUSES_OF: usize = 8;
 /// What less of a process is that runs unmanaged counts until the next look, whether it lives or not: to ask takes a call.
@@ -135,12 +137,11 @@ impl Watch {
         let control = self.control;
         control.note_charge(|| bytes);
         let [.., tables, _, unmanaged] = control.note_peaks();
-        let fixed = unmanaged.saturating_add(tables);
         if let Some(text) = self.thrash.look() {
             warn(&text);
         }
         let took = cpu_time().saturating_sub(began).saturating_sub(self.search_time - searched);
-        self.judge(bytes, fixed, &mut parts, warn);
+        self.judge(bytes, [unmanaged, tables], &mut parts, warn);
         let ram = control.config.ram_bytes;
         let grows = bytes > ram / 4 && bytes.saturating_sub(self.last_bytes) > ram / 32;
         self.last_bytes = bytes;
@@ -296,8 +297,8 @@ impl Watch {
     }
 
     /// Counts it where the limit does not hold, and warns where that cannot be helped.
-    fn judge(&mut self, bytes: u64, fixed: u64, parts: &mut [Part], mut warn: impl FnMut(&str)) {
-        let ram = self.control.config.ram_bytes;
+    fn judge(&mut self, bytes: u64, [unmanaged, tables]: [u64; 2], parts: &mut [Part], mut warn: impl FnMut(&str)) {
+        let (ram, fixed) = (self.control.config.ram_bytes, unmanaged.saturating_add(tables));
         if ram == 0 {
             return;
         }
@@ -316,7 +317,11 @@ impl Watch {
                 causes.add(part.pid, part.own_bytes, part.bss);
             }
         }
-        let text = causes.text();
+        let mut text = causes.text();
+        if tables >= TABLES_MIN_BYTES {
+            let rest = if text.is_empty() { text } else { format!(", {text}") };
+            text = format!("tables of Outswap's {}{rest}", show(tables));
+        }
         let text = if text.is_empty() { "the kernel does not say of what kind".to_owned() } else { text };
         self.warn(&mut warn, fixed, &text);
     }
@@ -499,7 +504,7 @@ mod tests {
         let mut judge = |bytes, fixed| {
             let mut parts =
                 [Part { pid: os::getpid(), unmanaged_bytes: fixed, own_bytes: 0, bss: [0; 2], has_record: false }];
-            watch.judge(bytes, fixed, &mut parts, |text| told.push(text.to_owned()));
+            watch.judge(bytes, [fixed / 2, fixed - fixed / 2], &mut parts, |text| told.push(text.to_owned()));
             watch.over
         };
         assert_eq!(judge(ram, ram), 0);
@@ -508,6 +513,7 @@ mod tests {
         assert_eq!((judge(ram * 2, ram + 1), judge(0, 0), judge(ram * 2, ram * 2)), (2, 2, 3));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].contains("cannot be managed") && told[0].contains("limit of 64.0 MiB"), "{told:?}");
+        assert!(told[0].contains("(tables of Outswap's 32.0 MiB"), "{told:?}");
     }
 
     #[test]
