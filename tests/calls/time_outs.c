@@ -1,4 +1,4 @@
-/* SO_SNDTIMEO and SO_RCVTIMEO of a TCP connection are for the whole of a call, however long it is. */
+/* SO_SNDTIMEO and SO_RCVTIMEO are for the whole of a call, however long it is: that is, for what it waits. */
 #include "common.h"
 #include <netinet/in.h>
 
@@ -33,13 +33,45 @@ static void connection(int ends[2]) {
     OK(close(listens));
 }
 
+/* Calls that do not wait, and those for which there is all the time: nothing is left out. */
+static void at_once(char *memory) {
+    enum { FEW = 1 << 20 };
+    int ends[2];
+    connection(ends);
+    struct timeval most = {.tv_sec = 60};
+    OK(setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most));
+    OK(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most));
+    pid_t child = CHILD({
+        static char piece[PIECE_BYTES];
+        close(ends[0]);
+        for (long n = 0, all = 0; all < BYTES; all += n) CHECK((n = recv(ends[1], piece, sizeof piece, 0)) > 0);
+    });
+    evict(memory, BYTES);
+    EQ(send(ends[0], memory, BYTES, MSG_NOSIGNAL), BYTES);
+    expect_exit(child, 0);
+    OK(close(ends[0]) | close(ends[1]));
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    int large = FEW;
+    OK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &large, sizeof large));
+    most = (struct timeval){.tv_usec = 1000};
+    OK(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most));
+    long queued = send(ends[1], memory, FEW, MSG_DONTWAIT), got = 0, n;
+    CHECK(queued > 0);
+    evict(memory, BYTES);
+    while ((n = recv(ends[0], memory, BYTES, MSG_DONTWAIT)) > 0) got += n;
+    EQ(got, queued), EQ(errno, EAGAIN);
+    OK(close(ends[0]) | close(ends[1]));
+}
+
 int main(void) {
     char *memory = fresh(BYTES / PAGE);
     memset(memory, 7, BYTES);
     for (int sends = 0; sends < 2; sends++) {
         for (int message = 0; message < 2; message++) {
             int ends[2];
-            connection(ends);
+            /* Each piece that is sent to a socket of this machine may wait so long. */
+            if (!sends && message) OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+            else connection(ends);
             struct timeval most = {.tv_usec = 200000};
             OK(setsockopt(ends[0], SOL_SOCKET, sends ? SO_SNDTIMEO : SO_RCVTIMEO, &most, sizeof most));
             pid_t child = slow(ends[0], ends[1], !sends);
@@ -54,6 +86,7 @@ int main(void) {
             expect_exit(child, 0);
         }
     }
+    at_once(memory);
     puts("ok");
     return 0;
 }

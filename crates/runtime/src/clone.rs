@@ -55,6 +55,7 @@ pub fn clone(
     // Of processes that share the memory, and have the same number each in a namespace of its own, none could be told from the others.
     if args[0] & CLONE_NEWPID != 0
         && nr == nr::CLONE
+        && live.is_own_process()
         && let Some(args) = as_fork(nr, own_args)
     {
         return fork(args, uc);

@@ -62,7 +62,9 @@ pub struct CallState {
     pub total_bytes: usize,
     /// See `total_bytes`.
     pub part_bytes: usize,
-    /// When the first part began.
+    /// How long all parts may wait that are left, if that is bounded, and when the one under way began.
+    pub time_ns: Option<u64>,
+    /// See `time_ns`.
     pub begun_ns: u64,
     /// The signal mask that the program wants while the call waits.
     pub waits_with: Option<u64>,

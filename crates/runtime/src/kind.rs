@@ -72,19 +72,17 @@ fn is_stream(fd: usize) -> bool {
 }
 
 /// How long a call waits in all on a socket, to send or to receive, nanoseconds; `None` where that is for ever, or where each of its waits may be
-/// so long, as with those of other domains than the internet's.
+/// so long.
 pub fn time_out_ns(fd: usize, sends: bool) -> Option<u64> {
     const SO_DOMAIN: usize = 39;
-    const AF_INET: u32 = 2;
-    const AF_INET6: u32 = 10;
+    const AF_UNIX: u32 = 1;
     const SO_RCVTIMEO: usize = 20;
     const SO_SNDTIMEO: usize = 21;
     // Seconds, microseconds.
     let [low, high, us, _] = option(fd, if sends { SO_SNDTIMEO } else { SO_RCVTIMEO })?;
-    let [domain] = option(fd, SO_DOMAIN)?;
     let ns = (u64::from(high) << 32 | u64::from(low)).saturating_mul(1_000_000_000);
-    let ns = ns.saturating_add(u64::from(us) * 1000);
-    (ns > 0 && [AF_INET, AF_INET6].contains(&domain)).then_some(ns)
+    let ns = Some(ns.saturating_add(u64::from(us) * 1000)).filter(|ns| *ns > 0)?;
+    (!sends || option(fd, SO_DOMAIN)? != [AF_UNIX]).then_some(ns)
 }
 
 /// Whether reads of a descriptor do not wait, by a call's `flags` or by those of the open file.

@@ -19,8 +19,10 @@ use outswap_sys::{nr, os};
 const MSG_WAITALL: usize = 0x100;
 /// No SIGPIPE, but for the error.
 pub const MSG_NOSIGNAL: usize = 0x4000;
-/// The least time that sockets can be told to wait for is longer.
-const SHORT_NS: u64 = 500_000;
+/// Calls that end early for a signal or an error alone, if they may wait.
+const WRITES: [usize; 4] = [nr::WRITE, nr::WRITEV, nr::SENDTO, nr::SENDMSG];
+/// A part that waits takes longer.
+const WAIT_MIN_NS: u64 = 2_000_000;
 /// Where control data is, in the words of a message's header.
 const CONTROL: usize = 4;
 
@@ -65,20 +67,23 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
         Part::Whole | Part::Exec => return finish(live, pin, result, g),
     };
     let total = state.total_bytes;
-    let more = result > 0 && result as usize == asked && state.done_bytes + asked < total;
+    // What is written is to be whole: a part that ends early without a signal was cut short by work that the kernel gave the thread, as where a
+    // ring for the swap file was closed; or the next one says why.
+    let is_enough = result > 0 && (result as usize == asked || WRITES.contains(&state.nr));
+    let more = is_enough && state.done_bytes + (result as usize) < total;
     if !more || !goes_on(state) || !has_time(state) || state.part == Part::Message && !tell_message(live, pin) {
         return finish(live, pin, result, g);
     }
-    let (part, nr, args, to, begun_ns) = (state.part, state.nr, state.args, state.to, state.begun_ns);
-    let done = state.done_bytes + asked;
+    let (part, nr, args, to, time_ns) = (state.part, state.nr, state.args, state.to, state.time_ns);
+    let done = state.done_bytes + result as usize;
     live.pager.pins.release(pin);
     match prepare(live, part, nr, args, done) {
         Ok((pin, changed)) => {
             // SAFETY: the pin is this call's.
             let state = unsafe { &mut *gate::state(pin) };
             (state.to, state.nr, state.args, state.part, state.done_bytes) = (to, nr, args, part, done);
-            state.begun_ns = begun_ns;
             let (nr, changed) = without_sigpipe(state, nr, changed);
+            (state.time_ns, state.begun_ns) = (time_ns, time_ns.map_or(0, |_| os::monotonic_ns()));
             enter(pin, part, nr, changed, g);
         }
         Err(_) => {
@@ -122,16 +127,30 @@ fn goes_on(state: &CallState) -> bool {
     }
 }
 
-/// Whether a call goes on by the time that its socket lets calls wait (`SO_SNDTIMEO`, `SO_RCVTIMEO`): the kernel would begin anew with each part.
-fn has_time(state: &CallState) -> bool {
-    let sends = match state.nr {
-        nr::WRITE | nr::WRITEV | nr::SENDTO | nr::SENDMSG => true,
-        nr::RECVFROM | nr::RECVMSG => false,
-        _ => return true,
+/// How long a call may wait in all (`SO_SNDTIMEO`, `SO_RCVTIMEO`): the kernel would begin anew with each part.
+fn time_ns(nr: usize, [fd, _, message_flags, flags, ..]: [usize; 6]) -> Option<u64> {
+    let (sends, flags) = match nr {
+        nr::WRITE | nr::WRITEV => (true, 0),
+        nr::SENDTO => (true, flags),
+        nr::SENDMSG => (true, message_flags),
+        nr::RECVFROM => (false, flags),
+        nr::RECVMSG => (false, message_flags),
+        _ => return None,
     };
-    // Asked first: who has waited hardly need not ask for more.
-    let waited_ns = os::monotonic_ns().saturating_sub(state.begun_ns);
-    waited_ns < SHORT_NS || kind::time_out_ns(state.args[0], sends).is_none_or(|ns| waited_ns < ns)
+    if kind::kind(fd) != Kind::Stream || kind::is_nonblocking(fd, flags) {
+        return None;
+    }
+    kind::time_out_ns(fd, sends)
+}
+
+/// Takes off what the part waited that has just ended. False where no time is left.
+fn has_time(state: &mut CallState) -> bool {
+    let Some(time_ns) = state.time_ns else { return true };
+    let took_ns = os::monotonic_ns().saturating_sub(state.begun_ns);
+    // What took no longer has copied.
+    let left_ns = time_ns.saturating_sub(if took_ns < WAIT_MIN_NS { 0 } else { took_ns });
+    state.time_ns = Some(left_ns);
+    left_ns > 0
 }
 
 /// Which argument of a call that goes in parts is its buffer; the length follows.
@@ -144,7 +163,9 @@ pub fn start(live: &'static Live, part: Part, nr: usize, args: [usize; 6], g: &m
     match prepare(live, part, nr, args, 0) {
         Ok((pin, changed)) => {
             // SAFETY: the pin is this call's.
-            unsafe { (*gate::state(pin)).begun_ns = os::monotonic_ns() };
+            let state = unsafe { &mut *gate::state(pin) };
+            let time_ns = time_ns(nr, args);
+            (state.time_ns, state.begun_ns) = (time_ns, time_ns.map_or(0, |_| os::monotonic_ns()));
             resume(pin, part, nr, changed, g);
         }
         Err(error) => g.rax = error as u64,

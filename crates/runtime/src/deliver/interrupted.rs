@@ -1,5 +1,4 @@
 //! Calls that a signal interrupts: what the handler sees of them, and what becomes of them.
-use crate::dispositions::OURS;
 use crate::gate::{self, InStub};
 use crate::live::Live;
 use crate::usermem::peek;
@@ -14,10 +13,10 @@ pub fn mask_of_call(uc: &Ucontext, signal: i32) -> Option<u64> {
     // SAFETY: the pin is this call's.
     let mask = |pin| unsafe { (*gate::state(pin)).waits_with };
     match gate::in_stub(uc.gregs.rip as usize, uc.gregs.rdi as usize)? {
-        // One that its mask blocks came before it; ours are held back then.
-        InStub::Before(pin) => mask(pin).filter(|mask| OURS & bit(signal) != 0 || mask & bit(signal) == 0),
+        // One that its mask blocks came before it, or is ours, which the kernel has not blocked.
+        InStub::Before(pin) => mask(pin).filter(|mask| mask & bit(signal) == 0),
         // With any other result, the mask had ended with the call.
-        InStub::After(pin) if uc.gregs.rax == EINTR => mask(pin),
+        InStub::After(pin) if uc.gregs.rax == EINTR => mask(pin).filter(|mask| mask & bit(signal) == 0),
         InStub::After(_) | InStub::Kept(_) | InStub::Freed => None,
     }
 }

@@ -24,6 +24,8 @@ use interrupted::{interrupt_call, leave_stub, mask_of_call};
 use outswap_sys::signal::*;
 use outswap_sys::{Result, nr, os};
 
+/// What shells add to the signal that a program died of, for its status.
+const SIGNALLED: i32 = 128;
 const SIGSEGV_CODE_KERNEL: i32 = 0x80;
 
 /// The disposition of a signal that is delivered. A handler that wants that is reset; for other signals than ours, the kernel
@@ -213,6 +215,10 @@ pub unsafe fn deliver(live: &'static Live, signal: i32, info: *mut Siginfo, uc: 
     let free = thread.is_none_or(|t| t.pretended() & bit(SIGSEGV) == 0);
     if signal != SIGSEGV && free && segv.handler > SIG_IGN && enter_handler(thread, SIGSEGV, info, uc, &segv, during) {
         return;
+    }
+    if os::getpid() == 1 {
+        // What is sent does not end it, and there is no fault that would come again.
+        os::exit_group(SIGNALLED + SIGSEGV);
     }
     end_by(SIGSEGV, uc);
 }

@@ -53,7 +53,8 @@ const PROT_EXEC: u32 = 4;
 const MAP_ANONYMOUS: u32 = 0x20;
 const F_DUPFD_CLOEXEC: u32 = 1030;
 const SOL_SOCKET: u32 = 1;
-const SO_TYPE: u32 = 3;
+/// `SO_TYPE`, `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_DOMAIN`.
+const SOCKET_OPTIONS: [u32; 4] = [3, 20, 21, 39];
 const ARCH_GET_FS: u32 = 0x1003;
 const RLIMIT_NOFILE: u32 = 7;
 /// `WNOHANG | WEXITED | WNOWAIT | __WALL`: a look at a child, which stays as it is.
@@ -128,8 +129,8 @@ pub fn build_room(whose: &Whose) -> Program {
     let changed = p.if_word((4, 0), !0, OWN_CALL as u32, is_us, only_read);
     let own = p.if_word((1, 0), !0, RLIMIT_NOFILE, changed, only_read);
     targets[nr::PRLIMIT64] = p.if_word((0, 0), !0, 0, own, rest);
-    let kind = p.if_word((2, 0), !0, SO_TYPE, is_us, rest);
-    targets[nr::GETSOCKOPT] = p.if_word((1, 0), !0, SOL_SOCKET, kind, rest);
+    let option = SOCKET_OPTIONS.iter().fold(rest, |no, &option| p.if_word((2, 0), !0, option, is_us, no));
+    targets[nr::GETSOCKOPT] = p.if_word((1, 0), !0, SOL_SOCKET, option, rest);
     targets[nr::ARCH_PRCTL] = p.if_word((0, 0), !0, ARCH_GET_FS, is_us, rest);
     // Numbers of no call: the runtime's own filter, which is older, has them trapped.
     let beyond = [(CALL_NUMBERS, rest), (gate::TRAPPED, allow), (gate::TRAPPED + gate::NUMBERS, rest)];
@@ -236,8 +237,12 @@ mod tests {
             let change = |(resource, mark)| of(nr::PRLIMIT64, ip, [0, resource, 8, 0, mark, 0]);
             assert_eq!([(7, OWN_CALL as u64), (7, 0), (3, OWN_CALL as u64)].map(change), [us, KILL, KILL]);
             assert_eq!(
-                [(1, 3), (1, 4), (6, 3)].map(|(a, b)| of(nr::GETSOCKOPT, ip, [3, a, b, 0, 0, 0])),
-                [us, KILL, KILL]
+                [(1, 3), (1, 20), (1, 21), (1, 39), (1, 4), (6, 3)].map(|(a, b)| of(
+                    nr::GETSOCKOPT,
+                    ip,
+                    [3, a, b, 0, 0, 0]
+                )),
+                [us, us, us, us, KILL, KILL]
             );
             for nr in [nr::OPENAT, nr::EXECVE, nr::SOCKET, nr::PTRACE, nr::PROCESS_VM_WRITEV, nr::NEWFSTATAT, 600] {
                 assert_eq!(of(nr, ip, [928; 6]), KILL, "{}", nr::name(nr));
