@@ -367,7 +367,7 @@ fn measure(control: &Control, record: &Process, pid: i32) -> Option<u64> {
     // A swap file in memory is nobody's anonymous memory, and counts all the same.
     let bytes = bytes.saturating_add(counters.get(Stat::FileMemoryBytes));
     // What it has left to the kernel may be filled at any moment, without a word.
-    let bytes = if record.left_bytes.load(Acquire) > 0 { bytes.max(charge) } else { bytes };
+    let bytes = bytes.max(charge.min(bytes.saturating_add(record.left_bytes.load(Acquire))));
     if control.config.ram_bytes == 0 {
         counters.set(Stat::UnmanagedBytes, unmanaged);
         return Some(bytes);

@@ -382,9 +382,8 @@ impl Shared {
         if number == 0 || process.pid.compare_exchange(number, -own, AcqRel, Relaxed).is_err() {
             return false;
         }
-        process.charge_bytes.store(0, Relaxed);
-        process.others_part_bytes.store(0, Relaxed);
-        process.unborn_bytes.store(0, Relaxed);
+        let bytes = [&process.charge_bytes, &process.others_part_bytes, &process.unborn_bytes, &process.left_bytes];
+        bytes.iter().for_each(|bytes| bytes.store(0, Relaxed));
         self.ended.fold(&process.counters);
         self.tell_sharers(process.family.swap(0, Relaxed));
         // Unless somebody took us for dead, and goes on with it.
@@ -432,9 +431,9 @@ impl Shared {
                 }
                 if record.pid.load(Relaxed) == 0 && record.pid.compare_exchange(0, pid, AcqRel, Relaxed).is_ok() {
                     // Whoever wrongly takes a process for dead may have left something.
-                    record.charge_bytes.store(0, Relaxed);
-                    record.others_part_bytes.store(0, Relaxed);
-                    record.unborn_bytes.store(0, Relaxed);
+                    let bytes =
+                        [&record.charge_bytes, &record.others_part_bytes, &record.unborn_bytes, &record.left_bytes];
+                    bytes.iter().for_each(|bytes| bytes.store(0, Relaxed));
                     record.measured.store(0, Relaxed);
                     record.measured_number.store(0, Relaxed);
                     record.family.store(0, Relaxed);

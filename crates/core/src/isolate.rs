@@ -182,8 +182,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 true => self.machine.shared(base.plus(start), claimed - start).at(start),
                 false => Mask::EMPTY,
             };
-            // What others have as well is taken as a copy. Where the store has no room for that, it would come back as one: more is used then
-            // than before.
+            // What others have as well is taken as a copy, and so comes back from its slot. Where the store has no room for more, that is more than
+            // was used before. Zeros as well: to look at their content by a call has the kernel copy them.
             let stays = match self.full.may_refuse(|| self.machine.now_ns()) && !broken::is(Broken::SharedIsCopied) {
                 true => shared,
                 false => Mask::EMPTY,

@@ -3,9 +3,10 @@ use crate::contexts::Cx;
 use crate::dispositions::OURS;
 use crate::errno::{EFAULT, EIO, ENOMEM};
 use crate::gate::{self, Part};
-use crate::kind::is_file_transfer;
+use crate::kind::{Kind, is_file_transfer, is_nonblocking, kind};
+use crate::layout::overlaps_managed;
 use crate::live::Live;
-use crate::pins::CallPins;
+use crate::pins::{CallPins, UNCUT};
 use crate::usermem::{peek, word};
 use crate::{calls, memory, stub_call, threads, whole};
 use core::sync::atomic::Ordering::Relaxed;
@@ -68,6 +69,7 @@ fn serve(
     let mut pins = CallPins::new(live);
     // SAFETY: the pin is this call's.
     unsafe { (*gate::state(pins.number())).waits_with = None };
+    let window_bytes = cut_bytes(live, nr, args, window_bytes, pins.number());
     if let Err(fault) = pins.arguments(cx, calls::find(nr), &mut args, window_bytes) {
         pins.release();
         return Outcome::Done(match fault {
@@ -89,6 +91,22 @@ fn serve(
         replace_mask(&mut pins, cx, nr, at, &mut args);
     }
     Outcome::Run(pins.number(), args)
+}
+
+/// Of a call beside so many others as its pin says, what it may have resident of a window: less where it reads and waits.
+fn cut_bytes(live: &Live, nr: usize, [fd, at, len, flags, ..]: [usize; 6], window_bytes: usize, pin: usize) -> usize {
+    let waiting_bytes = live.waiting_bytes(pin);
+    let flags = match nr {
+        nr::READ => 0,
+        nr::RECVFROM => flags,
+        _ => return window_bytes,
+    };
+    let is_cut = window_bytes != UNCUT
+        && len.min(window_bytes) > waiting_bytes
+        && overlaps_managed(at, len)
+        && matches!(kind(fd), Kind::Pipe | Kind::Stream)
+        && !is_nonblocking(fd, flags);
+    if is_cut { waiting_bytes } else { window_bytes }
 }
 
 /// Which argument of a call is a signal mask that holds while it waits.

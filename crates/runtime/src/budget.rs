@@ -295,13 +295,17 @@ pub fn watermarks(limit_pages: u64) -> (u64, u64) {
     (low, low * 2)
 }
 
-/// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB. Less where so many other calls are in progress,
-/// which may all wait for long: however many they are, all together have no more than some half of the limit, but for the least of each.
-pub fn window_bytes(limit_pages: u64, calls: usize) -> usize {
-    let limit_bytes = (limit_pages as usize).saturating_mul(PAGE_BYTES);
-    let part = 4usize.saturating_mul(calls.saturating_sub(1).saturating_mul(calls.saturating_sub(1)));
+/// Bytes of a transfer that are resident at once: an eighth of the limit, 64 KiB to 1 MiB.
+pub fn window_bytes(limit_pages: u64) -> usize {
+    (limit_pages as usize / 8).saturating_mul(PAGE_BYTES).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
+}
+
+/// The same of one that may wait for long, beside so many other calls: less the more there are, so that all of them together have no more than
+/// some half of the limit, but for the least of each.
+pub fn waiting_bytes(limit_pages: u64, calls: usize) -> usize {
+    let part = 4usize.saturating_mul(calls.saturating_sub(1).saturating_pow(2));
     let least_bytes = if calls < CALLS_FEW { WINDOW_MIN_BYTES } else { WINDOW_LEAST_BYTES };
-    (limit_bytes / part.max(8)).clamp(least_bytes, WINDOW_MAX_BYTES)
+    (limit_pages as usize / part.max(8)).saturating_mul(PAGE_BYTES).clamp(least_bytes, WINDOW_MAX_BYTES)
 }
 
 /// Managed bytes that one call may have resident: what is in use cannot be evicted, so that more would break the limit.
@@ -466,21 +470,20 @@ mod tests {
     #[test]
     fn a_window_is_a_part_of_what_one_call_may_have() {
         let pages = |mib: u64| mib * MIB / PAGE_BYTES as u64;
-        assert_eq!(window_bytes(pages(4), 0), 512 << 10);
-        assert_eq!(
-            [MIN_RESIDENT_PAGES, u64::MAX].map(|limit| window_bytes(limit, 0)),
-            [WINDOW_MIN_BYTES, WINDOW_MAX_BYTES]
-        );
-        assert_eq!([1, 2, 3, 5, 400].map(|calls| window_bytes(pages(4), calls) >> 10), [512, 512, 256, 64, 8]);
-        for limit in [pages(4), pages(32), pages(1000)] {
-            let all: usize = (0..1000).map(|calls| window_bytes(limit, calls) - WINDOW_LEAST_BYTES).sum();
-            let few = CALLS_FEW * WINDOW_MIN_BYTES;
-            assert!(all <= limit as usize * PAGE_BYTES / 8 * 5 + few, "{limit} pages: {all} bytes");
+        assert_eq!(window_bytes(pages(4)), 512 << 10);
+        assert_eq!((window_bytes(MIN_RESIDENT_PAGES), window_bytes(u64::MAX)), (WINDOW_MIN_BYTES, WINDOW_MAX_BYTES));
+        assert_eq!([0, 1, 2, 3, 5, 400].map(|calls| waiting_bytes(pages(4), calls) >> 10), [512, 512, 512, 256, 64, 8]);
+        for limit in [MIN_RESIDENT_PAGES, pages(4), pages(32), pages(1000), u64::MAX] {
+            let all: Vec<usize> = (0..1000).map(|calls| waiting_bytes(limit, calls)).collect();
+            assert!(all[0] == window_bytes(limit) && all.iter().all(|bytes| bytes.is_multiple_of(PAGE_BYTES)));
+            let beyond: u64 = all.iter().map(|bytes| (bytes - WINDOW_LEAST_BYTES) as u64).sum();
+            let few = (CALLS_FEW * WINDOW_MIN_BYTES) as u64;
+            assert!(beyond <= (limit / 8).saturating_mul(5 * PAGE_BYTES as u64).saturating_add(few), "{limit} pages");
         }
         assert_eq!(pinned_max_bytes(pages(64)), 32 << 20);
         assert_eq!(pinned_max_bytes(MIN_RESIDENT_PAGES), PINNED_MIN_BYTES);
         for limit in [0, MIN_RESIDENT_PAGES, pages(1), pages(100), u64::MAX] {
-            assert!(window_bytes(limit, 0) <= pinned_max_bytes(limit), "{limit}");
+            assert!(window_bytes(limit) <= pinned_max_bytes(limit), "{limit}");
         }
     }
 

@@ -10,10 +10,11 @@ use crate::arena::page_of;
 use crate::calls::{self, Arg, Call};
 use crate::gate::{self, Part};
 use crate::layout::overlaps_managed;
+use crate::limits::WINDOW_LEAST_BYTES;
 use crate::live::{Live, try_live};
 use crate::stub_call::SYSCALL_BYTES;
 use crate::usermem::{Iovec, Msghdr, peek};
-use crate::{budget, descriptors, stacks};
+use crate::{descriptors, stacks};
 use core::mem::size_of;
 use core::sync::atomic::Ordering::Relaxed;
 use outswap_control::Stat;
@@ -226,9 +227,10 @@ pub fn again(nr: usize, to: usize) -> usize {
     if to == outswap_direct_done as *const () as usize { gate::TRAPPED | nr } else { nr }
 }
 
-/// What such a call may name: as a window, but as if all threads were in one.
+/// What such a call may name: so much that all threads together have no more than half of the limit.
 fn most_bytes(live: &Live) -> usize {
-    budget::window_bytes(live.pager.limit_pages(), stacks::used()).min(live.window_bytes())
+    let part_pages = live.pager.limit_pages() as usize / (2 * stacks::used().max(1));
+    live.window_bytes().min(part_pages.saturating_mul(PAGE_BYTES)).max(WINDOW_LEAST_BYTES)
 }
 
 /// Pins what a call names, if all of it is in memory. `None` where it is not, where the call names nothing that is managed and
@@ -244,7 +246,7 @@ pub fn prepare(nr: usize, args: [usize; 6]) -> Option<Direct> {
         return None;
     }
     let ranges = Ranges::of(live, call, &args)?;
-    if ranges.len == 0 && !call.nested || ranges.bytes > most_bytes(live) {
+    if ranges.len == 0 && !call.nested || ranges.bytes > WINDOW_LEAST_BYTES && ranges.bytes > most_bytes(live) {
         return None;
     }
     let pins = &live.pager.pins;

@@ -326,7 +326,7 @@ const HOOKS: Hooks = Hooks {
             charge::count_less(live);
         }
     },
-    uses_less: || when_set_up(charge::count_less),
+    uses_less: || when_set_up(charge::refresh),
     has_left: || when_set_up(reclaim::has_left),
     ahead: || when_set_up(reclaim::wake_to_read),
     stream: || live::try_live().is_some_and(reclaim::wake_for_stream),

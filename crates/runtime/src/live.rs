@@ -6,7 +6,7 @@ use crate::layout::{ARENA, bss};
 use crate::machine::LivePager;
 use crate::mlocks::Mlocks;
 use crate::objects::Objects;
-use crate::stacks::Thread;
+use crate::stacks::{self, Thread};
 use crate::wipes::{Wipe, Wipes};
 use crate::{budget, desk, gate, sharers};
 use core::ops::RangeInclusive;
@@ -42,8 +42,8 @@ pub struct Live {
     pub dispositions: Dispositions,
     /// What the budget knows.
     pub budget: budget::State,
-    /// How many calls are in progress, about: pins are taken from the first on.
-    pub calls: AtomicUsize,
+    /// The pin that was taken last.
+    pub last_pin: AtomicUsize,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
     /// The control block's descriptors: the first of them.
@@ -106,7 +106,7 @@ impl Live {
             pid: AtomicI32::new(os::getpid()),
             dispositions: Dispositions::default(),
             budget: budget::State::default(),
-            calls: AtomicUsize::new(0),
+            last_pin: AtomicUsize::new(0),
             stage_bytes,
             control_fd,
             fds,
@@ -149,7 +149,12 @@ impl Live {
     }
     /// Bytes of a transfer that are resident at once.
     pub fn window_bytes(&self) -> usize {
-        budget::window_bytes(self.pager.limit_pages(), self.calls.load(Relaxed))
+        budget::window_bytes(self.pager.limit_pages())
+    }
+    /// The same of one that may wait, by the number of its pin: pins are taken from the first on, so it says how many others are in progress.
+    /// Those of processes that have executed a program are in nobody's way until they are found: there are no more than threads.
+    pub fn waiting_bytes(&self, pin: usize) -> usize {
+        budget::waiting_bytes(self.pager.limit_pages(), pin.min(stacks::used()))
     }
 
     /// Forked, or child of a fork: pages may be shared with another process.

@@ -217,7 +217,7 @@ fn bring(
             _ => {
                 let at = buffer_argument(nr);
                 let total = args[at + 1].min(MAX_RW_COUNT);
-                let len = (total - done).min(live.window_bytes());
+                let len = (total - done).min(live.waiting_bytes(pin));
                 (changed[at], changed[at + 1]) = (args[at] + done, len);
                 (state.part_bytes, state.total_bytes) = (len, total);
                 let mut ok = pins.pin(cx, changed[at], len).is_ok();
@@ -276,7 +276,7 @@ fn buffers(
     let state = unsafe { &mut *gate::state(pins.number()) };
     // As in the kernel, what goes beyond the largest transfer is left.
     let mut left = MAX_RW_COUNT;
-    let (mut used, mut room, mut skip) = (0, live.window_bytes(), done);
+    let (mut used, mut room, mut skip) = (0, live.waiting_bytes(pins.number()), done);
     state.parts = [[0; 2]; MESSAGE_PARTS];
     for i in 0..count {
         let mut iov = [0u8; 16];

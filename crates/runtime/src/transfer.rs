@@ -11,6 +11,7 @@ use crate::live::Live;
 use crate::parts;
 use crate::pins::{self, CallPins, UNCUT};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
+use core::sync::atomic::Ordering::Relaxed;
 use outswap_core::protection::Access;
 use outswap_sys::nr;
 use outswap_sys::signal::{Ucontext, without_sigxfsz};
@@ -52,12 +53,17 @@ pub fn is_message_in_parts(live: &'static Live, args: [usize; 6]) -> bool {
     args[2] & NOT_A_STREAM == 0 && is_long_message(live, args[1]) && kind(args[0]) == Kind::Stream
 }
 
+/// What is not long whatever it is of: less than a window where many calls are in progress, as far as the last one knew.
+fn may_wait_bytes(live: &Live, window_bytes: usize) -> usize {
+    window_bytes.min(live.waiting_bytes(live.last_pin.load(Relaxed)))
+}
+
 /// A transfer of one buffer: whole, in pieces where it is a file, in parts where it is a stream.
 pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
     let [fd, at, len, flags, ..] = args;
     // Asked once: it moves with the limit, and what is whole by one answer would be cut by another.
     let window_bytes = live.window_bytes();
-    let long = overlaps_managed(at, len) && len > window_bytes;
+    let long = overlaps_managed(at, len) && len > may_wait_bytes(live, window_bytes);
     // What the kernel refuses it must see as it is.
     if !long || (len as isize) < 0 || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
         return assisted(live, nr, args, window_bytes, uc);
@@ -120,7 +126,7 @@ pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontex
         _ => nr,
     };
     let window_bytes = live.window_bytes();
-    if !is_long_vector(live, args[1], args[2], window_bytes) {
+    if !is_long_vector(live, args[1], args[2], may_wait_bytes(live, window_bytes)) {
         return assisted(live, nr, args, window_bytes, uc);
     }
     match (nr, kind(args[0])) {

@@ -12,7 +12,7 @@ use outswap_core::units::{BLOCK_PAGES, BlockNo, PageNo};
 use std::sync::atomic::Ordering::*;
 
 /// More than a full store rests.
-const FULL_REST_NS: u64 = 5_000_000_000;
+const FULL_REST_NS: u64 = 6_000_000_000;
 
 /// Runs one seed to its end. The error says what was wrong.
 pub fn run_seed(seed: u64, options: Options) -> Result<Outcome, String> {

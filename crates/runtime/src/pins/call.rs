@@ -5,7 +5,7 @@ use crate::layout::*;
 use crate::limits::{PIN_SPINS, SHORT_BYTES};
 use crate::live::Live;
 use crate::usermem::peek;
-use crate::{budget, desk, gate, stacks};
+use crate::{budget, desk, gate};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use outswap_control::Once;
 use outswap_core::fault::Fault;
@@ -36,8 +36,7 @@ impl<'a> CallPins<'a> {
             if let Some(pin) = acquire(live, tid) {
                 // SAFETY: the pin is this call's. What an earlier one waited with says nothing of this one.
                 unsafe { (*gate::state(pin)).waits_with = None };
-                // Pins of processes that have executed a program are in nobody's way until they are found.
-                live.calls.store(pin.min(stacks::used()), Relaxed);
+                live.last_pin.store(pin, Relaxed);
                 let most_bytes = budget::pinned_max_bytes(live.pager.limit_pages());
                 return CallPins { live, pin, pinned_bytes: 0, most_bytes, access: Access::Write, shared: None };
             }
