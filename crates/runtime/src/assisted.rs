@@ -95,12 +95,12 @@ fn serve(
 
 /// Of a call beside so many others as its pin says, what it may have resident of a window: less where it reads and waits.
 fn cut_bytes(live: &Live, nr: usize, [fd, at, len, flags, ..]: [usize; 6], window_bytes: usize, pin: usize) -> usize {
-    let waiting_bytes = live.waiting_bytes(pin);
     let flags = match nr {
         nr::READ => 0,
         nr::RECVFROM => flags,
         _ => return window_bytes,
     };
+    let waiting_bytes = live.waiting_bytes(pin);
     let is_cut = window_bytes != UNCUT
         && len.min(window_bytes) > waiting_bytes
         && overlaps_managed(at, len)

@@ -2,6 +2,7 @@
 use crate::gate::{self, Start};
 use crate::limits::{CALL_PINS, OPEN_THREADS};
 use crate::live::Live;
+use crate::namespaces::CLONE_NEWPID;
 use crate::reclaim::Ensured;
 use crate::stacks::{self, Thread};
 use crate::{descriptors, dispatch, dispositions, pins, reclaim, sharers, sites, threads, whole};
@@ -23,8 +24,6 @@ const CLONE_SETTLS: usize = 0x8_0000;
 const CLONE_PARENT_SETTID: usize = 0x0010_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
-/// The child is the first of a namespace of process ids.
-const CLONE_NEWPID: usize = 0x2000_0000;
 const SIGCHLD: usize = 17;
 
 /// The arguments of clone that stand for a call.

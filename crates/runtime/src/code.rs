@@ -175,12 +175,14 @@ fn of_linker() -> Code {
         let Some((start, end, offset, runs, name, len)) = next else { break };
         last = Some(start);
         let rights = if runs { b"r-xp" } else { b"r--p" };
-        let name = &name[..len];
-        if name.starts_with(VDSO) && runs {
-            code.vdso = (start, end);
+        let mut name = &name[..len];
+        if name.starts_with(VDSO) {
+            // What the kernel has mapped is of no file.
+            name = &[];
+            if runs {
+                code.vdso = (start, end);
+            }
         }
-        // What the kernel has mapped is of no file.
-        let name = if name.starts_with(VDSO) { &[] } else { name };
         code.note(&Mapping { start, end, rights, offset: Some(offset), inode: b"" }, name);
     }
     code

@@ -227,10 +227,10 @@ pub fn again(nr: usize, to: usize) -> usize {
     if to == outswap_direct_done as *const () as usize { gate::TRAPPED | nr } else { nr }
 }
 
-/// What such a call may name: so much that all threads together have no more than half of the limit.
+/// What such a call may name, where it is more than the least: so much that all threads together have no more than half of the limit.
 fn most_bytes(live: &Live) -> usize {
     let part_pages = live.pager.limit_pages() as usize / (2 * stacks::used().max(1));
-    live.window_bytes().min(part_pages.saturating_mul(PAGE_BYTES)).max(WINDOW_LEAST_BYTES)
+    live.window_bytes().min(part_pages.saturating_mul(PAGE_BYTES))
 }
 
 /// Pins what a call names, if all of it is in memory. `None` where it is not, where the call names nothing that is managed and

@@ -4,7 +4,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_control::Control;
 use outswap_sys::{nr, os};
 
-const CLONE_NEWPID: usize = 0x2000_0000;
+/// A child is the first of a namespace of process ids, or all that come are in another.
+pub const CLONE_NEWPID: usize = 0x2000_0000;
 
 /// Children are made in another pid namespace than this process is in.
 static CHILDREN_ELSEWHERE: AtomicBool = AtomicBool::new(false);

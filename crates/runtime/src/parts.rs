@@ -83,7 +83,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
             let state = unsafe { &mut *gate::state(pin) };
             (state.to, state.nr, state.args, state.part, state.done_bytes) = (to, nr, args, part, done);
             let (nr, changed) = without_sigpipe(state, nr, changed);
-            (state.time_ns, state.begun_ns) = (time_ns, time_ns.map_or(0, |_| os::monotonic_ns()));
+            begin_waiting(state, time_ns);
             enter(pin, part, nr, changed, g);
         }
         Err(_) => {
@@ -137,10 +137,14 @@ fn time_ns(nr: usize, [fd, _, message_flags, flags, ..]: [usize; 6]) -> Option<u
         nr::RECVMSG => (false, message_flags),
         _ => return None,
     };
-    if kind::kind(fd) != Kind::Stream || kind::is_nonblocking(fd, flags) {
-        return None;
-    }
-    kind::time_out_ns(fd, sends)
+    // Most have none, so that little more is asked.
+    let time_ns = if kind::kind(fd) == Kind::Stream { kind::time_out_ns(fd, sends)? } else { return None };
+    (!kind::is_nonblocking(fd, flags)).then_some(time_ns)
+}
+
+/// A part begins, with so much time for it and those that follow.
+fn begin_waiting(state: &mut CallState, time_ns: Option<u64>) {
+    (state.time_ns, state.begun_ns) = (time_ns, time_ns.map_or(0, |_| os::monotonic_ns()));
 }
 
 /// Takes off what the part waited that has just ended. False where no time is left.
@@ -164,8 +168,7 @@ pub fn start(live: &'static Live, part: Part, nr: usize, args: [usize; 6], g: &m
         Ok((pin, changed)) => {
             // SAFETY: the pin is this call's.
             let state = unsafe { &mut *gate::state(pin) };
-            let time_ns = time_ns(nr, args);
-            (state.time_ns, state.begun_ns) = (time_ns, time_ns.map_or(0, |_| os::monotonic_ns()));
+            begin_waiting(state, time_ns(nr, args));
             resume(pin, part, nr, changed, g);
         }
         Err(error) => g.rax = error as u64,

@@ -49,8 +49,8 @@ unsafe extern "C" {
     fn dl_iterate_phdr(look: Look, data: *mut c_void) -> c_int;
 }
 
-/// Calls `f` with where each object lies, its name, which is empty for the program, and its segments, the program first, until it says that it has seen enough. The linker is kept
-/// from loading and closing others meanwhile, by a lock: not for handlers of signals.
+/// Calls `f` with where each object lies, its name, which is empty for the program, and its segments, the program first, until it says that it
+/// has seen enough. The linker is kept from loading and closing others meanwhile, by a lock: not for handlers of signals.
 pub fn each_object<F: FnMut(usize, &CStr, &[Segment]) -> bool>(mut f: F) {
     unsafe extern "C" fn look<F: FnMut(usize, &CStr, &[Segment]) -> bool>(
         object: *const Object,
