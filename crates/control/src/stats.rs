@@ -120,6 +120,8 @@ stats! {
     FoliosOut = "folios_out",
     /// Folio swap-outs that fell back to single pages.
     FolioFallbacks = "folio_fallbacks",
+    /// Folios of several blocks (more than 256 KiB) that found slots in one piece.
+    FoliosLarge = "folios_large",
     /// Folios swapped in whole.
     FoliosIn = "folios_in",
     /// Looks at what the program has used.

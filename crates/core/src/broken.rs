@@ -49,6 +49,12 @@ breakages! {
     OthersKnow = "others-know",
     /// Pages that a call uses are held, too.
     PinnedHeld = "pinned-held",
+    /// No folio is larger than a block.
+    NoLarge = "no-large",
+    /// Slots for a part of a larger folio that does not go whole stay its.
+    PartKept = "part-kept",
+    /// Of a folio larger than a part, a stream's fault brings one part.
+    LargeInParts = "large-in-parts",
     /// Of short runs of touches all are taken to go on.
     ShortRunsGoOn = "short-runs-go-on",
     /// No stream that goes by steps is ever seen, where the store is memory.

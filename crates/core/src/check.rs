@@ -3,7 +3,7 @@ use crate::machine::Machine;
 use crate::page::State;
 use crate::pager::{Pager, Policies};
 use crate::store::Store;
-use crate::units::PageNo;
+use crate::units::{PageNo, SlotId};
 
 impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Checks that the books agree with the page words. For tests: no other thread may be at work.
@@ -60,7 +60,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         assert_eq!(self.untrapped_pages(), untrapped, "pages that are left to the kernel");
         assert_eq!(self.swapcache_pages(), cached, "pages in the swap cache");
         assert_eq!(self.swapcache_scarce_pages(), scarce, "those of them with a slot whose room is scarce");
-        assert_eq!(self.used_slots(), slots, "slots in use");
+        assert_eq!(self.used_slots(), slots + self.waiting_slots(), "slots in use");
+    }
+
+    /// Slots in use that hold nothing yet: they wait for parts of large folios. For tests, as [`Pager::check`].
+    pub fn waiting_slots(&self) -> u64 {
+        self.frames.part_slots() as u64
+    }
+
+    /// The slot that a page is stored in, which is not in memory. For tests.
+    pub fn stored_in(&self, page: PageNo) -> Option<SlotId> {
+        let word = self.pages.get(page);
+        if word.state() == State::Swapped { word.slot() } else { None }
     }
 
     /// How many resident pages are locked that no mapping holds. For tests, as [`Pager::check`]. Where the map had no room for what

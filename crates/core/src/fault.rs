@@ -15,7 +15,7 @@ use crate::protection::Access;
 use crate::readahead::{Plan, Readahead};
 use crate::room::{Made, Room};
 use crate::store::{Store, Ticket};
-use crate::units::{BlockNo, Order, PART_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, BlockNo, Order, PART_PAGES, PageNo};
 
 /// Attempts to bring in a page, or to let it be written, that is mapped but that the machine says is not.
 const GONE_TRIES: u32 = 1000;
@@ -31,6 +31,15 @@ pub enum WaitFor {
     Read,
     /// Nothing that has a name: an attempt failed that may succeed the next time.
     Luck,
+}
+
+/// A stream's fault brings in folios larger than a part up to one part in so many of the limit: what comes in must still be there when the
+/// stream reaches it.
+const LARGE_IN_LIMIT_SHARE: u64 = 16;
+
+/// The page behind a page's block.
+fn block_end(page: PageNo) -> PageNo {
+    page.block().first_page().plus(BLOCK_PAGES)
 }
 
 /// How far a fault has come.
@@ -226,8 +235,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     && fault.step() == 1
                     && !broken::is(Broken::StreamsEndWhereMet);
                 if let Some(plan) = fault.plan.filter(|_| is_others) {
-                    // Somebody brings in the rest from its end: for the policy, it has come.
-                    fault.target.page = plan.ahead_end;
+                    // Somebody brings in the rest of the block from its end: for the policy, it has come.
+                    fault.target.page = plan.ahead_end.min(block_end(fault.target.page));
                 }
                 return Some(self.over(fault));
             }
@@ -310,7 +319,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     }
                     let filled = filling(page, most);
                     let is_more = plan.step == 1 && plan.pages < filled.pages;
-                    if is_more && self.is_filled_up_to(fault.target.seen, page) { filled } else { plan }
+                    let plan = if is_more && self.is_filled_up_to(fault.target.seen, page) { filled } else { plan };
+                    self.to_folio_end(&fault.target, plan)
                 }
                 Cause::Call(end) => {
                     let part_end = page.folio(Order::PART).plus(PART_PAGES);
@@ -330,6 +340,20 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let mut end = (page.0 + pages as u32).max(group + grain);
         (first, end) = (first.max(vma.first.0), end.min(vma.end()));
         (PageNo(first), (end - first) as usize)
+    }
+
+    /// What is planned for a stream, which reads on to the end of the folio as part of which the touched page is stored, where that is larger
+    /// than what is planned.
+    fn to_folio_end(&self, target: &Target, plan: Plan) -> Plan {
+        let order = target.seen.order().min(self.orders().comes_large());
+        let is_large =
+            target.seen.state() == State::Swapped && order > Order::PART && !broken::is(Broken::LargeInParts);
+        let is_stream = plan.step == 1 && (plan.pages == PART_PAGES || plan.ahead_end > target.page.plus(plan.pages));
+        if !is_large || !is_stream || self.limit_pages() < LARGE_IN_LIMIT_SHARE * order.pages() as u64 {
+            return plan;
+        }
+        let end = target.page.folio(order).plus(order.pages());
+        Plan { ahead_end: plan.ahead_end.max(end), ..plan }
     }
 
     /// Draws the conclusion from what a stage has come to: `None` to go on.
@@ -380,7 +404,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             step => (true, fault.target.page.plus(step)),
         };
-        let is_planned = next.block() == fault.touched.block() && fault.plan.is_some_and(|plan| next < plan.ahead_end);
+        let is_planned = fault.plan.is_some_and(|plan| next < plan.ahead_end);
         let goes_on = swapped && whole && is_planned;
         if whole && (goes_on || fault.is_ahead()) {
             fault.target.page = next;
@@ -393,9 +417,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if let (Cause::Touch, Some(plan)) = (fault.cause, fault.plan) {
             let first = PageNo(fault.touched.0 - plan.before as u32);
             let planned = fault.touched.plus(plan.pages);
-            self.readahead().answered(fault.touched, first, fault.target.page.max(planned));
+            let end = fault.target.page.max(planned);
+            let mut last_end = block_end(fault.touched);
+            if plan.step > 1 || end <= last_end {
+                self.readahead().answered(fault.touched, first, end);
+            } else {
+                // What has come of further blocks is as if it had been touched there.
+                self.readahead().answered(fault.touched, first, last_end);
+                while last_end < end {
+                    let next = last_end;
+                    last_end = block_end(next);
+                    self.readahead().answered(next, next, end.min(last_end));
+                }
+            }
             if plan.step == 1 && plan.ahead_end > planned {
-                self.ask_stream(fault.touched.block());
+                self.ask_stream(BlockNo(last_end.block().0 - 1));
             }
         }
         Progress::Done(Fault::Done)

@@ -10,7 +10,7 @@ use crate::mask::Mask;
 use crate::ring::Ring;
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::table::{Reserve, Table, Zeroed};
-use crate::units::{BLOCK_PAGES, BlockNo, FrameNo, SlotId};
+use crate::units::{BLOCK_PAGES, BlockNo, FrameNo, Order, SlotId};
 
 #[repr(C)]
 struct Batch {
@@ -25,11 +25,22 @@ struct Batch {
     live: AtomicU64,
     /// Frames of which it is to be told whether their pages are touched before they leave ([`crate::reclaim::Along::Watched`]).
     watched: AtomicU64,
+    /// A [`Part`]: its slot, plus 1, and above it the order; 0 for none. Changed by who has the batch in hand.
+    part: AtomicU64,
     /// Slot that may still hold a frame's content, plus 1; 0 for none. Changed by the owner of the page.
     slots: [AtomicU32; BLOCK_PAGES],
 }
 // SAFETY: atomics of zero are valid.
 unsafe impl Zeroed for Batch {}
+
+/// Slots for all pages of a batch: its part of those of a folio larger than a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The first.
+    pub slot: SlotId,
+    /// The order of the folio.
+    pub order: Order,
+}
 
 struct Lists {
     free: Ring,
@@ -111,7 +122,11 @@ impl Frames {
         Some(number)
     }
     /// Gives a batch back that holds nothing.
+    ///
+    /// # Panics
+    /// Where it still has slots, which would be nobody's.
     pub fn give_back(&self, number: BatchNo, pause: impl Fn(u32)) {
+        assert!(self.part(number).is_none(), "a batch that is free has no slots");
         self.lists.lock(pause).free.push(number.0);
     }
     /// Whether a batch is free.
@@ -262,6 +277,29 @@ impl Frames {
         self.batch(number).stale.store(0, Relaxed);
         let filled = self.batch(number).filled.swap(0, Relaxed).count_ones();
         self.isolated.fetch_sub(i64::from(filled), Relaxed);
+    }
+
+    /// Slots that a batch in hand has for all its pages.
+    fn part(&self, number: BatchNo) -> Option<Part> {
+        let word = self.batch(number).part.load(Relaxed);
+        let slot = (word as u32).checked_sub(1).map(SlotId)?;
+        Some(Part { slot, order: Order::new((word >> 32) as usize) })
+    }
+    /// Gives them to it.
+    pub fn set_part(&self, number: BatchNo, part: Part) {
+        let word = (part.order.get() as u64) << 32 | u64::from(part.slot.0 + 1);
+        self.batch(number).part.store(word, Relaxed);
+    }
+    /// Takes them away from it.
+    pub fn take_part(&self, number: BatchNo) -> Option<Part> {
+        let part = self.part(number)?;
+        self.batch(number).part.store(0, Relaxed);
+        Some(part)
+    }
+    /// Slots that batches have which do not hold anything yet. No other thread may be at work.
+    pub fn part_slots(&self) -> usize {
+        let with_part = |&number: &u32| self.part(BatchNo(number)).is_some();
+        (0..self.batches.len() as u32).filter(with_part).count() * BLOCK_PAGES
     }
 
     // ----------------------------------------------------------------- frames

@@ -2,13 +2,14 @@
 use crate::bring::Fault;
 use crate::broken::{self, Broken};
 use crate::isolate::{By, Isolated};
+use crate::large::Large;
 use crate::machine::{Machine, Prot};
 use crate::mask::Mask;
 use crate::page::{State, Word};
 use crate::pager::{Context, Pager, Policies};
 use crate::protection::Access;
 use crate::store::Store;
-use crate::units::{BLOCK_PAGES, PART_PAGES, PageNo};
+use crate::units::{BLOCK_PAGES, BlockNo, PART_PAGES, PageNo};
 
 /// Whether the kernel meets no fault at a page: it is there, and for a call that writes it is not write-protected.
 fn is_ready(word: Word, writes: bool) -> bool {
@@ -78,25 +79,48 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let (mut page, end) = (first.0, first.0 + count);
             while page < end {
                 let block = PageNo(page).block();
+                let goes = |going: PageNo, _: Word| (page..end).contains(&going.0);
+                if let Some(large) = if write { self.large(block, u64::MAX, goes, cx.lane) } else { None } {
+                    for block in large.blocks() {
+                        self.page_out_block(block, Mask::range(0, BLOCK_PAGES), write, Some(&large), cx);
+                    }
+                    page = large.end().first_page().0;
+                    continue;
+                }
                 let stop = end.min(block.first_page().0 + BLOCK_PAGES as u32);
                 let mask = Mask::range(PageNo(page).index_in_block(), (stop - page) as usize);
                 page = stop;
                 if write && self.ahead.batches() > 0 {
                     mask.iter().for_each(|i| self.evict_ahead(block.first_page().plus(i)));
                 }
-                if !mask.iter().any(|i| self.state(block.first_page().plus(i)) == State::Resident) {
-                    continue;
-                }
-                if !self.frames.has_free(self.pause()) {
-                    self.reclaim(cx);
-                }
-                if let Isolated::Batch(batch) = self.isolate(block, By::Program(mask), cx) {
-                    if !write || !self.write_out(batch, cx) {
-                        self.frames.make_inactive(batch, self.pause());
-                    }
+                if mask.iter().any(|i| self.state(block.first_page().plus(i)) == State::Resident) {
+                    self.page_out_block(block, mask, write, None, cx);
                 }
             }
         });
+    }
+
+    /// The same for these pages of a block, which goes as part of a larger folio, perhaps.
+    fn page_out_block(
+        &self,
+        block: BlockNo,
+        mask: Mask,
+        write: bool,
+        large: Option<&Large>,
+        cx: &mut Context<S::Worker>,
+    ) {
+        if !self.frames.has_free(self.pause()) {
+            self.reclaim(cx);
+        }
+        let isolated = self.isolate(block, By::Program(mask), cx);
+        if let Some(large) = large {
+            self.give_part(large, block, &isolated);
+        }
+        if let Isolated::Batch(batch) = isolated
+            && (!write || !self.write_out(batch, cx))
+        {
+            self.frames.make_inactive(batch, self.pause());
+        }
     }
 
     /// Brings in what fits of a range without evicting anything (`MADV_WILLNEED`).

@@ -58,6 +58,7 @@ pub mod aging;
 pub mod isolate;
 pub mod hold;
 pub mod pageout;
+pub mod large;
 pub mod dropahead;
 pub mod room;
 pub mod bring;

@@ -93,6 +93,8 @@ pub enum Event {
     PagesTaken,
     FoliosOut,
     FolioFallbacks,
+    /// Folios larger than a block that found slots in one piece.
+    FoliosLarge,
     FoliosIn,
     StoreFull,
     /// Batches that were not given to a store because it had refused others.

@@ -14,8 +14,18 @@ pub trait Orders: Sync {
     /// The order of the folio that goes out from the page `at` of a block on: one that fits there, and all of whose pages are to
     /// go. `leaving` has an order for each page of the block that is to be written, that which it came as.
     fn goes(&self, at: usize, leaving: &[Option<Order>]) -> Order;
-    /// What to try where no folio of an order (which is not that of a page) could be stored: a lower one.
+    /// What to try where no folio of an order (which is not that of a page) could be stored: a lower one, of a block at most.
     fn lower(&self, order: Order) -> Order;
+    /// Whether pages of several blocks, each of which came as part of one of these orders, go out as a folio of `order`, which is
+    /// [`Order::is_large`].
+    fn goes_large(&self, order: Order, came: Order) -> bool {
+        let _ = (order, came);
+        false
+    }
+    /// The highest order that a stream's fault brings in of what is stored as one folio, transfer by transfer.
+    fn comes_large(&self) -> Order {
+        Order::PART
+    }
     /// Whether memory that the program had not before may come as huge pages, of [`Order::MAX`] ([`crate::huge`]).
     fn huge(&self) -> bool {
         false
@@ -54,6 +64,12 @@ macro_rules! policies {
             }
             fn lower(&self, order: Order) -> Order {
                 match self { $(Any::$variant => $policy.lower(order),)+ Any::Listed(listed) => listed.lower(order) }
+            }
+            fn goes_large(&self, order: Order, came: Order) -> bool {
+                match self { $(Any::$variant => $policy.goes_large(order, came),)+ Any::Listed(listed) => listed.goes_large(order, came) }
+            }
+            fn comes_large(&self) -> Order {
+                match self { $(Any::$variant => $policy.comes_large(),)+ Any::Listed(listed) => listed.comes_large() }
             }
             fn huge(&self) -> bool {
                 match self { $(Any::$variant => $policy.huge(),)+ Any::Listed(listed) => listed.huge() }
@@ -119,20 +135,22 @@ impl Orders for Whole {
 
 /// Several orders, each switched on by itself, as in the kernel's `transparent_hugepage/hugepages-*kB`: what came in as a folio of one
 /// goes out as one, or as one of the next lower of them. What came in as [`Order::PART`], the most that comes at once, may go out in
-/// higher ones. Single pages are always among them. [`Order::MAX`] is for huge pages, as which memory comes that the program had not
-/// before; nothing goes out as one.
+/// higher ones, and what is stored in higher ones comes in for a stream by one fault, but for [`Order::MAX`]. Single pages are always among
+/// them. With [`Order::MAX`], memory comes as huge pages that the program had not before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed(u32);
 
 impl Listed {
-    /// The orders of which `bits` has the bit, and that of a page. `None` with one above [`Order::BLOCK`] but [`Order::MAX`]: a folio that
-    /// goes out lies in one block.
+    /// The orders of which `bits` has the bit, and that of a page. `None` with one that there is not.
     pub const fn new(bits: u64) -> Option<Listed> {
-        let known = ((1 << (Order::BLOCK.get() + 1)) - 1) | (1 << Order::MAX.get());
+        let known = (1 << (Order::MAX.get() + 1)) - 1;
         if bits & !known == 0 { Some(Listed(bits as u32 | 1)) } else { None }
     }
+    fn has(self, order: Order) -> bool {
+        self.0 >> order.get() & 1 != 0
+    }
     fn downwards(self) -> impl Iterator<Item = Order> {
-        Order::ALL.into_iter().rev().filter(move |order| self.0 >> order.get() & 1 != 0)
+        Order::ALL.into_iter().rev().filter(move |&order| self.has(order))
     }
     fn highest(self, wanted: impl FnMut(&Order) -> bool) -> Order {
         self.downwards().find(wanted).unwrap_or(Order::PAGE)
@@ -152,8 +170,14 @@ impl Orders for Listed {
     fn lower(&self, order: Order) -> Order {
         self.highest(|lower| *lower < order)
     }
+    fn goes_large(&self, order: Order, came: Order) -> bool {
+        self.has(order) && came >= Order::PART
+    }
+    fn comes_large(&self) -> Order {
+        self.highest(|order| *order < Order::MAX).max(Order::PART)
+    }
     fn huge(&self) -> bool {
-        self.0 >> Order::MAX.get() & 1 != 0
+        self.has(Order::MAX)
     }
 }
 
@@ -174,6 +198,12 @@ impl Orders for Largest {
     fn lower(&self, order: Order) -> Order {
         // As mTHP's ladder: the next lower order, until pages are left.
         Order::new(order.get() - 1)
+    }
+    fn goes_large(&self, _: Order, _: Order) -> bool {
+        true
+    }
+    fn comes_large(&self) -> Order {
+        Order::new(Order::MAX.get() - 1)
     }
 }
 
@@ -224,7 +254,7 @@ mod tests {
     #[test]
     fn of_listed_orders_each_is_switched_on_by_itself() {
         let listed = |orders: &[usize]| Listed::new(orders.iter().fold(0, |bits, order| bits | 1 << order));
-        assert_eq!((listed(&[0, 7]), listed(&[8])), (None, None), "a folio that goes out lies in one block");
+        assert_eq!(Listed::new(1 << (Order::MAX.get() + 1)), None);
         let [with, without] = [&[0, 4, 9][..], &[0, 4]].map(|orders| listed(orders).expect("all are there"));
         assert!(with.huge() && Any::Listed(with).huge() && !without.huge() && !Any::DEFAULT.huge());
         assert_eq!(goes(&with, &[Some(Order::PART); BLOCK_PAGES]), goes(&without, &[Some(Order::PART); BLOCK_PAGES]));
@@ -242,5 +272,10 @@ mod tests {
         leaving[60] = Some(Order::PAGE);
         assert_eq!(goes(&policy, &leaving).len(), 3 + 16);
         assert_eq!(listed(&[]).expect("pages are").pages_max(), 1);
+        let policy = listed(&[4, 7, 9]).expect("all are there");
+        let large = [7, 8, 9].map(|order| policy.goes_large(Order::new(order), Order::PART));
+        assert_eq!((large, policy.goes_large(Order::MAX, Order::new(3))), ([true, false, true], false));
+        assert_eq!([policy, with, without].map(|policy| policy.comes_large().get()), [7, 4, 4]);
+        assert!(!Any::DEFAULT.goes_large(Order::MAX, Order::MAX) && Any::DEFAULT.comes_large() == Order::PART);
     }
 }

@@ -4,6 +4,7 @@
 //! can be touched meanwhile.
 use crate::broken::{self, Broken};
 use crate::clean::{hash_page, is_zero};
+use crate::frames::Part;
 use crate::machine::{BatchNo, Event, Machine};
 use crate::mask::Mask;
 use crate::orders::Orders;
@@ -88,6 +89,16 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if self.is_passed_by(writeback, sorted) {
             writeback.at = BLOCK_PAGES;
         }
+        if let Some(part) = self.frames.take_part(writeback.out.batch) {
+            let goes_whole = |i: usize| sorted.leaving[i].is_some() && self.is_at(writeback.out, i);
+            if writeback.at == 0 && (0..BLOCK_PAGES).all(goes_whole) {
+                let whole = part.order;
+                writeback.given[0] = Given { whole, ..Given::alone(0, Order::BLOCK, part.slot) };
+                (writeback.given_len, writeback.at) = (1, BLOCK_PAGES);
+                return;
+            }
+            self.put_part(part);
+        }
         while writeback.at < BLOCK_PAGES && writeback.given_len < WRITES_MAX {
             let at = writeback.at;
             if sorted.leaving[at].is_none() || !self.is_at(writeback.out, at) {
@@ -104,7 +115,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let all_leave = || sorted.leaving[at..at + order.pages()].iter().all(Option::is_some);
             assert!(order.fits_at(at) && all_leave(), "a folio goes whole");
             if let Some(slot) = self.slots.alloc(order, lane, self.pause()) {
-                writeback.given[writeback.given_len] = Given { at: at as u16, order, slot };
+                writeback.given[writeback.given_len] = Given::alone(at, order, slot);
                 writeback.given_len += 1;
                 writeback.at += order.pages();
             } else if writeback.given_len > 0 {
@@ -114,6 +125,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.refuse(writeback, at, order);
             }
         }
+    }
+
+    /// Puts slots that a batch had for all its pages, and that hold nothing.
+    pub(crate) fn put_part(&self, part: Part) {
+        let slots = if broken::is(Broken::PartKept) { 0 } else { BLOCK_PAGES };
+        (0..slots).for_each(|i| self.slots.put(part.slot.plus(i), self.pause(), |_holds_nothing| ()));
     }
 
     /// Whether what is left of a batch is not given to the store, which has refused a page of it, or one before.
@@ -131,7 +148,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn give(&self, writeback: &Writeback, cx: &mut Context<S::Worker>) -> Write {
         let mut folios = [Folio { first: SlotId(0), content: &[] }; WRITES_MAX];
         let given = &writeback.given[..writeback.given_len];
-        for (folio, &Given { at, order, slot }) in folios.iter_mut().zip(given) {
+        for (folio, &Given { at, order, slot, .. }) in folios.iter_mut().zip(given) {
             *folio = Folio { first: slot, content: self.content(writeback.out, at as usize, order.pages()) };
         }
         self.store.write(&folios[..given.len()], &mut cx.worker)
@@ -141,7 +158,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn written(&self, writeback: &mut Writeback, stored: Stored, sorted: &mut Sorted) {
         let mut refused = None;
         for i in 0..writeback.given_len {
-            let Given { at, order, slot } = writeback.given[i];
+            let Given { at, order, whole, slot } = writeback.given[i];
             let at = at as usize;
             let pages = (at..at + order.pages()).zip((0..).map(|n| slot.plus(n)));
             if !stored.contains(i) {
@@ -151,7 +168,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             }
             for (i, slot) in pages {
                 self.slots.set_hash(slot, sorted.hashes[i]);
-                self.commit(writeback.out, i, slot, order);
+                self.commit(writeback.out, i, slot, whole);
                 sorted.leaving[i] = None;
             }
             self.full.took();

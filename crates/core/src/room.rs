@@ -1,6 +1,6 @@
 //! Room under the limit: step by step, pages are isolated, and the oldest isolated ones written out.
 use crate::broken::{self, Broken};
-use crate::isolate::{By, Isolated};
+use crate::isolate::Isolated;
 use crate::machine::{Event, Machine};
 use crate::pageout::Progress;
 use crate::pager::{Context, Pager, Policies};
@@ -313,7 +313,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     fn isolate_next(&self, cx: &mut Context<S::Worker>) -> Step {
         let mut search = self.policy().search(&self.pause());
         while let Some(block) = self.policy().next(&mut search, &self.pause()) {
-            match self.isolate(block, By::Policy(&mut search), cx) {
+            match self.isolate_chosen(block, &mut search, cx) {
                 Isolated::Batch(batch) => {
                     self.frames.make_inactive(batch, self.pause());
                     return Step::Isolated;

@@ -206,6 +206,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.policy().refaulted(target.seen, distance_pages, self.limit_pages())
             }
         };
+        // What keeps its slot is part of the folio that is stored there, as long as that comes by whole parts.
+        let stored = |old: Word| if order == Order::PART { order.max(old.order()) } else { order };
         for (i, &old) in cx.saved[..count].iter().enumerate() {
             let page = first.plus(i);
             let slot = old.slot().expect("a swapped page has a slot");
@@ -217,7 +219,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 self.pages.release(page, Word::resident(None, order).with_locked(true));
                 self.wipe_slot(slot);
             } else if keeps_slots && self.enter_swapcache(slot) {
-                let word = Word::resident(Some(slot), order).with_dirtied(old.dirtied()).with_protected(epoch);
+                let word = Word::resident(Some(slot), stored(old)).with_dirtied(old.dirtied()).with_protected(epoch);
                 self.pages.release(page, word.with_referenced(referenced).with_heat(heat));
             } else {
                 // Others were faster: it came in protected all the same.

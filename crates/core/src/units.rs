@@ -76,6 +76,10 @@ impl Order {
         let order = pages.trailing_zeros() as usize;
         (pages.is_power_of_two() && order <= MAX_ORDER).then(|| Order::new(order))
     }
+    /// Whether folios of this order are of several blocks.
+    pub fn is_large(self) -> bool {
+        self > Order::BLOCK
+    }
     /// Whether a folio of this order can begin at a page or slot of this number.
     pub const fn fits_at(self, number: usize) -> bool {
         number.is_multiple_of(self.pages())
@@ -129,5 +133,6 @@ mod tests {
         }
         assert_eq!([0, 3, 17, 2 * MAX_FOLIO_PAGES].map(Order::of), [None; 4]);
         assert_eq!((Order::BLOCK.pages(), Order::PART.pages()), (BLOCK_PAGES, PART_PAGES));
+        assert_eq!([6, 7, 9].map(|order| Order::new(order).is_large()), [false, true, true]);
     }
 }

@@ -38,7 +38,16 @@ impl Out {
 pub(crate) struct Given {
     pub(crate) at: u16,
     pub(crate) order: Order,
+    /// That of the folio of which it is a part, where it is one.
+    pub(crate) whole: Order,
     pub(crate) slot: SlotId,
+}
+
+impl Given {
+    /// A folio of its own.
+    pub(crate) fn alone(at: usize, order: Order, slot: SlotId) -> Given {
+        Given { at: at as u16, order, whole: order, slot }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -80,7 +89,7 @@ impl Writeback {
             ladder: (0, Order::PAGE),
             refused: false,
             passed_by: false,
-            given: [Given { at: 0, order: Order::PAGE, slot: SlotId(0) }; WRITES_MAX],
+            given: [Given::alone(0, Order::PAGE, SlotId(0)); WRITES_MAX],
             given_len: 0,
             waits: 0,
             keeps_frames: false,

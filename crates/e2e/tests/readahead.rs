@@ -121,11 +121,56 @@ fn what_was_only_read_is_not_written_to_the_file_again() {
 /// Folios have the orders that are switched on, and their content is right.
 #[test]
 fn orders_of_folios_are_switched_on_one_by_one() {
-    for (orders, is_whole) in [("0", false), ("2", true), ("0,1,3", true), ("4,6", true)] {
+    for (orders, is_whole) in [("0", false), ("2", true), ("0,1,3", true), ("4,6", true), ("4,8", true)] {
         let Some(stats) = run(&[("--folio-orders", orders)], SCRIPT) else { return };
         assert_eq!(number(&stats, "/folios/out") > 100, is_whole, "{orders}: {stats:#}");
         assert!(is_whole || number(&stats, "/folios/in") == 0, "{orders}: {stats:#}");
     }
+}
+
+/// Writes 48 MiB in order, reads them in order and here and there, has parts leave, and writes some of them beside a child that reads all.
+const ROUNDS: &str = "\
+import mmap, os, random
+N = 12288
+seed = random.Random(7).randbytes(8192)
+m = mmap.mmap(-1, N * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+written = [0] * N
+def page(i): return (i * 7919 + written[i]).to_bytes(8, 'little') + seed[i % 2048:i % 2048 + 504] + bytes(3584)
+def put(i):
+    written[i] += 1
+    m[i * 4096:i * 4096 + 4096] = page(i)
+def see(i): assert m[i * 4096:i * 4096 + 4096] == page(i), i
+places = random.Random(5)
+for rounds in range(3):
+    for i in range(N): put(i)
+    for i in range(N): see(i)
+    for _ in range(500): put(places.randrange(N))
+    m.madvise(21, 4096 * 1000, 4096 * 3000)
+    child = os.fork()
+    if child == 0:
+        for i in range(N): see(i)
+        os._exit(7)
+    for i in range(rounds, N, 5): put(i)
+    assert os.waitpid(child, 0)[1] == 7 << 8
+    for i in range(N): see(i)
+print('right')
+";
+
+/// Folios of several blocks are stored in one piece, in memory and in the file, with each fault source, and their content is right.
+#[test]
+fn folios_of_several_blocks_are_right() {
+    for (orders, source, swap) in [
+        ("0,4,8,9", "move", "compressed"),
+        ("4,7", "copy", "compressed:4M,file"),
+        ("0,4,9", "guard", "file"),
+        ("4,6,8", "mprotect", "compressed"),
+    ] {
+        let options = [("--folio-orders", orders), ("--fault-source", source), ("--swap", swap)];
+        let Some(stats) = run(&options, ROUNDS) else { return };
+        assert!(number(&stats, "/counters/folios_large") > 4, "{orders}, {source}, {swap}: {stats:#}");
+    }
+    let stats = run(&[("--swap", "compressed")], ROUNDS).expect("not in plain mode");
+    assert_eq!(number(&stats, "/counters/folios_large"), 0, "{stats:#}");
 }
 
 #[test]

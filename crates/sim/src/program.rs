@@ -217,7 +217,8 @@ impl<'a> Program<'a> {
         let most = limit + each * (self.world.setup.threads as u64 + 1);
         let over_limit = self.pager.machine.events[Event::OverLimit as usize].load(Relaxed);
         let fits = |program: &Self| program.pager.used_pages() <= most;
-        if over_limit > 0 {
+        // Where a limit was set just now that is far below what is in use, a fault may have needed no room.
+        if over_limit > 0 || self.world.setup.large {
             let mut left = RESTING_PAGES;
             while left > 0 && !fits(self) {
                 self.pager.make_room(1, &mut self.cx);
@@ -538,7 +539,9 @@ impl<'a> Program<'a> {
     fn page_out(&mut self) {
         let Some((first, count)) = self.run_of(90, |_, _| true) else { return };
         // A hint may name any pages, also those of others.
-        let (first, count) = if self.rng.once_in(3) { (first & !15, count | 31) } else { (first, count) };
+        let around = if self.world.setup.large { 4 * BLOCK_PAGES - 1 } else { 15 };
+        let (first, count) =
+            if self.rng.once_in(3) { (first & !around, count | (2 * around + 1)) } else { (first, count) };
         let count = count.min(self.world.setup.pages - first);
         let write = self.rng.once_in(2);
         self.tell(if write { "page out" } else { "cold" }, first, count);

@@ -96,6 +96,8 @@ pub(crate) struct Setup {
     pub(crate) calm: bool,
     /// Long runs of one owner, written from start to end with content that is never zero: whole folios come and go.
     pub(crate) dense: bool,
+    /// There is memory for folios of the highest order, and plenty of it until a limit is set.
+    pub(crate) large: bool,
     /// The limit is not exceeded for want of room in the store, for a while.
     pub(crate) insists: bool,
 }
@@ -109,14 +111,16 @@ pub struct Options {
     pub sabotage: Sabotage,
     /// Programs may fork.
     pub forks: bool,
+    /// There is memory for folios of the highest order.
+    pub large: bool,
 }
 impl Options {
     /// As most tests run.
-    pub const USUAL: Options = Options { parallel: false, sabotage: Sabotage::None, forks: true };
+    pub const USUAL: Options = Options { parallel: false, sabotage: Sabotage::None, forks: true, large: false };
 }
 
 /// What a run did, to see that the seeds reach what they are meant to reach.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// Programs.
     pub seeds: u64,
@@ -128,6 +132,12 @@ pub struct Outcome {
     pub events: [u64; outswap_core::machine::EVENTS],
     /// Forks.
     pub forks: u64,
+}
+
+impl Default for Outcome {
+    fn default() -> Outcome {
+        Outcome { seeds: 0, trace: 0, steps: 0, events: [0; outswap_core::machine::EVENTS], forks: 0 }
+    }
 }
 
 impl Outcome {
@@ -193,11 +203,21 @@ pub fn with_huge() -> orders::Any {
     orders::Any::Listed(orders::Listed::new(bits).expect("both of them are there"))
 }
 
+/// Orders of which some are larger than a block: with huge pages, or, as often where `any`, of what came in whatever order.
+fn draw_large(rng: &mut Rng, any: bool) -> orders::Any {
+    let large = rng.pick(&[1, 3]);
+    if any && rng.once_in(2) {
+        return orders::Any::Largest;
+    }
+    let bits = 1 << Order::PART.get() | large << (Order::BLOCK.get() + 1) | 1 << Order::MAX.get();
+    orders::Any::Listed(orders::Listed::new(bits).expect("all of them are there"))
+}
+
 /// A policy by its name, or one of orders of which each is switched on by itself.
 fn draw_orders(rng: &mut Rng) -> orders::Any {
     if rng.once_in(4) {
         let huge = if rng.once_in(2) { 1 << Order::MAX.get() } else { 0 };
-        let bits = rng.below(2 << Order::BLOCK.get()) as u64 | huge;
+        let bits = rng.below(1 << Order::MAX.get()) as u64 | huge;
         return orders::Any::Listed(orders::Listed::new(bits).expect("all of them are there"));
     }
     orders::Any::ALL[rng.below(orders::Any::ALL.len())].1
@@ -206,24 +226,28 @@ fn draw_orders(rng: &mut Rng) -> orders::Any {
 impl World {
     pub(crate) fn new(rng: &mut Rng, options: Options) -> World {
         // There are folios of the highest order, and plenty of memory until a limit is set, so that huge pages come. Few: they take long.
-        let huge = rng.once_in(100);
-        let blocks = if huge { rng.range(17, 19) } else { rng.range(3, 14) };
+        let large = rng.once_in(100) || options.large;
+        let blocks = if large { rng.range(17, 19) } else { rng.range(3, 14) };
         let pages = blocks * BLOCK_PAGES;
         let batches = rng.pick(&[1, 2, 3, 4, 6, 8]);
-        let slots = rng.pick(&[512, 1024, 2048, 2048]);
+        let slots = rng.pick(&[512, 1024, 2048, 2048]) * if large { 4 } else { 1 };
         let troubled = rng.once_in(2);
         let broken = rng.once_in(4);
         let no_memory = rng.once_in(8);
         let chaotic = rng.once_in(2);
         let untraps_in = rng.pick(&[0, 0, 1, 3]);
         // What is left to the kernel is a part of the limit.
-        let limits = if untraps_in > 0 { (64, 640.min(pages)) } else { (8, 200.min(pages / 2)) };
+        let limits = match untraps_in {
+            _ if large => (64, pages),
+            0 => (8, 200.min(pages / 2)),
+            _ => (64, 640.min(pages)),
+        };
         let setup = Setup {
             threads: rng.range(1, 4),
             reclaimer: rng.once_in(2),
-            ops: if huge { rng.range(10, 40) } else { rng.range(30, 160) },
+            ops: if large { rng.range(10, 40) } else { rng.range(30, 160) },
             pages,
-            mapped: if huge { pages - 32 } else { rng.range(pages / 4, pages * 3 / 4) },
+            mapped: if large { pages - 32 } else { rng.range(pages / 4, pages * 3 / 4) },
             max_limit: rng.range(limits.0, limits.1),
             grain: rng.pick(&[1, 1, 16]),
             trouble: Trouble {
@@ -253,7 +277,8 @@ impl World {
             },
             no_memory,
             calm: slots >= pages * 2 && batches >= 6 && !troubled && !broken && !chaotic && !no_memory,
-            dense: huge || rng.once_in(3),
+            dense: large || rng.once_in(3),
+            large,
             insists: rng.once_in(3),
         };
         let config = Config {
@@ -263,7 +288,7 @@ impl World {
             pins: rng.pick(&[1, 2, 8]),
             mappings: rng.pick(&[24, 200]),
             seed: rng.draw(),
-            orders: if huge { with_huge() } else { draw_orders(rng) },
+            orders: if large { draw_large(rng, options.large) } else { draw_orders(rng) },
             readahead: readahead::Kind::ALL[rng.below(readahead::Kind::ALL.len())].1,
             page_cluster: rng.range(0, readahead::PAGE_CLUSTER_MAX as usize) as u32,
             reclaim: reclaim::Kind::ALL[rng.below(reclaim::Kind::ALL.len())].1,
@@ -277,7 +302,7 @@ impl World {
         pager.machine.meets_streams.store(rng.once_in(2), Relaxed);
         pager.full.set_insists(setup.insists);
         let limit = rng.range(limits.0, setup.max_limit) as u64;
-        pager.set_limit_pages(if huge { HUGE_LIMIT_PAGES } else { limit });
+        pager.set_limit_pages(if large { HUGE_LIMIT_PAGES } else { limit });
         pager.set_swapcache_max(rng.pick(&[0, 10, u64::MAX]));
         let model = Model {
             owner: (0..pages).map(|_| AtomicU8::new(NOBODY)).collect(),

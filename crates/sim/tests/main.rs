@@ -4,6 +4,7 @@
 mod filling;
 mod full;
 mod huge;
+mod large;
 mod probation;
 mod readahead;
 mod reuse;

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const SEEDS: u64 = 1000;
 const SEEDS_PARALLEL: u64 = 300;
+const SEEDS_LARGE: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -130,10 +131,21 @@ fn random_programs() {
 }
 
 #[test]
+fn random_programs_with_large_folios() {
+    let seeds = number("OUTSWAP_SIM_SEEDS").map_or(SEEDS_LARGE, |n| n / 10);
+    let options = Options { large: true, forks: false, ..Options::USUAL };
+    let sum = explain(run_seeds(0..seeds, 1, options));
+    println!("{seeds} seeds, {} steps, events {:?}", sum.steps, sum.events);
+    if seeds >= SEEDS_LARGE {
+        assert!(sum.events[Event::FoliosLarge as usize] > seeds, "they are there: {:?}", sum.events);
+    }
+}
+
+#[test]
 fn random_programs_with_threads_at_once() {
     let seeds = number("OUTSWAP_SIM_SEEDS").map_or(SEEDS_PARALLEL, |n| n / 10);
-    let options = Options { parallel: true, forks: false, ..Options::USUAL };
     for seed in 0..seeds {
+        let options = Options { parallel: true, forks: false, large: seed % 8 == 0, ..Options::USUAL };
         if let Err(message) = run_seed(seed, options) {
             panic!("seed {seed}: {message}\n(the threads ran at once: it may take many runs to fail again)");
         }
