@@ -46,7 +46,10 @@ pub struct Blank {
 }
 
 fn fail(what: &'static str) -> impl Fn(Errno) -> String {
-    move |e| format!("cannot make the control block: {what}: {e:?}")
+    move |e| {
+        let why = if e == Errno::EFBIG { " (files may be no longer: see ulimit -f)" } else { "" };
+        format!("cannot make the control block: {what}: {e:?}{why}")
+    }
 }
 
 /// Makes and fills the block. `preload` is the value of `LD_PRELOAD` that managed children get first; without one,

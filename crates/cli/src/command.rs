@@ -145,7 +145,7 @@ pub fn documented() -> Command {
         .arg(value(
             "folio-orders",
             "N,...",
-            "Orders of folios, each switched on by itself, 0 to 9 (4 KiB to 2 MiB; those above 4 need it, too; with 9, huge pages come); single pages always are [default: 0,4]",
+            "Orders of folios, each switched on by itself, 0 to 9 (4 KiB to 2 MiB; 5 to 8 need 4 beside them; 9 brings huge pages, and folios of 2 MiB where 4 is there); single pages always are [default: 0,4]",
         ))
         .arg(value("mechanism", "NAME=HOW,...", "How swapping works, for experiments: see below"))
         .arg(malloc())

@@ -34,10 +34,10 @@ fn read(text: &str) -> Result<Device, String> {
     }
     for (name, value) in table.iter().filter(|(name, _)| *name != "like") {
         let number = value.as_integer().and_then(|n| u64::try_from(n).ok());
-        let number = number.ok_or_else(|| format!("'{name}' is not a whole number of 0 or more"))?;
-        if !device.set(name, number) {
-            return Err(format!("'{name}' is not one of {}", Device::NAMES.join(", ")));
+        if !device.set(name, number.unwrap_or(0)) {
+            return Err(format!("'{name}' is not one of like, {}", Device::NAMES.join(", ")));
         }
+        number.ok_or_else(|| format!("'{name}' is not a whole number of 0 or more"))?;
     }
     match device.complaint() {
         None => Ok(device),
@@ -62,7 +62,8 @@ mod tests {
     fn nonsense_is_told() {
         for (text, word) in [
             ("", "'read_ns' is missing"),
-            ("speed = 3", "'speed' is not one of seek_min_ns"),
+            ("speed = 3", "'speed' is not one of like, seek_min_ns"),
+            ("lik = \"ssd\"", "'lik' is not one of like"),
             ("depth = -1", "'depth' is not a whole number"),
             ("depth = \"many\"", "'depth' is not a whole number"),
             ("like = 3", "'like' is not a name"),

@@ -119,7 +119,7 @@ pub fn parse(text: &str) -> Result<Mechanisms, String> {
 pub fn with_readahead(mut asked: Mechanisms, how: &str) -> Result<Mechanisms, String> {
     let Mechanisms([readahead, ..]) = parse(&format!("readahead={how}"))?;
     if ![source::AUTO, readahead].contains(&asked.0[0]) {
-        return Err(format!("'{how}' is not what --mechanism says"));
+        return Err(format!("'{how}' is not what --mechanism says: name the policy once"));
     }
     asked.0[0] = readahead;
     Ok(asked)
@@ -132,7 +132,7 @@ pub fn with_readahead(mut asked: Mechanisms, how: &str) -> Result<Mechanisms, St
 pub fn folio_orders(asked: Mechanisms, text: &str) -> Result<u64, String> {
     let Mechanisms([_, _, folios, ..]) = asked;
     if folios != source::AUTO {
-        return Err("--mechanism says the orders of folios, too".into());
+        return Err("--mechanism says the orders of folios, too: name them once".into());
     }
     let highest = Order::MAX.get();
     let bits = text.split(',').try_fold(0u64, |bits, part| {

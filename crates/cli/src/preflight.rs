@@ -36,7 +36,9 @@ pub fn examine(command: &[OsString], search: Option<&OsStr>) -> Result<Program, 
             Ok(file) => file,
             // A file may be executable and not readable: nothing to examine then.
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-                program.unreadable = Some(format!("{} may be executed and not read", file_path.display()));
+                let name = file_path.display();
+                program.unreadable =
+                    Some(format!("{name} may be executed and not read, so nobody knows whether it can be managed"));
                 return Ok(program);
             }
             Err(e) => return Err(cannot_execute(&file_path, &e.to_string())),

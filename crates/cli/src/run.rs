@@ -72,9 +72,10 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         return Err(Failure::ours("no program was named"));
     }
     let mut program = preflight::examine(&options.command, std::env::var_os("PATH").as_deref())?;
-    if options.strict {
+    let is_unknown = options.strict && program.refusal.is_none() && program.unreadable.is_some();
+    if is_unknown {
         // Of what it may be nobody can say before it runs.
-        program.refusal = program.refusal.or(program.unreadable.take());
+        program.refusal = program.unreadable.take();
     }
     let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
     if let Some(remark) = &program.remark {
@@ -102,7 +103,14 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
             warn(&format!("{why}; it runs unmanaged"));
             None
         }
-        Err(why) => return Err(Failure::ours(format!("{why}; --allow-unmanaged runs it without Outswap"))),
+        Err(why) => {
+            let remedy = match options.strict {
+                true if is_unknown => "without --strict it is tried",
+                true => "--allow-unmanaged, in place of --strict, runs it without Outswap",
+                false => "--allow-unmanaged runs it without Outswap",
+            };
+            return Err(Failure::ours(format!("{why}; {remedy}")));
+        }
     };
     let managed = preload.is_some();
     // A budget that was not given is within the container's limit.

@@ -118,10 +118,10 @@ stats! {
     PagesTakenByCopy = "pages_taken_by_copy",
     /// Folios swapped out whole.
     FoliosOut = "folios_out",
-    /// Folio swap-outs that fell back to single pages.
+    /// Folio swap-outs that fell back to smaller ones or single pages.
     FolioFallbacks = "folio_fallbacks",
-    /// Folios of several blocks (more than 256 KiB) that found slots in one piece.
-    FoliosLarge = "folios_large",
+    /// Parts of 256 KiB that were swapped out as part of a larger folio.
+    FolioBlocks = "folio_blocks",
     /// Folios swapped in whole.
     FoliosIn = "folios_in",
     /// Looks at what the program has used.

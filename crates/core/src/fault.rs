@@ -183,6 +183,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                         fault.stage = Stage::Take;
                         if made {
                             self.full.let_in();
+                        } else if fault.target.page.block() > fault.touched.block() {
+                            // Nothing more of a large folio comes where it has no room.
+                            return self.over(fault);
                         } else if self.is_held_back(fault) {
                             if fault.target.range.1 == 1 {
                                 return Progress::Done(Fault::Full);
@@ -352,7 +355,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         if !is_large || !is_stream || self.limit_pages() < LARGE_IN_LIMIT_SHARE * order.pages() as u64 {
             return plan;
         }
-        let end = target.page.folio(order).plus(order.pages());
+        // What was moved there from elsewhere may lie at the end of what there is.
+        let end = target.page.folio(order).plus(order.pages()).min(PageNo(self.pages.len() as u32));
         Plan { ahead_end: plan.ahead_end.max(end), ..plan }
     }
 

@@ -23,7 +23,7 @@ use crate::reclaim::{Reclaim, Search, Verdict};
 use crate::store::Store;
 use crate::units::{BLOCK_PAGES, BlockNo, Order, PageNo};
 
-/// Reclaim takes folios of one part in so many of the limit at most: what goes with a block was not chosen.
+/// Reclaim takes folios of one part in so many of the limit at most.
 const LIMIT_SHARE: u64 = 4;
 
 /// Slots in one piece for a folio larger than a block.
@@ -62,14 +62,16 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         for order in large.filter(|order| order.pages() as u64 <= most) {
             let first = block.first_page().folio(order);
             let is_part = |word: Word| {
-                let free = word.state() == State::Resident && !word.locked() && !word.is_untrapped();
-                free && self.orders().goes_large(order, word.order()) && !self.protection.is_known_clean(word)
+                let free = || word.state() == State::Resident && !word.locked() && !word.is_untrapped();
+                self.orders().goes_large(order, word.order()) && free() && !self.protection.is_known_clean(word)
             };
             let is_going = |page: PageNo| {
                 let word = self.pages.get(page);
                 is_part(word) && goes(page, word)
             };
-            let is_there = first.0 as usize + order.pages() <= self.pages.len() && !broken::is(Broken::NoLarge);
+            // To a full store it would not go.
+            let has_room = !self.full.is_full() && !broken::is(Broken::NoLarge);
+            let is_there = has_room && first.0 as usize + order.pages() <= self.pages.len();
             if !is_there || !(0..order.pages()).all(|i| is_going(first.plus(i))) {
                 continue;
             }
@@ -78,7 +80,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 continue;
             }
             if let Some(slot) = self.slots.alloc(order, lane, self.pause()) {
-                self.machine.count(Event::FoliosLarge, 1);
                 return Some(Large { first: first.block(), order, part: Part { slot, order } });
             }
             self.machine.count(Event::FolioFallbacks, 1);
@@ -97,10 +98,21 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Isolates pages of a block that reclaim's policy has chosen, and with them those of the folio that they go as.
-    pub(crate) fn isolate_chosen(&self, block: BlockNo, search: &mut Search, cx: &mut Context<S::Worker>) -> Isolated {
+    /// How many pages reclaim may take as one folio: what goes with a block was not chosen.
+    pub(crate) fn large_max_pages(&self) -> u64 {
+        self.limit_pages() / LIMIT_SHARE
+    }
+
+    /// Isolates pages of a block that reclaim's policy has chosen, and with them those of the folio of at most `most` pages that they go as.
+    pub(crate) fn isolate_chosen(
+        &self,
+        block: BlockNo,
+        most: u64,
+        search: &mut Search,
+        cx: &mut Context<S::Worker>,
+    ) -> Isolated {
         let goes = |_: PageNo, word: Word| self.policy().judge(word) == Verdict::Take;
-        let large = self.large(block, self.limit_pages() / LIMIT_SHARE, goes, cx.lane);
+        let large = self.large(block, most, goes, cx.lane);
         let isolated = self.isolate(block, By::Policy(search), cx);
         let Some(large) = large else { return isolated };
         self.give_part(&large, block, &isolated);

@@ -93,8 +93,8 @@ pub enum Event {
     PagesTaken,
     FoliosOut,
     FolioFallbacks,
-    /// Folios larger than a block that found slots in one piece.
-    FoliosLarge,
+    /// Blocks that were stored as part of a folio of several.
+    FolioBlocks,
     FoliosIn,
     StoreFull,
     /// Batches that were not given to a store because it had refused others.

@@ -135,8 +135,8 @@ impl Orders for Whole {
 
 /// Several orders, each switched on by itself, as in the kernel's `transparent_hugepage/hugepages-*kB`: what came in as a folio of one
 /// goes out as one, or as one of the next lower of them. What came in as [`Order::PART`], the most that comes at once, may go out in
-/// higher ones, and what is stored in higher ones comes in for a stream by one fault, but for [`Order::MAX`]. Single pages are always among
-/// them. With [`Order::MAX`], memory comes as huge pages that the program had not before.
+/// higher ones, and what is stored in higher ones comes in for a stream by one fault, up to an order below [`Order::MAX`]. Single pages are always
+/// among them. With [`Order::MAX`], memory comes as huge pages that the program had not before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed(u32);
 

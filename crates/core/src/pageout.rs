@@ -175,6 +175,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             if order > Order::PAGE {
                 self.machine.count(Event::FoliosOut, 1);
             }
+            if whole.is_large() {
+                self.machine.count(Event::FolioBlocks, 1);
+            }
         }
         let Some((at, order)) = refused else { return };
         // Who is refused one is refused the rest: they are tried again, from the first on.

@@ -178,7 +178,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let waiting = || self.frames.inactive(self.pause()).0;
         for _ in 0..ISOLATE_AHEAD_BATCHES {
             let has_room = self.used_pages() + pages as u64 <= self.limit_pages() || self.trap_if_short(pages) > 0;
-            if has_room || waiting() >= share + pages || self.isolate_next(cx) == Step::Nothing {
+            if has_room || waiting() >= share + pages || self.isolate_next(self.large_max_pages(), cx) == Step::Nothing
+            {
                 break;
             }
         }
@@ -192,7 +193,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         let before = waiting();
         let blocks = if broken::is(Broken::NothingYielded) { 0 } else { pages.div_ceil(BLOCK_PAGES) };
         for _ in 0..blocks {
-            if waiting() >= before + pages || self.isolate_next(cx) == Step::Nothing {
+            let wanted = (before + pages).saturating_sub(waiting());
+            if wanted == 0 || self.isolate_next(wanted as u64, cx) == Step::Nothing {
                 break;
             }
         }
@@ -269,7 +271,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                     return Reclaimed::Done(Step::Nothing);
                 }
                 if few {
-                    match self.isolate_next(cx) {
+                    match self.isolate_next(self.large_max_pages(), cx) {
                         Step::Nothing => {}
                         step => return Reclaimed::Done(step),
                     }
@@ -300,7 +302,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
 
     /// As [`Pager::isolate_next`]; where there is nothing, pages read ahead go, however new.
     fn isolate_or_drop(&self, cx: &mut Context<S::Worker>) -> Step {
-        match self.isolate_next(cx) {
+        match self.isolate_next(self.large_max_pages(), cx) {
             Step::Nothing => match self.drop_ahead() {
                 0 => Step::Nothing,
                 freed => Step::Freed(freed),
@@ -309,11 +311,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Isolates pages of the next block that has any to give.
-    fn isolate_next(&self, cx: &mut Context<S::Worker>) -> Step {
+    /// Isolates pages of the next block that has any to give, and those of a large folio with it, of so many pages at most.
+    fn isolate_next(&self, large_max_pages: u64, cx: &mut Context<S::Worker>) -> Step {
         let mut search = self.policy().search(&self.pause());
         while let Some(block) = self.policy().next(&mut search, &self.pause()) {
-            match self.isolate_chosen(block, &mut search, cx) {
+            match self.isolate_chosen(block, large_max_pages, &mut search, cx) {
                 Isolated::Batch(batch) => {
                     self.frames.make_inactive(batch, self.pause());
                     return Step::Isolated;

@@ -86,6 +86,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         self.copies.left((back & shared).count() as u64);
         assert!((back - owned).is_empty(), "the machine gives back what it was asked for");
         self.frames.moved_out(batch, back, self.pause());
+        if !back.is_empty()
+            && let Some(part) = self.frames.take_part(batch)
+        {
+            // It does not go whole.
+            self.put_part(part);
+        }
         // The machine may not have been able to free them.
         self.frames.taint(batch, back);
         self.add_resident(back.count() as i64);

@@ -167,10 +167,10 @@ fn folios_of_several_blocks_are_right() {
     ] {
         let options = [("--folio-orders", orders), ("--fault-source", source), ("--swap", swap)];
         let Some(stats) = run(&options, ROUNDS) else { return };
-        assert!(number(&stats, "/counters/folios_large") > 4, "{orders}, {source}, {swap}: {stats:#}");
+        assert!(number(&stats, "/counters/folio_blocks") > 30, "{orders}, {source}, {swap}: {stats:#}");
     }
     let stats = run(&[("--swap", "compressed")], ROUNDS).expect("not in plain mode");
-    assert_eq!(number(&stats, "/counters/folios_large"), 0, "{stats:#}");
+    assert_eq!(number(&stats, "/counters/folio_blocks"), 0, "{stats:#}");
 }
 
 #[test]

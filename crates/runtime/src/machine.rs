@@ -572,7 +572,7 @@ impl Machine for LiveMachine {
                 Event::PagesTaken => Stat::PagesTaken,
                 Event::FoliosOut => Stat::FoliosOut,
                 Event::FolioFallbacks => Stat::FolioFallbacks,
-                Event::FoliosLarge => Stat::FoliosLarge,
+                Event::FolioBlocks => Stat::FolioBlocks,
                 Event::FoliosIn => Stat::FoliosIn,
                 Event::StoreFull => Stat::StoreFull,
                 Event::StorePassedBy => Stat::StorePassedBy,

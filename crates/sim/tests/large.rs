@@ -101,10 +101,50 @@ fn a_stream_brings_a_large_folio_by_one_fault() {
         let (arena, mut cx) = (Arena::default(), context());
         let pager = filled(&arena, orders, 2 * PAGES, &mut cx);
         pager.page_out(PageNo(0), PAGES, true, &mut cx);
-        let faults = (0..PAGES).filter(|&page| read(&pager, page, &mut cx)).count() as u32;
-        assert!((PAGES / pages..PAGES / pages + 8).contains(&faults), "{orders:?}: {faults} faults");
+        let mut faults = || (0..PAGES).filter(|&page| read(&pager, page, &mut cx)).count() as u32;
+        let few = PAGES / pages..PAGES / pages + 8;
+        let first = faults();
+        assert!(few.contains(&first), "{orders:?}: {first} faults");
+        // What was not written goes back to where it was, and is the same folios there.
+        pager.page_out(PageNo(0), PAGES, true, &mut context());
+        assert_eq!(count(&pager, Event::FolioBlocks), u64::from(PAGES) / BLOCK_PAGES as u64);
+        let second = faults();
+        assert!(few.contains(&second), "{orders:?}: {second} faults");
         pager.check();
     }
+}
+
+#[test]
+fn a_stream_brings_no_large_folio_of_much_of_the_limit() {
+    for (limit, is_whole) in [(16 * FOLIO / 2, true), (16 * FOLIO / 2 - 1, false)] {
+        let (arena, mut cx) = (Arena::default(), context());
+        let pager = filled(&arena, &[4, 8], 2 * PAGES, &mut cx);
+        pager.page_out(PageNo(0), PAGES, true, &mut cx);
+        pager.set_limit_pages(u64::from(limit));
+        let faults = (0..PAGES).filter(|&page| read(&pager, page, &mut cx)).count() as u32;
+        // A fault a folio, or a block.
+        assert_eq!(faults < PAGES / (FOLIO / 2) + 8, is_whole, "{limit}: {faults} faults");
+        pager.check();
+    }
+}
+
+#[test]
+fn a_part_of_a_folio_that_was_moved_to_the_end_of_the_range_comes_in() {
+    let (arena, mut cx) = (Arena::default(), context());
+    let pages = PAGES + BLOCK_PAGES as u32;
+    let config = Config { orders: listed(&[4, 8, 9]), slots: 2 * PAGES as usize, batches: 64, ..config(pages) };
+    let pager = world::pager(&arena, config, Chaos::default(), Trouble::default(), 1 << 20);
+    assert!(pager.map(PageNo(0), pages, Prot::READ_WRITE, false));
+    write(&pager, 0, PAGES, 0, &mut cx);
+    pager.page_out(PageNo(0), PAGES, true, &mut cx);
+    let block = BLOCK_PAGES as u32;
+    assert_eq!(pager.move_pages(PageNo(block), PageNo(PAGES), block, &mut cx), block);
+    for page in PAGES - 2 * block..pages {
+        while pager.machine.access(page, false, |_| ()) != Found::Done {
+            assert_eq!(pager.fault(PageNo(page), Access::Read, &mut cx), Fault::Done, "page {page}");
+        }
+    }
+    pager.check();
 }
 
 #[test]
@@ -127,9 +167,12 @@ fn what_is_touched_of_a_large_folio_on_its_way_out_stays_and_the_rest_goes() {
     assert_eq!(pager.isolated_pages(), u64::from(FOLIO), "all of a folio");
     let first = (0..PAGES).find(|&page| pager.state(PageNo(page)) == State::Isolated).expect("there is one");
     assert!(first.is_multiple_of(FOLIO) && pager.used_slots() == u64::from(FOLIO));
+    assert_eq!(pager.waiting_slots(), u64::from(FOLIO));
     pager.check();
-    // One that is touched brings its block back.
+    // One that is touched brings its block back, which has no slots then.
+    pager.set_limit_pages(2 * u64::from(PAGES));
     assert_eq!(pager.fault(PageNo(first + 3), Access::Write, &mut cx), Fault::Done);
+    assert_eq!(pager.waiting_slots(), u64::from(FOLIO) - BLOCK_PAGES as u64);
     pager.set_limit_pages(u64::from(PAGES) - 2 * u64::from(FOLIO));
     assert!(pager.make_room(1, &mut cx));
     pager.page_out(PageNo(first), FOLIO, true, &mut cx);
@@ -165,6 +208,10 @@ fn reclaim_takes_no_large_folio_of_much_of_the_limit() {
     pager.set_limit_pages(u64::from(FOLIO));
     assert!(pager.isolate_ahead(64, &mut cx));
     assert!(pager.isolated_pages() < u64::from(FOLIO), "{} pages", pager.isolated_pages());
+    // Nor more than others ask for.
+    let before = pager.isolated_pages();
+    pager.yield_pages(BLOCK_PAGES, &mut cx);
+    assert_eq!(pager.isolated_pages(), before + BLOCK_PAGES as u64);
     (0..PAGES).for_each(|page| _ = read(&pager, page, &mut cx));
     pager.check();
 }

@@ -19,7 +19,7 @@ pub struct Plan {
     /// Pages from the touched one on that come with it, in one transfer: 1 for it alone, at most to the end of its folio.
     pub pages: usize,
     /// The page before which reading on ends that follows when the touched page is there. Where it is not beyond those pages,
-    /// nothing follows; at most the end of the block.
+    /// nothing follows. Of a policy at most the end of the block, beyond which a fault reads on only to the end of a folio that is stored as one.
     pub ahead_end: PageNo,
     /// What follows: 1 for all pages, else the touched page alone comes, and then each that is so many behind the one before.
     pub step: usize,

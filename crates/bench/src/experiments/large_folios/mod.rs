@@ -4,7 +4,7 @@
 mod slots;
 pub mod worker;
 
-use outswap_core::units::Order;
+use outswap_core::units::{MAX_ORDER, Order};
 use serde_json::{Value, json};
 
 use crate::chart::{self, Chart};
@@ -56,8 +56,8 @@ pub struct Args {
 const ORDERS: [usize; 3] = [2, 4, 9];
 /// Orders larger than a block that are measured beside the policies that have names. What is stored in the first comes in by one fault.
 const LARGE: [&str; 2] = ["0+4+8", "0+4+9"];
-/// Pages of the parts that folios of several blocks are stored in, each of which counts as one that went out.
-const PART_PAGES: f64 = 64.0;
+/// Pages of the parts that folios of several blocks are stored in, each of which counts as a folio that went out.
+const BLOCK_PAGES: f64 = 64.0;
 
 /// How `outswap run` is told of a policy.
 fn switch(policy: &str) -> String {
@@ -67,18 +67,23 @@ fn switch(policy: &str) -> String {
     }
 }
 
-/// What counts a policy's folios, all of which have so many pages, unless they are of several blocks.
+/// What counts a policy's folios, all of which have so many pages, or the blocks that went as part of larger ones.
 fn counted(policy: &str) -> Option<(&'static str, f64)> {
     match policy {
         "as-it-came" => Some(("folios_out", 16.0)),
         "as-it-came-16k" => Some(("folios_out", 4.0)),
-        _ => largest_pages(policy).map(|pages| ("folios_large", pages)),
+        _ => largest_pages(policy).map(|_| ("folio_blocks", BLOCK_PAGES)),
     }
 }
 
-/// Pages of the largest folios of a policy that lists its orders.
+/// Pages of the largest folios of a policy that lists its orders, where they are of several blocks.
 fn largest_pages(policy: &str) -> Option<f64> {
-    policy.rsplit_once('+').and_then(|(_, order)| order.parse().ok()).map(|order| Order::new(order).pages() as f64)
+    let order = policy.rsplit_once('+').and_then(|(_, order)| order.parse().ok());
+    order
+        .filter(|order| *order <= MAX_ORDER)
+        .map(Order::new)
+        .filter(|order| order.is_large())
+        .map(|order| order.pages() as f64)
 }
 
 fn rounds_of(sample: &Sample) -> &[Value] {
@@ -93,8 +98,9 @@ fn round_folios(round: &Value, largest: Option<f64>) -> Option<(f64, f64)> {
         Some((out + fallbacks, fallbacks))
     };
     let (out, fallbacks) = ("/out/outswap/folios_out", "/out/outswap/folio_fallbacks");
-    let large = round.pointer("/out/outswap/folios_large").and_then(Value::as_f64);
-    let parts = quotient(largest, Some(PART_PAGES)).zip(large).map_or(0.0, |(parts, large)| large * (parts - 1.0));
+    let blocks = round.pointer("/out/outswap/folio_blocks").and_then(Value::as_f64);
+    // Blocks that are not folios by themselves.
+    let parts = blocks.zip(largest).map_or(0.0, |(blocks, pages)| blocks - blocks * BLOCK_PAGES / pages);
     of(out, fallbacks)
         .map(|(wanted, fallbacks)| (wanted - parts, fallbacks))
         .or_else(|| of("/kernel_folios/out", "/kernel_folios/fallbacks"))
@@ -403,12 +409,12 @@ mod tests {
 
     #[test]
     fn a_folio_of_several_blocks_is_one() {
-        let round = json!({ "out": { "outswap": { "folios_out": 13, "folios_large": 3, "folio_fallbacks": 1, "pages_out_ram": 1024 } } });
+        let round = json!({ "out": { "outswap": { "folios_out": 13, "folio_blocks": 12, "folio_fallbacks": 1, "pages_out_ram": 1024 } } });
         // Three of four parts, and one other.
         assert_eq!(round_folios(&round, largest_pages("0+4+8")), Some((5.0, 1.0)));
         let sample = Sample { result: json!({ "rounds": [{}, round] }), stats: None, kernel: None };
         assert_eq!(in_folios(&sample, "0+4+8"), Some(0.75));
-        assert_eq!((largest_pages("0+4+9"), largest_pages("as-it-came")), (Some(512.0), None));
+        assert_eq!((largest_pages("0+4+9"), largest_pages("0+4+6")), (Some(512.0), None));
         assert_eq!((in_folios(&sample, "largest"), in_folios(&sample, "small")), (None, None));
         assert_eq!([switch("0+4+9"), switch("small")], ["--folio-orders=0,4,9", "--mechanism=folios=small"]);
     }
