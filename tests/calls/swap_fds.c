@@ -121,6 +121,16 @@ static void lowered(void) {
     expect_exit(CHILD({ work(2); }), 0);
     work(3);
 }
+/* Tried are the numbers that programs get, and those at the end of what may be open, where an engine would keep its own. */
+static void nothing_leads_out(void) {
+    struct rlimit r;
+    OK(getrlimit(RLIMIT_NOFILE, &r));
+    int end = r.rlim_max < 1 << 20 ? r.rlim_max : 1 << 20;
+    for (int i = 3; i < end; i++) {
+        if (i == 8192 && end > 16384) i = end - 8192;
+        CHECK(openat(i, "..", O_PATH) < 0);
+    }
+}
 static void other_root(void) {
     OK(mkdir("jail", 0755));
     if (chroot("jail")) return;
@@ -131,10 +141,8 @@ static void other_root(void) {
     /* Without rights it is confined there: nothing that is open leads out. */
     OK(setuid(65534));
     for (int turn = 0; turn < 2; turn++) {
-        for (int i = 3; i < 1 << 20; i++) CHECK(openat(i, "..", O_PATH) < 0);
-        if (turn == 0) expect_exit(CHILD({
-            for (int i = 3; i < 1 << 20; i++) CHECK(openat(i, "..", O_PATH) < 0);
-        }), 0);
+        nothing_leads_out();
+        if (turn == 0) expect_exit(CHILD(nothing_leads_out()), 0);
         work(4);
     }
 }

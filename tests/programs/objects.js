@@ -11,7 +11,7 @@ const index = new Map();
 for (const o of objects) index.set(o.name, o);
 let sum = 0;
 let x = 42;
-for (let i = 0; i < 400000; i++) {
+for (let i = 0; i < 150000; i++) {
   x = (Math.imul(x, 1103515245) + 12345) >>> 0;
   const o = index.get(`object-${x % count}`);
   sum += o.list[1] + o.inner.text.length;

@@ -255,7 +255,7 @@ fn serve(run: &Run, signal: Option<i32>, use_it: impl FnOnce()) -> Outcome {
 /// redis-server: load, read all, save, restart from the dump, read all.
 pub fn redis(setup: &Setup) {
     need("redis-server");
-    let count = env_or("OUTSWAP_E2E_REDIS_KEYS", 100_000) as u32;
+    let count = env_or("OUTSWAP_E2E_REDIS_KEYS", 70_000) as u32;
     let life = |make: &dyn Fn(&str) -> Run| -> [Outcome; 2] {
         let dir = Tmp::new();
         let socket = dir.join("socket");

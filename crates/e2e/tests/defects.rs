@@ -224,7 +224,7 @@ fn a_run_on_a_hard_disk_is_right_and_says_what_it_waited() {
     let mine = dir.join("mine.toml");
     fs::write(&mine, "like = \"hdd\"\nseek_max_ns = 2_000_000\n").expect("writable");
     let devices = [("hdd".to_owned(), "hdd"), (mine.to_string_lossy().into_owned(), "other")];
-    let script = "x=bytearray(b'12345678'*(4<<20)); print([sum(x[::4096]) for _ in range(3)])";
+    let script = "x=bytearray(b'12345678'*(3<<20)); print([sum(x[::4096]) for _ in range(2)])";
     let python = outswap_e2e::workloads::python();
     let plain = Run::new(python).args(["-c", script]).run().exited(0);
     for (device, name) in devices {
