@@ -82,6 +82,21 @@ pub fn library_with(source: &str, name: &str) -> PathBuf {
     compiled(source, &["-shared", "-fPIC", &format!("-D{name}")])
 }
 
+/// A library that wants executable stacks.
+pub fn library_with_executable_stack(source: &str) -> PathBuf {
+    compiled(source, &["-shared", "-fPIC", "-Wl,-z,execstack"])
+}
+
+/// A library whose constructor is the first of all.
+pub fn library_that_is_first(source: &str) -> PathBuf {
+    compiled(source, &["-shared", "-fPIC", "-Wl,-z,initfirst"])
+}
+
+/// A program that is linked to a library that was built here.
+pub fn program_linked_to(source: &str, library: &Path) -> PathBuf {
+    compiled(source, &["-Wl,--no-as-needed", &library.to_string_lossy()])
+}
+
 /// The same, with segments that begin at such borders, bytes.
 pub fn library_with_borders(source: &str, border_bytes: u64) -> PathBuf {
     compiled(source, &["-shared", "-fPIC", &format!("-Wl,-z,max-page-size={border_bytes}")])
@@ -96,7 +111,7 @@ fn compiled(source: &str, options: &[&str]) -> PathBuf {
     };
     let path = cell.get_or_init(|| {
         let from = workspace().join(source);
-        let to = directory().join(source.replace(['/', '.'], "_") + &options.concat());
+        let to = directory().join(source.replace(['/', '.'], "_") + &options.concat().replace('/', "_"));
         // Exceptions that pass through signal handlers need tables for instructions that are no calls.
         let (compiler, more) = if source.ends_with(".cc") {
             ("c++", &["-fnon-call-exceptions", "-rdynamic"][..])

@@ -2,6 +2,7 @@
 //! in memory, it needs no trap ([`outswap_runtime::direct`]).
 use crate::{__errno_location, finish, next_function};
 use core::ffi::{CStr, c_int};
+use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
@@ -275,14 +276,27 @@ macro_rules! functions {
         }
 
         $(
-            /// The function of this name of the C library.
+            /// The function of this name of the C library. One that is somebody else's finds registers and stack as its caller left them: it may
+            /// have other arguments.
             ///
             /// # Safety
             /// As that function.
+            #[unsafe(naked)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
-                // SAFETY: the caller vouches.
-                unsafe { ours::$name(a, b, c, d, e, f) }
+                core::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "mov r11, [rip + {behind} + {address}]",
+                    "test r11, r11",
+                    "jns {ours}",
+                    "btr r11, {foreign}",
+                    "jmp r11",
+                    ".cfi_endproc",
+                    behind = sym behind::$name,
+                    address = const offset_of!(Behind, address),
+                    foreign = const FOREIGN.trailing_zeros(),
+                    ours = sym ours::$name,
+                )
             }
         )+
     };

@@ -341,6 +341,10 @@ fn when_set_up(f: impl FnOnce(&'static Live)) {
 }
 
 fn setup(control: &'static Control) -> Result<(), SetupError> {
+    if threads::are_there_others() {
+        let what = "warning: a library made threads before a process was set up; it runs unmanaged";
+        return Err(SetupError::System(what, Errno::EBUSY));
+    }
     clock::start();
     place_gate(control.config.gate);
     gate::open().map_err(|error| match error {

@@ -4,12 +4,19 @@ use crate::live::Live;
 use crate::stacks::{self, Thread};
 use crate::{kept, sharers};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
+use outswap_sys::os::FileStatus;
 use outswap_sys::signal::{Stack, Ucontext, sigaltstack};
 use outswap_sys::{Errno, Result, os};
 
 /// Reserves a place for a thread that is about to start.
 pub fn reserve_place(live: &Live) -> Option<&'static Thread> {
     stacks::reserve_place(|tid| live.is_alive(tid))
+}
+
+/// Whether the process has threads already, at set-up: nothing can be done for those, whose calls would fail where memory is evicted. Only a
+/// library that is set up before ours can make them. Not where there is no `/proc` to tell.
+pub fn are_there_others() -> bool {
+    os::stat_at(None, b"/proc/self/task\0").is_ok_and(|status| in_tasks(&status) > 1)
 }
 
 /// Gives the calling thread its stack, at set-up.
@@ -96,8 +103,12 @@ pub fn is_program_alone() -> bool {
 
 /// The threads of this process; more than there can be where that cannot be known.
 fn count() -> u64 {
-    // A directory has two names, and one more for each directory in it.
-    kept::TASK.status().map_or(u64::MAX, |status| status.links.saturating_sub(2))
+    kept::TASK.status().map_or(u64::MAX, |status| in_tasks(&status))
+}
+
+/// How many threads a process has, by the directory of them: that has two names, and one more for each directory in it.
+fn in_tasks(directory: &FileStatus) -> u64 {
+    directory.links.saturating_sub(2)
 }
 
 /// In a forked child: there is one thread.

@@ -15,6 +15,10 @@ const SIGINFO_BYTES: usize = 128;
 /// Bits of eflags that a handler starts without: direction, resume, trap.
 const EFLAGS_CLEARED: u64 = 0x400 | 0x1_0000 | 0x100;
 
+/// The segments of 64-bit code.
+const USER_CS: u16 = 0x33;
+const USER_DS: u16 = 0x2b;
+
 /// Where in what the kernel leaves free of a frame: which thread it was made for, and the upper end of the stack on which that
 /// one returns, 0 where it has none.
 const TID: usize = 0;
@@ -263,6 +267,10 @@ pub fn enter_handler(
         }
     }
     let g = &mut uc.gregs;
+    if g.csgsfs as u16 != USER_CS {
+        // What was interrupted is code of 32 bits; no handler is.
+        g.csgsfs = g.csgsfs & !(0xffff | 0xffff << 48) | u64::from(USER_CS) | u64::from(USER_DS) << 48;
+    }
     g.rip = action.handler as u64;
     g.rsp = at as u64;
     g.rdi = signal as u64;

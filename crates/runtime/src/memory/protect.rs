@@ -3,6 +3,7 @@ use super::common::*;
 use super::insist;
 use crate::arena::{address, page_of};
 use crate::errno::{EINVAL, ENOMEM};
+use crate::layout::overlaps_managed;
 use crate::live::Live;
 use crate::rlimits;
 use outswap_core::machine::Prot;
@@ -16,9 +17,9 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
     let (true, Some(len)) = (addr.is_multiple_of(PAGE_BYTES), aligned) else {
         return pass(nr::MPROTECT, [addr, len, prot, 0, 0, 0]);
     };
-    // PROT_SEM has no meaning here; the grow bits need a stack.
+    // PROT_SEM has no meaning here; the grow bits need a stack, which is the kernel's, as when a library wants it executable.
     if prot & !(PROT_ALL | 8) != 0 {
-        return EINVAL;
+        return if overlaps_managed(addr, len) { EINVAL } else { pass(nr::MPROTECT, [addr, len, prot, 0, 0, 0]) };
     }
     if addr.checked_add(len).is_none() {
         return ENOMEM;
