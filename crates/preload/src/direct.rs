@@ -4,7 +4,7 @@ use crate::{__errno_location, finish, next_function};
 use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use outswap_runtime::direct;
 use outswap_runtime::redirect::Code;
 use outswap_runtime::segments::{PT_LOAD, each_object};
@@ -61,12 +61,25 @@ struct Behind {
     address: AtomicUsize,
 }
 
+/// Finds a function. `None` while another is looked for: C libraries before 2.34 allocate memory for that, and an allocator that begins makes
+/// calls of its own.
+fn find(name: &CStr) -> Option<usize> {
+    static IS_BUSY: AtomicBool = AtomicBool::new(false);
+    if IS_BUSY.swap(true, Acquire) {
+        return None;
+    }
+    let address = next_function(name);
+    IS_BUSY.store(false, Release);
+    Some(address)
+}
+
 impl Behind {
     fn find(&self) -> usize {
-        let address = match next_function(self.name) {
-            0 => NOWHERE,
-            address if c_library_code().contains(&address) => address,
-            address => address | FOREIGN,
+        let address = match find(self.name) {
+            None => return NOWHERE,
+            Some(0) => NOWHERE,
+            Some(address) if c_library_code().contains(&address) => address,
+            Some(address) => address | FOREIGN,
         };
         self.address.store(address, Relaxed);
         address
@@ -353,7 +366,7 @@ static NEXT_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 static SYSCALL_IS_FOREIGN: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn find_syscall() -> usize {
-    let address = next_function(c"syscall");
+    let Some(address) = find(c"syscall") else { return 0 };
     SYSCALL_IS_FOREIGN.store(usize::from(!c_library_code().contains(&address)), Relaxed);
     NEXT_SYSCALL.store(address, Relaxed);
     address

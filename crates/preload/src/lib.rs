@@ -20,8 +20,9 @@ unsafe extern "C" {
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = {
     extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-        direct::find_all();
+        // First: to find functions, C libraries before 2.34 allocate memory, by which a heap would begin that is not managed.
         init::start(environment);
+        direct::find_all();
         direct::take_over();
     }
     start
