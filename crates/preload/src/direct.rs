@@ -33,7 +33,7 @@ fn segment_of(address: usize) -> Range<usize> {
 }
 
 /// Where the C library's code lies: empty where that is not known.
-fn c_library_code() -> Range<usize> {
+pub fn c_library_code() -> Range<usize> {
     static RANGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     let [start, end] = RANGE.each_ref().map(|place| place.load(Acquire));
     if end > 0 {

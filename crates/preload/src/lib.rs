@@ -20,7 +20,10 @@ unsafe extern "C" {
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = {
     extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-        // First: to find functions, C libraries before 2.34 allocate memory, by which a heap would begin that is not managed.
+        // A sanitizer that stands before the C library begins in a function of its own: where it wants addresses that are wanted here, it is
+        // to have them already, so that this process is the one that does without.
+        direct::c_library_code();
+        // Before others are looked for: C libraries before 2.34 allocate memory for that, by which a heap would begin that is not managed.
         init::start(environment);
         direct::find_all();
         direct::take_over();
