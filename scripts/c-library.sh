@@ -1,6 +1,6 @@
 #!/bin/bash
 # The programs of tests/calls with another C library than this machine's: that of a release of Debian, by its name (trixie, sid). Programs are
-# built here, and linked to it. Needs the built executable and the network; where others are, it puts nothing.
+# built here, and linked to it. Needs the built executable, curl, xz, dpkg and the network; installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=${1:?the name of a release of Debian}

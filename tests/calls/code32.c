@@ -53,7 +53,7 @@ static unsigned run_32(const unsigned char *code, size_t bytes) {
 static void all(int flags) {
     /* mov eax, [flag]; test eax, eax; jz back; retf */
     unsigned char waits[] = {0xa1, 0, 0, 0, 0, 0x85, 0xc0, 0x74, 0xf7, 0xcb};
-    /* xor eax, eax; mov eax, [eax + 16] in two bytes: mov al, 16 before it; retf */
+    /* xor eax, eax; mov al, 16; mov eax, [eax]; retf */
     static const unsigned char touches[] = {0x31, 0xc0, 0xb0, 0x10, 0x8b, 0x00, 0xcb};
     unsigned flag = (unsigned)(uintptr_t)low + FLAG_AT;
     memcpy(waits + 1, &flag, 4);

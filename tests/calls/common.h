@@ -10,6 +10,7 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <ftw.h>
 #include <limits.h>
 #include <poll.h>
@@ -40,6 +41,8 @@
 /* 0: call through libc, 1: call with syscall(2), which no libc wrapper sees. */
 static int raw_mode __attribute__((unused));
 #define CALL(name, ...) (raw_mode ? (long)syscall(SYS_##name, __VA_ARGS__) : (long)name(__VA_ARGS__))
+/* Whether the C library is older than its version 2.`minor`. */
+static inline int libc_before(int minor) { return atoi(strchr(gnu_get_libc_version(), '.') + 1) < minor; }
 #define EITHER(libc, raw) (raw_mode ? (long)(raw) : (long)(libc))
 
 /* Not known to the compiler, which would warn of a bad argument. */

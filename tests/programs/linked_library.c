@@ -1,6 +1,5 @@
 /* A library that a program is linked to: its constructor makes a thread, which goes on as long as the program; and it has functions of its own
  * by names that the C library has for others, with arguments of other kinds. */
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -50,7 +50,12 @@ pub fn fixed_program_with(source: &str, macro_name: &str) -> PathBuf {
     compiled(source, &["-fno-pie", "-no-pie", "-D", macro_name])
 }
 
-/// The same, linked statically: such a program runs unmanaged.
+/// A program that is linked to a library that was built here.
+pub fn program_linked_to(source: &str, library: &Path) -> PathBuf {
+    compiled(source, &["-Wl,--no-as-needed", &library.to_string_lossy()])
+}
+
+/// A program that is linked statically: such a program runs unmanaged.
 pub fn static_program(source: &str) -> PathBuf {
     compiled(source, &["-static"])
 }
@@ -92,12 +97,7 @@ pub fn library_that_is_first(source: &str) -> PathBuf {
     compiled(source, &["-shared", "-fPIC", "-Wl,-z,initfirst"])
 }
 
-/// A program that is linked to a library that was built here.
-pub fn program_linked_to(source: &str, library: &Path) -> PathBuf {
-    compiled(source, &["-Wl,--no-as-needed", &library.to_string_lossy()])
-}
-
-/// The same, with segments that begin at such borders, bytes.
+/// A library with segments that begin at such borders, bytes.
 pub fn library_with_borders(source: &str, border_bytes: u64) -> PathBuf {
     compiled(source, &["-shared", "-fPIC", &format!("-Wl,-z,max-page-size={border_bytes}")])
 }
