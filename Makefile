@@ -87,8 +87,10 @@ miri:
 fuzz:
 	scripts/fuzz.sh
 
+# The test programs are compiled once for all.
 e2e: installed
-	OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e
+	programs=$$(mktemp -d); trap 'rm -rf "$$programs"' EXIT; chmod 755 "$$programs"; \
+		OUTSWAP_E2E_PROGRAMS="$$programs" OUTSWAP_BIN=$(CURDIR)/$(BIN)/outswap $(CARGO) test --locked -p outswap-e2e
 
 test: setup
 	$(MAKE) --no-print-directory installed

@@ -119,6 +119,8 @@ breakages! {
     OffKeeps = "off-keeps",
     /// What is known of a parent's pages counts for those of its forked child.
     EpochKept = "epoch-kept",
+    /// Pages are put write-protected where the machine may not see to that.
+    PutUnprotected = "put-unprotected",
     /// A page that the machine did not take counts as protected as before.
     ProtectionTrusted = "protection-trusted",
     /// A page that was moved back counts as writable.

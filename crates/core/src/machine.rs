@@ -172,12 +172,17 @@ pub trait Machine: Sync {
     /// Frees all frames of a batch. False where that failed, and nothing changed.
     fn release(&self, batch: BatchNo) -> bool;
 
-    /// Installs whole pages with content from `src`, write-protected if asked and [`Machine::write_protects`]. Returns how many
+    /// Installs whole pages with content from `src`, write-protected if asked and [`Machine::puts_protected`]. Returns how many
     /// pages were installed, and why it stopped.
     fn put(&self, first: PageNo, src: &[u8], write_protected: bool) -> (usize, Option<PutError>);
 
     /// Whether it can write-protect pages, so that the first write to each is a fault.
     fn write_protects(&self) -> bool;
+
+    /// Whether what is put write-protected is so whatever access there is to it at that moment, also when that changes.
+    fn puts_protected(&self) -> bool {
+        self.write_protects()
+    }
 
     /// Has the first write to each of these mapped pages noticed. False where that failed, perhaps half way. Asked only where
     /// [`Machine::write_protects`].

@@ -25,7 +25,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub(crate) fn protection_of(&self, words: &[Word], access: Access) -> u64 {
         let may_be = access == Access::Read
             && words.iter().all(|word| !word.locked() && word.dirtied() == 0)
-            && self.machine.write_protects();
+            && (self.machine.puts_protected() || broken::is(Broken::PutUnprotected) && self.machine.write_protects());
         if may_be && self.protection.wants(words.len() as u32) { self.protection.epoch() } else { 0 }
     }
 

@@ -1,4 +1,5 @@
-//! Compiling the test programs, each once.
+//! Compiling the test programs, each once; with `OUTSWAP_E2E_PROGRAMS=DIRECTORY` once for all that are given the same directory, which nobody
+//! may use for other sources or with another compiler.
 use crate::place::workspace;
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -111,7 +112,13 @@ fn compiled(source: &str, options: &[&str]) -> PathBuf {
     };
     let path = cell.get_or_init(|| {
         let from = workspace().join(source);
-        let to = directory().join(source.replace(['/', '.'], "_") + &options.concat().replace('/', "_"));
+        let kept = std::env::var_os("OUTSWAP_E2E_PROGRAMS").map(PathBuf::from);
+        let place = kept.as_deref().unwrap_or_else(|| directory());
+        let to = place.join(source.replace(['/', '.'], "_") + &options.concat().replace('/', "_"));
+        if kept.is_some() && to.exists() {
+            return to;
+        }
+        let unfinished = PathBuf::from(format!("{}.{}.part", to.display(), std::process::id()));
         // Exceptions that pass through signal handlers need tables for instructions that are no calls.
         let (compiler, more) = if source.ends_with(".cc") {
             ("c++", &["-fnon-call-exceptions", "-rdynamic"][..])
@@ -123,11 +130,12 @@ fn compiled(source: &str, options: &[&str]) -> PathBuf {
             .args(more)
             .args(options)
             .arg("-o")
-            .args([&to, &from])
+            .args([&unfinished, &from])
             .arg("-ldl")
             .output()
             .unwrap_or_else(|e| panic!("cannot run {compiler}: {e}"));
         assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+        fs::rename(&unfinished, &to).expect("both are in the same directory");
         to
     });
     path.clone()

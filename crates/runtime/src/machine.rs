@@ -414,6 +414,10 @@ impl Machine for LiveMachine {
         self.source().write_protects()
     }
 
+    fn puts_protected(&self) -> bool {
+        self.source().puts_protected()
+    }
+
     fn forbid_writes(&self, first: PageNo, count: usize) -> bool {
         self.source().forbid_writes(self, first, count)
     }

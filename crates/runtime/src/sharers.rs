@@ -9,7 +9,7 @@ use crate::stacks::Thread;
 use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
-use outswap_sys::{nr, os, syscall2, syscall3, syscall5};
+use outswap_sys::{Errno, nr, os, ret, syscall3, syscall5};
 
 /// In place of a thread id: the process is being made.
 const RESERVED: u32 = u32::MAX;
@@ -114,7 +114,9 @@ pub fn reserve_place() -> Option<&'static Sharer> {
 /// Whether a thread lives that is of process `pid`, whose runtime this is, or shares its memory.
 pub fn is_alive(pid: i32, tid: i32) -> bool {
     // SAFETY: signal 0 is not sent.
-    let of_process = unsafe { syscall3(nr::TGKILL, pid as usize, tid as usize, 0) } == 0;
+    let asked = ret(unsafe { syscall3(nr::TGKILL, pid as usize, tid as usize, 0) });
+    // What confines signals may refuse those to a thread of the own process, which lives.
+    let of_process = matches!(asked, Ok(_) | Err(Errno::EPERM));
     let has_place = || sharers().iter().any(|s| s.tid.load(Acquire) == tid as u32);
     let may_lack_one = || WITHOUT_PLACE.load(SeqCst) || WITH_THREADS.load(SeqCst);
     of_process || has_place() || may_lack_one() && may_share(tid)
@@ -124,10 +126,8 @@ pub fn is_alive(pid: i32, tid: i32) -> bool {
 /// kernel tells the program instead of us. When in doubt it does: who may not be asked about, or where nobody may ask, as in containers.
 fn may_share(tid: i32) -> bool {
     const KCMP_VM: usize = 1;
-    // SAFETY: signal 0 is not sent.
-    let lives = unsafe { syscall2(nr::TKILL, tid as usize, 0) } == 0;
     // SAFETY: takes integers only. Above 0: these are two memories.
-    lives && unsafe { syscall5(nr::KCMP, os::gettid() as usize, tid as usize, KCMP_VM, 0, 0) } <= 0
+    os::is_thread(tid) && unsafe { syscall5(nr::KCMP, os::gettid() as usize, tid as usize, KCMP_VM, 0, 0) } <= 0
 }
 
 /// What is kept for the calling thread where it is of a process that shares the memory, and not of the
@@ -178,8 +178,7 @@ mod tests {
     fn a_process_that_executed_a_program_shares_no_memory() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
         let pid = child.id() as i32;
-        // SAFETY: signal 0 is not sent.
-        assert_eq!(unsafe { syscall2(nr::TKILL, pid as usize, 0) }, 0, "it lives");
+        assert!(os::is_thread(pid), "it lives");
         assert!(!may_share(pid));
         child.kill().expect("our child");
         child.wait().expect("our child");

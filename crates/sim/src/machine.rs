@@ -58,6 +58,7 @@ pub struct SimMachine {
     frame_count: usize,
     grain: usize,
     write_protects: bool,
+    protects_unwritable: bool,
     moves_back: bool,
     pager: OnceLock<(usize, StateOf)>,
     /// What the pager counted.
@@ -116,6 +117,7 @@ impl SimMachine {
             frame_count,
             grain,
             write_protects: !seed.is_multiple_of(4),
+            protects_unwritable: seed % 8 != 3,
             moves_back: seed.is_multiple_of(2),
             pager: OnceLock::new(),
             events: [const { AtomicU64::new(0) }; outswap_core::machine::EVENTS],
@@ -286,7 +288,7 @@ impl SimMachine {
         m.pages[i] = Some(copy);
         m.before[i] = None;
         m.shared[i] = false;
-        m.protected[i] = write_protected;
+        m.protected[i] = write_protected && (self.protects_unwritable || m.prot[i].0 & Prot::WRITE.0 != 0);
         None
     }
 }
@@ -583,6 +585,10 @@ impl Machine for SimMachine {
 
     fn write_protects(&self) -> bool {
         self.write_protects
+    }
+
+    fn puts_protected(&self) -> bool {
+        self.write_protects && self.protects_unwritable
     }
 
     fn forbid_writes(&self, first: PageNo, count: usize) -> bool {

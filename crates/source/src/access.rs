@@ -1,6 +1,7 @@
 //! What the sources share that work without userfaultfd: `/proc/self/mem`, through which content goes in and out of pages without
 //! regard to access rights, and the map, which says what access pages should have.
 use crate::host::{FaultSource, Host};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_core::machine::{BatchNo, Prot};
 use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
@@ -25,6 +26,42 @@ pub fn open_mem() -> Result<i32> {
             opened
         }
         other => other,
+    }
+}
+
+/// Opens `/proc/self/mem`, and proves that it disregards access: it does not where the kernel was started with `proc_mem.force_override=never`, or
+/// `ptrace`, or was built so (Linux 6.12).
+///
+/// # Errors
+/// `EPERM` where it does not, and those of [`open_mem`].
+pub fn open_overriding() -> Result<i32> {
+    /// One proof is for the forked children, too.
+    static IS_PROVEN: AtomicBool = AtomicBool::new(false);
+    let mem = open_mem()?;
+    if IS_PROVEN.load(Relaxed) {
+        return Ok(mem);
+    }
+    let proven = os::mmap_anonymous(PAGE_BYTES).and_then(|page| {
+        // SAFETY: a fresh page that nobody else knows of.
+        let closed = unsafe { os::mprotect(page, PAGE_BYTES, 0) };
+        let (content, mut found) = (PAGE_BYTES, 0usize);
+        let proven = closed.is_ok()
+            && transfer(nr::PWRITE64, mem, (&raw const content) as usize, size_of::<usize>(), page)
+            && transfer(nr::PREAD64, mem, (&raw mut found) as usize, size_of::<usize>(), page)
+            && found == content;
+        // SAFETY: as above.
+        let _ = unsafe { os::munmap(page, PAGE_BYTES) };
+        if proven { Ok(()) } else { Err(Errno::EPERM) }
+    });
+    match proven {
+        Ok(()) => {
+            IS_PROVEN.store(true, Relaxed);
+            Ok(mem)
+        }
+        Err(error) => {
+            let _ = os::close(mem);
+            Err(error)
+        }
     }
 }
 

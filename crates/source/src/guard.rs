@@ -315,7 +315,7 @@ impl FaultSource for Guard {
             let _ = os::munmap(page, PAGE_BYTES);
             known
         };
-        known.and_then(|()| access::open_mem())
+        known.and_then(|()| access::open_overriding())
     }
 
     fn register(_fd: i32, _addr: usize, _len: usize) -> Result<()> {

@@ -176,6 +176,10 @@ macro_rules! sources {
             pub fn write_protects(self) -> bool {
                 match self { $(Source::$type => <$module::$type>::WRITE_PROTECTS),+ }
             }
+            /// See [`outswap_core::machine::Machine::puts_protected`].
+            pub fn puts_protected(self) -> bool {
+                self.write_protects() && outswap_sys::uffd::protects_unwritable()
+            }
             /// See [`FaultSource::TAKER`].
             pub fn taker(self) -> Taker {
                 match self { $(Source::$type => <$module::$type>::TAKER),+ }

@@ -46,7 +46,7 @@ impl FaultSource for Mprotect {
     }
 
     fn open() -> Result<i32> {
-        access::open_mem()
+        access::open_overriding()
     }
 
     fn register(_fd: i32, _addr: usize, _len: usize) -> Result<()> {
