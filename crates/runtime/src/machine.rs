@@ -321,7 +321,7 @@ fn drop_zeros(machine: &LiveMachine, first: PageNo, pages: Mask) -> Mask {
     for (start, len) in pages.runs() {
         let at = address(first.plus(start));
         // A write from here on faults, and waits; one before has made it another page.
-        let is_protected = machine.uffd().write_protect(at, len * PAGE_BYTES, true).is_ok();
+        let is_protected = machine.forbid_writes(first.plus(start), len);
         let is_zeros = |i: &usize| is_protected && is_zeros(machine, first.plus(*i));
         // Before Linux 6.7 nobody tells, but for the content.
         let told = if is_protected { procfs::zero_pages(at, len) } else { None };
@@ -331,7 +331,7 @@ fn drop_zeros(machine: &LiveMachine, first: PageNo, pages: Mask) -> Mask {
         }
         let kept = Mask::range(start, len) - gone;
         for (i, n) in kept.runs() {
-            let _ = machine.uffd().write_protect(address(first.plus(i)), n * PAGE_BYTES, false);
+            let _ = machine.allow_writes(first.plus(i), n);
         }
         for i in (if is_protected { zeros - gone } else { kept }).iter() {
             // To ask for one where one is tells the kernel that the mapping has pages.
