@@ -104,7 +104,6 @@ chmod +x "$place/first/init"
 (cd "$place/first" && find . | cpio -o -H newc --quiet | gzip -1) >"$place/first.gz"
 
 # Programs are built here.
-# shellcheck disable=SC2043
 for source in tests/calls/*.c tests/calls/*.cc; do
     name=$(basename "${source%.*}")
     for part in ${KERNEL_PARTS:-*}; do
