@@ -104,9 +104,10 @@ chmod +x "$place/first/init"
 (cd "$place/first" && find . | cpio -o -H newc --quiet | gzip -1) >"$place/first.gz"
 
 # Programs are built here.
+read -ra parts <<<"${KERNEL_PARTS:-*}"
 for source in tests/calls/*.c tests/calls/*.cc; do
     name=$(basename "${source%.*}")
-    for part in ${KERNEL_PARTS:-*}; do
+    for part in "${parts[@]}"; do
         # shellcheck disable=SC2053
         if [[ $name == $part ]]; then echo "$source"; fi
     done
