@@ -9,8 +9,8 @@ place=$(mktemp -d /tmp/outswap-c-library.XXXXXX)
 trap 'rm -rf "$place"' EXIT
 chmod 755 "$place"
 
-package=$(curl -fsS "$mirror/dists/$release/main/binary-amd64/Packages.xz" | xz -dc |
-  awk -v RS= '/^Package: libc6\n/ { match($0, /Filename: [^\n]*/); print substr($0, RSTART + 10, RLENGTH - 10) }')
+. scripts/packages.sh
+package=$(package_file "$mirror" "$release" libc6)
 curl -fsS -o "$place/libc6.deb" "$mirror/$package"
 dpkg-deb -x "$place/libc6.deb" "$place/root"
 libraries=$(dirname "$(find "$place/root" -name libc.so.6 | head -1)")

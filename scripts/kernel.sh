@@ -27,11 +27,7 @@ serving=
 trap '[[ ! $serving ]] || kill "$serving" 2>/dev/null || :; rm -rf "$place"' EXIT
 chmod 755 "$place"
 
-# The newest file of a package whose name is as the expression says.
-file_of() { # mirror, release, expression
-    curl -fsS "$1/dists/$2/main/binary-amd64/Packages.xz" | xz -dc |
-        awk -v RS= -v name="^Package: $3\n" '$0 ~ name { match($0, /Filename: [^\n]*/); print substr($0, RSTART + 10, RLENGTH - 10) }' | sort -V | tail -1
-}
+. scripts/packages.sh
 debian=${MIRROR:-http://deb.debian.org/debian} ubuntu=${MIRROR_UBUNTU:-http://archive.ubuntu.com/ubuntu}
 case $release in
     jammy | noble)
@@ -44,7 +40,7 @@ case $release in
         ;;
 esac
 for name in "${names[@]}"; do
-    file=$(file_of "$mirror" "$release" "$name")
+    file=$(package_file "$mirror" "$release" "$name")
     if [[ $file ]]; then
         curl -fsS -o "$place/package.deb" "$mirror/$file"
         dpkg-deb -x "$place/package.deb" "$place/kernel"
