@@ -7,7 +7,7 @@
 #   KERNEL_PARTS='rw fork*'   which programs
 #   KERNEL_S=300              how long one may take
 #   KERNEL_APPEND='WORDS'     what else that kernel is started with
-#   KERNEL_RUN='COMMAND'      runs that there, in place of the programs
+#   KERNEL_RUN='COMMAND'      runs that there, in the project's directory, in place of the programs
 #
 # Needs the built executable, root for the file system's server, cc, qemu-system-x86 with virtiofsd, busybox-static, kmod, cpio, e2fsprogs,
 # curl, xz, zstd and dpkg; installs nothing. Emulated, a program takes ten to twenty times as long.
@@ -146,6 +146,7 @@ export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root
 ulimit -n 20000
 uname -sr
 if [[ -n \$(cat $place/command) ]]; then
+    cd $PWD
     . $place/command
 else
     ls -d $place/programs/* | xargs -P 3 -I{} $place/one {} $options

@@ -17,8 +17,39 @@ static char *insist(void) {
     }
     die("no place in all of 4 TiB");
 }
+/* As V8 does: pieces at borders of 256 KiB, for each of which almost twice as much is mapped at an address at random, and what lies over
+ * is cut off. Under Outswap they lie close together, wherever the addresses point. */
+static void chunks(void) {
+    enum { COUNT = 64, CHUNK = 64 * PAGE, ASKED = 2 * CHUNK - PAGE };
+    uintptr_t lowest = UINTPTR_MAX, highest = 0, at = 0x200000000000;
+    char *all[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        at += 0x1740000000 + i * CHUNK;
+        char *p = mmap((void *)at, ASKED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(p != MAP_FAILED);
+        char *chunk = (char *)(((uintptr_t)p + CHUNK - 1) & ~(uintptr_t)(CHUNK - 1));
+        if (chunk > p) OK(munmap(p, chunk - p));
+        if (p + ASKED > chunk + CHUNK) OK(munmap(chunk + CHUNK, p + ASKED - (chunk + CHUNK)));
+        OK(mprotect(chunk, CHUNK, PROT_READ | PROT_WRITE));
+        fill(chunk, CHUNK, i);
+        all[i] = chunk;
+        if ((uintptr_t)chunk < lowest) lowest = (uintptr_t)chunk;
+        if ((uintptr_t)chunk > highest) highest = (uintptr_t)chunk;
+    }
+    if (getenv("OUTSWAP_E2E_MANAGED") && highest - lowest > 2 * COUNT * CHUNK) die("%d pieces from %lx to %lx", COUNT, lowest, highest);
+    for (int i = 0; i < COUNT; i++) evict(all[i], CHUNK), check(all[i], CHUNK, i);
+    /* What is given back is had again by its address; and what is large, anywhere. */
+    OK(munmap(all[7], CHUNK));
+    CHECK(mmap(all[7], CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == all[7]);
+    fill(all[7], CHUNK, 77), evict(all[7], CHUNK), check(all[7], CHUNK, 77);
+    char *large = (char *)(at + 0x1740000000);
+    CHECK(mmap(large, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == large);
+    OK(munmap(large, BYTES));
+    for (int i = 0; i < COUNT; i++) OK(munmap(all[i], CHUNK));
+}
 int main(void) {
     tmpdir();
+    chunks();
     /* Each is kept: nothing is asked for again. */
     char *kept[64];
     for (int i = 0; i < 64; i++) kept[i] = reserve(0x30000000000 + i * (1UL << 32));

@@ -91,11 +91,14 @@ pub struct Map {
     writable: u32,
     /// Where the next search for a gap starts.
     cursor: u32,
+    /// Where the last gap began, and where the highest one ended.
+    taken: u32,
+    highest: u32,
     /// Where searches start over.
     bottom: u32,
 }
 
-/// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped.
+/// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped. And what is near.
 const ROAM_PAGES: u64 = 1 << 18;
 
 impl Map {
@@ -107,7 +110,19 @@ impl Map {
         }
         // SAFETY: `reserve` returned that much page-aligned memory, ours alone, for as long as the pager lives.
         let entries = unsafe { core::slice::from_raw_parts_mut(base, capacity) };
-        Some(Map { entries, len: 0, pages, top: pages, mapped: 0, data: 0, writable: 0, cursor: 0, bottom: 0 })
+        Some(Map {
+            entries,
+            len: 0,
+            pages,
+            top: pages,
+            mapped: 0,
+            data: 0,
+            writable: 0,
+            cursor: 0,
+            taken: 0,
+            highest: 0,
+            bottom: 0,
+        })
     }
 
     fn get(&self, i: usize) -> &Vma {
@@ -209,7 +224,7 @@ impl Map {
     /// mapped.
     pub fn set_bottom(&mut self, bottom: PageNo) {
         assert!(bottom.0 < self.pages && self.len == 0, "an empty map has its bottom inside");
-        (self.cursor, self.bottom) = (bottom.0, bottom.0);
+        (self.cursor, self.bottom, self.taken, self.highest) = (bottom.0, bottom.0, bottom.0, bottom.0);
     }
     /// See [`Map::set_bottom`].
     pub fn bottom(&self) -> PageNo {
@@ -233,8 +248,27 @@ impl Map {
             Some(first) if first.0 as u64 + count as u64 <= reach => first,
             _ => self.gap_from(self.bottom, count, align).or_else(|| self.gap_from(0, count, align))?,
         };
-        self.cursor = found.0 + count;
+        (self.taken, self.cursor) = (found.0, found.0 + count);
+        self.highest = self.highest.max(self.cursor);
         Some(found)
+    }
+
+    /// A range was unmapped. If it is the end of what the last gap was taken for, and not all of that, the next search starts where
+    /// it began: who maps more than it needs, and cuts off what lies over a border, gets one piece behind the other.
+    pub fn cut_off(&mut self, first: PageNo, count: u32) {
+        if first.0 > self.taken && first.0 + count == self.cursor {
+            self.cursor = first.0;
+        }
+    }
+
+    /// Whether a range begins among gaps that were taken, or that or a mapping is near. What lies anywhere else needs tables of its own.
+    pub fn is_near(&self, first: PageNo, count: u32) -> bool {
+        let (near, end) = (ROAM_PAGES, first.0 as u64 + count as u64);
+        let i = self.lower(first.0);
+        let is_next = i < self.len && (self.get(i).first.0 as u64) < end + near;
+        let is_last = i > 0 && self.get(i - 1).end() as u64 + near > first.0 as u64;
+        let is_among = self.bottom <= first.0 && (first.0 as u64) < self.highest as u64 + near;
+        is_next || is_last || is_among
     }
 
     fn gap_from(&self, from: u32, count: u32, align: u32) -> Option<PageNo> {

@@ -294,6 +294,37 @@ fn check_map(map: &mut Map, model: &[Option<Kind>], top: u32) {
     }
 }
 
+#[test]
+fn what_is_cut_off_is_where_the_next_gap_begins_and_what_is_near_is_known() {
+    const GIB: u32 = 1 << 18;
+    let arena = Arena::default();
+    let mut map = Map::new(&arena, 64 * GIB, 20).expect("tables fit");
+    map.set_bottom(PageNo(8 * GIB));
+    for i in 0..3 {
+        let piece = PageNo(8 * GIB + i * 64);
+        assert_eq!(map.gap(127, 64), Some(piece), "one piece behind the other");
+        map.insert(Vma::new(piece, 127, Prot(3))).expect("it is free");
+        map.remove(PageNo(piece.0 + 64), 63).expect("it is mapped");
+        map.cut_off(PageNo(piece.0 + 64), 63);
+    }
+    // What was all unmapped, or is not the end of it, stays free for a while.
+    let all = map.gap(10, 1).expect("there is room");
+    for (first, count) in [(all.0, 10), (all.0 + 2, 3), (all.0 - 64, 74), (all.0 - 1, 11)] {
+        map.cut_off(PageNo(first), count);
+    }
+    assert_eq!(map.gap(10, 1), Some(PageNo(all.0 + 10)));
+    // All from a GiB below the first mapping, or from the bottom, to a GiB above the highest gap; and around mappings elsewhere.
+    map.insert(Vma::new(PageNo(40 * GIB), 5, Prot(3))).expect("it is free");
+    let highest = 8 * GIB + 2 * 64 + 127;
+    let near = [8 * GIB - 7, 9 * GIB, highest + GIB - 1, 39 * GIB - 7, 40 * GIB + 5, 41 * GIB + 4];
+    let far = [7 * GIB - 8, highest + GIB, 39 * GIB - 8, 41 * GIB + 5, 60 * GIB];
+    for (pages, is_near) in [(&near[..], true), (&far, false)] {
+        for first in pages {
+            assert_eq!(map.is_near(PageNo(*first), 8), is_near, "page {first:#x}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

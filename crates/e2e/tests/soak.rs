@@ -1,6 +1,7 @@
 //! The stress whose every byte is looked at (`tests/soak/stress.c`), and random calls on memory beside those of a plain run
 //! (`tests/soak/memory_calls.c`) and on all else (`tests/soak/other_calls.c`), with every fault source. With `OUTSWAP_SOAK_S`, for so
-//! many seconds over every source and store, until the first failure (`make soak`).
+//! many seconds over every source and store, until the first failure (`make soak`); over those sources alone that
+//! `OUTSWAP_SOAK_SOURCES` names with commas between, for a kernel that has not all.
 use libtest_mimic::{Arguments, Failed, Trial};
 use outswap_e2e::sample::Sample;
 use outswap_e2e::{MIB, Outcome, Run, Setup, Tmp, build, env_or, plain_mode, setup, stats};
@@ -34,10 +35,13 @@ struct Way {
 /// The longest options first: without a file, all that does not fit would stay in memory.
 fn ways() -> Vec<Way> {
     let mut list = Vec::new();
+    let wanted = std::env::var("OUTSWAP_SOAK_SOURCES").unwrap_or_else(|_| SOURCES.join(","));
     for swap in ["compressed,file", "file", "compressed:zstd,file", "compressed"] {
         let data_mib = if swap == "compressed" { DATA_MIB / 2 } else { DATA_MIB };
-        list.extend(SOURCES.map(|source| Way { source, swap, data_mib }));
+        let sources = SOURCES.into_iter().filter(|source| wanted.split(',').any(|name| name == *source));
+        list.extend(sources.map(|source| Way { source, swap, data_mib }));
     }
+    assert!(!list.is_empty(), "OUTSWAP_SOAK_SOURCES names no source: {wanted}");
     list
 }
 

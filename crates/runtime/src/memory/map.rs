@@ -71,6 +71,16 @@ pub fn alignment(count: u32) -> u32 {
     }
 }
 
+/// What is as large may lie anywhere: its tables, some pages of 4 KiB, are little beside it.
+const APART_PAGES: u32 = 4096;
+
+/// The alignment of a hint as far as what is to lie there is as large, in pages, up to that of a huge page: who asks for a place at such
+/// a border wants one, and would cut off what lies over it.
+fn alignment_of_hint(addr: usize, count: u32) -> u32 {
+    let pages = addr / PAGE_BYTES;
+    if pages == 0 { 1 } else { 1 << pages.trailing_zeros().min(count.ilog2()).min(9) }
+}
+
 /// What mimalloc reserves in advance (`arena_reserve`). Under a limit that would leave the program too little of it; refused, the
 /// allocator maps what it needs.
 const ALLOCATOR_RESERVE_BYTES: usize = 1 << 30;
@@ -139,18 +149,22 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
         }
     }
     let _call = live.pager.begin_call();
-    // A hint is a wish: it is followed where it can be.
+    // A hint is a wish: it is followed where it can be, unless it is little memory that is managed address space by chance alone, as are
+    // random addresses, which V8 asks for: each would need tables of its own.
     let hinted = addr.is_multiple_of(PAGE_BYTES) && live.is_managed(addr, count as usize * PAGE_BYTES) && addr != 0;
-    let first = if hinted && live.pager.is_free(page_of(addr), count) {
+    let followed =
+        |first| live.pager.is_free(first, count) && (count >= APART_PAGES || live.pager.is_near(first, count));
+    let first = if hinted && followed(page_of(addr)) {
         page_of(addr)
     } else {
+        let align = alignment(count).max(alignment_of_hint(addr, count));
         let found = match live.grows.is_empty() {
-            true => live.pager.gap(count, alignment(count)),
+            true => live.pager.gap(count, align),
             // What grows downwards keeps room below it: much where there is, for the allocator may map more than the program
             // would without it.
             false => [GROWTH_PAGES, GUARD_PAGES]
                 .into_iter()
-                .filter_map(|room| live.pager.gap(count.checked_add(room)?, alignment(count)))
+                .filter_map(|room| live.pager.gap(count.checked_add(room)?, align))
                 .next(),
         };
         match found {
@@ -414,9 +428,11 @@ pub fn munmap(live: &Live, addr: usize, len: usize) -> isize {
     }
     if inside.1 > 0 {
         let _call = live.pager.begin_call();
-        if !unmap(live, page_of(inside.0), (inside.1 / PAGE_BYTES) as u32) {
+        let (first, count) = (page_of(inside.0), (inside.1 / PAGE_BYTES) as u32);
+        if !unmap(live, first, count) {
             return ENOMEM;
         }
+        live.pager.cut_off(first, count);
         insist::of_this_process().unmapped(addr, whole_pages(len));
     }
     0
