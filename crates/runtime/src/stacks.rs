@@ -123,6 +123,9 @@ static WAITING: AtomicU64 = AtomicU64::new(0);
 pub fn reserve(below_bytes: usize) -> Result<usize> {
     let table = outswap_sys::tables::map(THREADS * core::mem::size_of::<Thread>())?;
     let lowest = os::mmap_anonymous(below_bytes + THREADS * STRIDE)?;
+    // A huge page would be held for the few pages of fifteen threads that are touched.
+    // SAFETY: an advice that drops nothing. Failing is harmless.
+    let _ = unsafe { os::madvise(lowest, below_bytes + THREADS * STRIDE, os::MADV_NOHUGEPAGE) };
     LOWEST.store(lowest, Release);
     STACKS.store(lowest + below_bytes, Release);
     TABLE.store(table, Release);
@@ -484,6 +487,18 @@ mod tests {
             assert!(by_kernel_stack(&Stack { flags: SS_DISABLE, ..stack }).is_none());
         }
         assert!(by_kernel_stack(&Stack::default()).is_none() && by_kernel_stack(&LARGE).is_none());
+        let (mut is_it, mappings) = (false, std::fs::read_to_string("/proc/self/smaps").expect("it is there"));
+        let flags = mappings.lines().find(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            if let Some((Ok(from), Ok(to))) =
+                range.map(|(from, to)| (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)))
+            {
+                is_it = (from..to).contains(&lowest);
+            }
+            is_it && line.starts_with("VmFlags:")
+        });
+        let is_small = flags.expect("each mapping has some").split(' ').any(|flag| flag == "nh");
+        assert!(is_small || !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists(), "{flags:?}");
     }
 
     #[test]
