@@ -141,7 +141,7 @@ fn the_limit_that_is_in_the_way_is_named() {
         return;
     }
     let dir = Tmp::new();
-    for (limit, named) in [("-d 4000000", "ulimit -d"), ("-f 1000", "ulimit -f"), ("-s 64", "ulimit -s")] {
+    for (limit, named) in [("-d 4000000", "ulimit -d"), ("-f 1000", "ulimit -f"), ("-s 52", "ulimit -s")] {
         let words = ["sh", "-c", &format!("ulimit {limit}; exec \"$@\""), "sh"].map(Into::into).to_vec();
         let (report, _) = agreed(&Setup { launcher: words, ..Setup::new() }, &dir);
         assert!(report["works"] == false && cause(&report).contains(&format!("(see {named})")), "{limit}: {report:#}");
