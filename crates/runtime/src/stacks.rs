@@ -122,10 +122,11 @@ static WAITING: AtomicU64 = AtomicU64::new(0);
 /// Reserves table and stacks, and as much below them as other stacks of the runtime need. Returns where that is.
 pub fn reserve(below_bytes: usize) -> Result<usize> {
     let table = outswap_sys::tables::map(THREADS * core::mem::size_of::<Thread>())?;
-    let lowest = os::mmap_anonymous(below_bytes + THREADS * STRIDE)?;
+    let bytes = below_bytes + THREADS * STRIDE;
+    let lowest = os::mmap_anonymous(bytes)?;
     // A huge page would be held for the few pages of fifteen threads that are touched.
     // SAFETY: an advice that drops nothing. Failing is harmless.
-    let _ = unsafe { os::madvise(lowest, below_bytes + THREADS * STRIDE, os::MADV_NOHUGEPAGE) };
+    let _ = unsafe { os::madvise(lowest, bytes, os::MADV_NOHUGEPAGE) };
     LOWEST.store(lowest, Release);
     STACKS.store(lowest + below_bytes, Release);
     TABLE.store(table, Release);
