@@ -162,7 +162,7 @@ pub fn documented() -> Command {
              or it is ended with status 122 [default: exceed]",
         ))
         .arg(switch("strict", "Programs that cannot be managed are not executed (EACCES), also those that the program starts"))
-        .arg(value("stats", "FILE", "Writes statistics as JSON at exit").value_hint(ValueHint::FilePath))
+        .arg(value("stats", "FILE", "Writes statistics as JSON at exit; - is standard output").value_hint(ValueHint::FilePath))
         .arg(switch("summary", "Prints statistics on standard error at exit"))
         .arg(quiet())
         .arg(switch("allow-unmanaged", "Runs programs that cannot be managed, without Outswap"))

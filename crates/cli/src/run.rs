@@ -15,7 +15,7 @@ use outswap_sys::os;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -243,8 +243,10 @@ impl Run {
                 stats.summary().iter().for_each(|line| say(line));
             }
             if let Some(mut file) = stats_file {
-                // A pipe or terminal cannot be cut to length and needs no cutting.
-                let _ = file.set_len(0);
+                // What the program wrote to standard output stays. A pipe or terminal cannot be cut to length and needs no cutting.
+                if !options.stats.as_deref().is_some_and(is_standard_output) {
+                    let _ = file.set_len(0);
+                }
                 let text = serde_json::to_string_pretty(&stats).map_err(std::io::Error::from);
                 if let Err(e) = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes())) {
                     say(&format!("cannot write the statistics: {e}"));
@@ -284,15 +286,23 @@ fn start<T>(
     })
 }
 
+/// Whether statistics go to standard output.
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 /// Opens the file for statistics before the program starts, so that a mistake shows at once.
 fn open_stats(path: &Path) -> Result<File, String> {
     let fail = |e: std::io::Error| format!("--stats: cannot write {}: {e}", path.display());
+    if is_standard_output(path) {
+        return std::io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(fail);
+    }
     OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)
 }
 
 /// Whether the file for statistics could be written, as far as that shows without leaving one behind.
 pub fn try_stats(path: &Path) -> Result<(), String> {
-    let is_there = path.exists();
+    let is_there = is_standard_output(path) || path.exists();
     open_stats(path)?;
     if !is_there {
         let _ = std::fs::remove_file(path);

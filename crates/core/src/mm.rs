@@ -34,13 +34,10 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn is_free(&self, first: PageNo, count: u32) -> bool {
         self.map.lock(self.pause()).is_free(first, count)
     }
-    /// Whether a range lies near to what is mapped, or where gaps were taken.
-    pub fn is_near(&self, first: PageNo, count: u32) -> bool {
-        self.map.lock(self.pause()).is_near(first, count)
-    }
-    /// A range was unmapped: see [`Map::cut_off`](crate::vma::Map::cut_off).
-    pub fn cut_off(&self, first: PageNo, count: u32) {
-        self.map.lock(self.pause()).cut_off(first, count);
+    /// Whether no page of a range is mapped, and it lies near to what is, or where gaps were taken.
+    pub fn is_free_near(&self, first: PageNo, count: u32) -> bool {
+        let map = self.map.lock(self.pause());
+        map.is_free(first, count) && map.is_near(first, count)
     }
     /// Whether the map certainly has room for so many more mappings.
     pub fn has_room(&self, extra: usize) -> bool {

@@ -241,7 +241,9 @@ impl Map {
     ///
     /// The search goes on where the last one ended, so that what was just unmapped stays unmapped for a while (a stray
     /// access is then seen as one), and starts over at the bottom before it has gone through much more address space than is
-    /// mapped, because tables grow with the address space that was ever used.
+    /// mapped, because tables grow with the address space that was ever used. Where the end of the last gap was unmapped again, and
+    /// not all of it, the search goes on there: who maps more than it needs, and cuts off what lies over a border, gets one piece
+    /// behind the other.
     pub fn gap(&mut self, count: u32, align: u32) -> Option<PageNo> {
         let reach = (self.bottom as u64 + self.mapped as u64 * 2 + ROAM_PAGES).min(self.top as u64);
         let found = match self.gap_from(self.cursor, count, align) {
@@ -251,14 +253,6 @@ impl Map {
         (self.taken, self.cursor) = (found.0, found.0 + count);
         self.highest = self.highest.max(self.cursor);
         Some(found)
-    }
-
-    /// A range was unmapped. If it is the end of what the last gap was taken for, and not all of that, the next search starts where
-    /// it began: who maps more than it needs, and cuts off what lies over a border, gets one piece behind the other.
-    pub fn cut_off(&mut self, first: PageNo, count: u32) {
-        if first.0 > self.taken && first.0 + count == self.cursor {
-            self.cursor = first.0;
-        }
     }
 
     /// Whether a range begins among gaps that were taken, or that or a mapping is near. What lies anywhere else needs tables of its own.
@@ -354,6 +348,9 @@ impl Map {
         }
         self.entries.copy_within(to..self.len, from);
         self.len -= to - from;
+        if first.0 > self.taken && end == self.cursor {
+            self.cursor = first.0;
+        }
         Ok(())
     }
 

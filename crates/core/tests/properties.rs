@@ -304,13 +304,12 @@ fn what_is_cut_off_is_where_the_next_gap_begins_and_what_is_near_is_known() {
         let piece = PageNo(8 * GIB + i * 64);
         assert_eq!(map.gap(127, 64), Some(piece), "one piece behind the other");
         map.insert(Vma::new(piece, 127, Prot(3))).expect("it is free");
-        map.remove(PageNo(piece.0 + 64), 63).expect("it is mapped");
-        map.cut_off(PageNo(piece.0 + 64), 63);
+        map.remove(PageNo(piece.0 + 64), 63).expect("there is room");
     }
     // What was all unmapped, or is not the end of it, stays free for a while.
     let all = map.gap(10, 1).expect("there is room");
     for (first, count) in [(all.0, 10), (all.0 + 2, 3), (all.0 - 64, 74), (all.0 - 1, 11)] {
-        map.cut_off(PageNo(first), count);
+        map.remove(PageNo(first), count).expect("there is room");
     }
     assert_eq!(map.gap(10, 1), Some(PageNo(all.0 + 10)));
     // All from a GiB below the first mapping, or from the bottom, to a GiB above the highest gap; and around mappings elsewhere.

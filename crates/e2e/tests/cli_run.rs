@@ -354,6 +354,24 @@ fn number(stats: &Value, path: &str) -> u64 {
 }
 
 #[test]
+fn statistics_go_to_standard_output_behind_what_the_program_wrote() {
+    if plain_mode() {
+        return;
+    }
+    let (dir, ours) = (Tmp::new(), setup::outswap());
+    let file = dir.join("output");
+    // To a pipe, and to a file of which the program has written a part.
+    let words = |run: Run| run.arg(&ours).args(["run", "--ram", "32M", "--stats", "-", "--", "echo", "hello"]);
+    let piped = words(Run::new("env")).run().succeeded().text();
+    words(Run::new("sh").args(["-c", "\"$@\" >\"$0\""]).arg(&file)).run().succeeded();
+    for text in [piped, std::fs::read_to_string(&file).expect("it was written")] {
+        let (first, rest) = text.split_once('\n').expect("a line");
+        let stats: Value = serde_json::from_str(rest).expect("JSON, and nothing else");
+        assert_eq!((first, number(&stats, "/exit/status")), ("hello", 0), "{text}");
+    }
+}
+
+#[test]
 fn statistics_are_whole_and_add_up() {
     if plain_mode() {
         return;

@@ -152,8 +152,9 @@ pub fn mmap(live: &Live, cx: &mut Cx, [addr, len, prot, flags, fd, offset]: [usi
     // A hint is a wish: it is followed where it can be, unless it is little memory that is managed address space by chance alone, as are
     // random addresses, which V8 asks for: each would need tables of its own.
     let hinted = addr.is_multiple_of(PAGE_BYTES) && live.is_managed(addr, count as usize * PAGE_BYTES) && addr != 0;
-    let followed =
-        |first| live.pager.is_free(first, count) && (count >= APART_PAGES || live.pager.is_near(first, count));
+    let followed = |first| {
+        if count < APART_PAGES { live.pager.is_free_near(first, count) } else { live.pager.is_free(first, count) }
+    };
     let first = if hinted && followed(page_of(addr)) {
         page_of(addr)
     } else {
@@ -432,7 +433,6 @@ pub fn munmap(live: &Live, addr: usize, len: usize) -> isize {
         if !unmap(live, first, count) {
             return ENOMEM;
         }
-        live.pager.cut_off(first, count);
         insist::of_this_process().unmapped(addr, whole_pages(len));
     }
     0
