@@ -19,6 +19,8 @@ static void test(void) {
         OK(CALL(madvise, p + PAGE, 60 * PAGE, hints[i]));
         check(p, 64 * PAGE, 201);
     }
+    /* What was hinted to be cold goes like all else. */
+    fill(p, 64 * PAGE, 201), OK(CALL(madvise, p, 64 * PAGE, MADV_COLD)), evict(p + PAGE, 60 * PAGE), check(p, 64 * PAGE, 201);
     /* After MADV_FREE a page has its old content or none, until it is written. */
     evict(p, 32 * PAGE);
     OK(CALL(madvise, p, 64 * PAGE, MADV_FREE));

@@ -187,4 +187,6 @@ breakages! {
     StoreKeeps = "store-keeps",
     /// Memory that is to be whole elsewhere goes without what a store has of it.
     StoredStays = "stored-stays",
+    /// What waits stays where it is although the program has it evicted.
+    WaitingStays = "waiting-stays",
 }

@@ -164,18 +164,44 @@ impl Frames {
         for _ in 0..lists.inactive.len() {
             let number = BatchNo(lists.inactive.pop()?);
             if self.hold(number) {
-                let pages = self.filled_pages(number);
-                lists.inactive_pages -= pages;
-                if lists.marked > 0 {
-                    lists.marked -= 1;
-                    let extra_pages = self.extra_pages.load(Relaxed).saturating_sub(pages.max(1));
-                    self.extra_pages.store(extra_pages, Relaxed);
-                }
+                let is_marked = lists.marked > 0;
+                self.has_left(lists, number, is_marked);
                 return Some(number);
             }
             lists.inactive.push(number.0);
         }
         None
+    }
+    /// A batch in hand is off the inactive list, on which it was when that was marked, perhaps.
+    fn has_left(&self, lists: &mut Lists, number: BatchNo, is_marked: bool) {
+        let pages = self.filled_pages(number);
+        lists.inactive_pages -= pages;
+        if is_marked {
+            lists.marked -= 1;
+            let extra_pages = self.extra_pages.load(Relaxed).saturating_sub(pages.max(1));
+            self.extra_pages.store(extra_pages, Relaxed);
+        }
+    }
+    /// Takes this batch of the inactive list, wherever it is there. False where another thread has it in hand, or it is not on the list, or is another
+    /// block's by now.
+    pub fn take_inactive(&self, number: BatchNo, block: BlockNo, pause: impl Fn(u32)) -> bool {
+        if !self.hold(number) {
+            return false;
+        }
+        if self.block(number) != block {
+            self.let_go(number);
+            return false;
+        }
+        let mut lists = self.lists.lock(pause);
+        let marked = lists.marked;
+        for at in 0..lists.inactive.len() {
+            match lists.inactive.pop() {
+                Some(waiting) if waiting == number.0 => self.has_left(&mut lists, number, at < marked),
+                Some(waiting) => lists.inactive.push(waiting),
+                None => {}
+            }
+        }
+        true
     }
     /// Takes a batch of the inactive list in hand, where it stays. False where another thread has it, or it is not on the list.
     pub fn hold(&self, number: BatchNo) -> bool {

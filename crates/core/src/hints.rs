@@ -69,7 +69,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
     }
 
-    /// Evicts a range as far as it can be (`MADV_PAGEOUT`), or only unmaps it (`MADV_COLD`).
+    /// Evicts a range as far as it can be (`MADV_PAGEOUT`), with what waits in batches of its blocks, or only unmaps it (`MADV_COLD`).
     pub fn page_out(&self, first: PageNo, count: u32, write: bool, cx: &mut Context<S::Worker>) {
         // What is to go is not wanted ahead. What is being read now is waited for, and goes, too.
         if write && self.ahead.forget(self.pause()) {
@@ -96,8 +96,26 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 if mask.iter().any(|i| self.state(block.first_page().plus(i)) == State::Resident) {
                     self.page_out_block(block, mask, write, None, cx);
                 }
+                if write && !broken::is(Broken::WaitingStays) {
+                    self.page_out_waiting(block, mask, cx);
+                }
             }
         });
+    }
+
+    /// Writes out what waits of these pages of a block. What waits beside it, in the same batch, goes with it.
+    fn page_out_waiting(&self, block: BlockNo, mask: Mask, cx: &mut Context<S::Worker>) {
+        for i in mask.iter() {
+            let word = self.pages.get(block.first_page().plus(i));
+            if word.state() != State::Isolated || word.is_ahead() {
+                continue;
+            }
+            let batch = self.frames.batch_of(word.frame());
+            if self.frames.take_inactive(batch, block, self.pause()) && !self.write_out(batch, cx) {
+                // There is no room for more.
+                return self.frames.make_inactive(batch, self.pause());
+            }
+        }
     }
 
     /// The same for these pages of a block, which goes as part of a larger folio, perhaps.

@@ -71,6 +71,9 @@ pub(crate) struct Room {
     pages: usize,
     started: bool,
     idle: u32,
+    /// Batches without pages that may still leave the inactive list before that counts as a step without success: they can come on end,
+    /// where the machine refuses all else.
+    empty_batches: usize,
     /// The store had no room.
     full: bool,
     reclaiming: Reclaiming,
@@ -88,7 +91,7 @@ pub(crate) enum Made {
 impl Room {
     /// Room for so many pages more.
     pub(crate) fn new(pages: usize) -> Room {
-        Room { pages, started: false, idle: 0, full: false, reclaiming: Reclaiming::default() }
+        Room { pages, started: false, idle: 0, empty_batches: 0, full: false, reclaiming: Reclaiming::default() }
     }
 
     /// Whether the store had no room.
@@ -130,13 +133,15 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 return Made::Done(false);
             }
             room.started = true;
+            room.empty_batches = self.frames.inactive(self.pause()).1;
             self.machine.count(Event::DirectReclaims, 1);
         }
         while room.reclaiming.is_writing() || !fits() {
             match self.reclaim_step(&mut room.reclaiming, cx) {
                 Reclaimed::Wait(spins) => return Made::Wait(spins),
-                Reclaimed::Done(Step::Freed(_) | Step::Kept(_) | Step::Isolated) => room.idle = 0,
-                Reclaimed::Done(step @ (Step::Nothing | Step::StoreFull)) => {
+                Reclaimed::Done(Step::Freed(1..) | Step::Kept(1..) | Step::Isolated) => room.idle = 0,
+                Reclaimed::Done(Step::Freed(_) | Step::Kept(_)) if room.empty_batches > 0 => room.empty_batches -= 1,
+                Reclaimed::Done(step) => {
                     room.idle += 1;
                     room.full |= step == Step::StoreFull;
                     // What other threads are writing out is about to be free.

@@ -2,6 +2,7 @@
 
 use outswap_core::fault::Fault;
 use outswap_core::machine::{Event, Machine, Prot};
+use outswap_core::page::State;
 use outswap_core::pager::{Config, Context, Pager};
 use outswap_core::protection::{self, Access};
 use outswap_core::room::{Reclaimed, Reclaiming, Step};
@@ -46,6 +47,32 @@ fn touch(pager: &SimPager, page: u32, cx: &mut Context<Worker>) {
     while write() != Found::Done {
         assert_eq!(pager.fault(PageNo(page), Access::Write, cx), Fault::Done, "page {page}");
     }
+}
+
+#[test]
+fn what_waits_goes_when_the_program_says_so() {
+    const BLOCK: u32 = BLOCK_PAGES as u32;
+    let (arena, mut cx) = (Arena::default(), context());
+    let pager = pager(&arena, 8, Trouble::default());
+    let all = || 0..4 * BLOCK;
+    all().for_each(|page| touch(&pager, page, &mut cx));
+    pager.page_out(PageNo(0), 4 * BLOCK, false, &mut cx);
+    assert!(all().all(|page| pager.state(PageNo(page)) == State::Isolated));
+    // A page of the third block, and what waits beside it; then of the second the page that was touched meanwhile as well.
+    pager.page_out(PageNo(2 * BLOCK + 5), 1, true, &mut cx);
+    let is_gone = |page: u32| matches!(pager.state(PageNo(page)), State::Swapped | State::Zero);
+    assert!(all().all(|page| is_gone(page) == (page / BLOCK == 2)));
+    touch(&pager, BLOCK + 7, &mut cx);
+    pager.page_out(PageNo(0), 2 * BLOCK, true, &mut cx);
+    assert!(all().all(|page| is_gone(page) == (page / BLOCK < 3)));
+    pager.check();
+    for page in all() {
+        let read = || pager.machine.access(page, false, |content| assert_eq!(content[..4], page.to_le_bytes()));
+        while read() != Found::Done {
+            assert_eq!(pager.fault(PageNo(page), Access::Read, &mut cx), Fault::Done, "page {page}");
+        }
+    }
+    pager.check();
 }
 
 #[test]
