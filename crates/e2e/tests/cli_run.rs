@@ -353,6 +353,17 @@ fn number(stats: &Value, path: &str) -> u64 {
     stats.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {stats:#}"))
 }
 
+/// Some programs make sure at their start that nothing runs beside them, as Chromium's zygotes do.
+#[test]
+fn a_program_that_has_hardly_begun_has_one_thread() {
+    // A directory of one has three names.
+    let script = "@a = (1) x 30000; print ((stat '/proc/self/task')[3])";
+    for ram_bytes in [64 * MIB, 96 * MIB, 256 * MIB] {
+        let end = Setup::new().managed(ram_bytes, "perl").args(["-e", script]).run().succeeded();
+        assert_eq!(end.text(), "3", "{ram_bytes}");
+    }
+}
+
 #[test]
 fn statistics_go_to_standard_output_behind_what_the_program_wrote() {
     if plain_mode() {

@@ -53,8 +53,9 @@ static STACK: AtomicUsize = AtomicUsize::new(0);
 const LOOK_NS: u64 = 50_000_000;
 /// The thread starts when one part in so many of the limit is used: less is not worth evicting.
 const START_SHARE: u64 = 16;
-/// The same where so much is left to the kernel to fill: others may need what is not filled.
-const START_LEFT_SHARE: u64 = 64;
+/// The same where so much is left to the kernel to fill: others may need what is not filled. Not less: some programs make sure at their start that
+/// they have one thread (Chromium's zygotes), and all processes together are left a third at most.
+const START_LEFT_SHARE: u64 = 8;
 
 /// Rounds without success after which the thread sleeps.
 const IDLE_ROUNDS: u32 = 3;
@@ -83,8 +84,9 @@ pub fn has_left(live: &'static Live) {
 pub fn wake_if_low(live: &'static Live) {
     let limit = live.pager.limit_pages();
     if THREAD.load(Relaxed) == 0 {
-        let is_much = live.pager.used_pages() > limit / START_SHARE
-            || live.pager.untrapped_pages() > limit / START_LEFT_SHARE && live.control.has_budget();
+        let left = live.pager.untrapped_pages();
+        let is_much = live.pager.used_pages().saturating_sub(left) > limit / START_SHARE
+            || left > limit / START_LEFT_SHARE && live.control.has_budget();
         if is_much && live.is_own_process() && !keeps_one_thread(live) {
             ensure();
         }

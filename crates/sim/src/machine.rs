@@ -304,7 +304,7 @@ impl Machine for SimMachine {
     fn pause(&self, spins: u32) {
         assert!(spins < 1_000_000 || sched::is_parallel(), "a thread waits for ever");
         self.clock.pass_ns(PAUSE_NS);
-        sched::wait();
+        sched::wait(spins);
     }
 
     fn now_ns(&self) -> u64 {

@@ -75,10 +75,10 @@ impl World {
                 let writes = writes_only && !rng.once_in(4);
                 match if writes { self.pager.write_back(&mut cx) } else { self.pager.reclaim(&mut cx) } {
                     Step::Freed(_) | Step::Kept(_) | Step::Isolated => step(),
-                    Step::Nothing | Step::StoreFull => sched::wait(),
+                    Step::Nothing | Step::StoreFull => sched::wait(0),
                 }
             } else {
-                sched::wait();
+                sched::wait(0);
             }
         }
     }

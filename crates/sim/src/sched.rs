@@ -161,9 +161,14 @@ impl Baton {
 pub fn step() {
     turn(false);
 }
-/// A point at which this thread waits for another.
-pub fn wait() {
-    turn(true);
+/// A point at which this thread waits for another, for the time that many spins take. Who is waited for by a thread of a test's own may not have
+/// a processor just now.
+pub fn wait(spins: u32) {
+    match spins {
+        _ if TURN.with_borrow(Option::is_some) => turn(true),
+        0..1000 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(20)),
+    }
 }
 fn turn(waiting: bool) {
     if std::thread::panicking() {
