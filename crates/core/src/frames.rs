@@ -106,6 +106,10 @@ impl Frames {
         &self.batches[number.0 as usize]
     }
 
+    /// All batches.
+    pub fn batches(&self) -> usize {
+        self.batches.len()
+    }
     /// Frames in use.
     pub fn isolated_pages(&self) -> u64 {
         self.isolated.load(Relaxed).max(0) as u64

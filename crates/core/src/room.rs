@@ -71,8 +71,8 @@ pub(crate) struct Room {
     pages: usize,
     started: bool,
     idle: u32,
-    /// Batches without pages that may still leave the inactive list before that counts as a step without success: they can come on end,
-    /// where the machine refuses all else.
+    /// Batches without pages that may still leave the inactive list, since a step that had success, before that counts as one without: they can come
+    /// on end, where the machine refuses all else.
     empty_batches: usize,
     /// The store had no room.
     full: bool,
@@ -133,14 +133,18 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 return Made::Done(false);
             }
             room.started = true;
-            room.empty_batches = self.frames.inactive(self.pause()).1;
+            room.empty_batches = self.frames.batches();
             self.machine.count(Event::DirectReclaims, 1);
         }
         while room.reclaiming.is_writing() || !fits() {
             match self.reclaim_step(&mut room.reclaiming, cx) {
                 Reclaimed::Wait(spins) => return Made::Wait(spins),
-                Reclaimed::Done(Step::Freed(1..) | Step::Kept(1..) | Step::Isolated) => room.idle = 0,
-                Reclaimed::Done(Step::Freed(_) | Step::Kept(_)) if room.empty_batches > 0 => room.empty_batches -= 1,
+                Reclaimed::Done(Step::Freed(1..) | Step::Kept(1..) | Step::Isolated) => {
+                    (room.idle, room.empty_batches) = (0, self.frames.batches());
+                }
+                Reclaimed::Done(Step::Freed(_) | Step::Kept(_)) if room.empty_batches > 0 => {
+                    (room.idle, room.empty_batches) = (0, room.empty_batches - 1);
+                }
                 Reclaimed::Done(step) => {
                     room.idle += 1;
                     room.full |= step == Step::StoreFull;

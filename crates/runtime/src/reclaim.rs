@@ -586,8 +586,7 @@ extern "C" fn main() -> ! {
                     return (true, false);
                 }
                 match if writes_only { live.pager.write_back(cx) } else { live.pager.reclaim(cx) } {
-                    Step::Freed(1..) | Step::Kept(1..) | Step::Isolated => useful = true,
-                    Step::Freed(_) | Step::Kept(_) => {}
+                    Step::Freed(_) | Step::Kept(_) | Step::Isolated => useful = true,
                     // The program's threads go on from here.
                     Step::Nothing if writes_only => return (useful, true),
                     Step::Nothing | Step::StoreFull => break,
