@@ -20,6 +20,7 @@ mod stats;
 mod accesses;
 mod outside;
 mod wish;
+mod messages;
 mod shared;
 mod library;
 mod config;
@@ -33,11 +34,12 @@ pub use config::{
     MANAGED_MAX_BYTES, PLACE_BYTES, TIER_KIND_BYTES, Tier, VERSION, WhenFull, source,
 };
 pub use library::{Found, Library};
+pub use messages::{MESSAGE_BYTES, Message, Once, READY};
 pub use outside::{CHARGE_MAX_BYTES, MAX_OUTSIDE, Unmanaged};
 pub use place::{CONFIG_SEALS, Opened, Place, SHARED_SEALS, place_pair};
 pub use shared::{
-    DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, MESSAGE_BYTES, Message, Once, Process, READY,
-    SILENT_MARKS, Shared, TREE_PEAKS, exists,
+    DEVICE_STATE_WORDS, MARKS, MAX_MESSAGES, MAX_PROCESSES, MAX_TIERS, Process, SILENT_MARKS, Shared, TREE_PEAKS,
+    exists,
 };
 pub use stats::{ALL_STATS, Counters, LATENCY_BUCKETS, STAT_COUNT, STAT_NAMES, Stat};
 pub use text::{Text, process_path, until_nul};

@@ -3,10 +3,11 @@
 //! Anything may stand there: all of it is checked where it is read.
 use crate::accesses::{self, Accesses};
 use crate::fingerprint::layout;
+use crate::messages::{MESSAGE_BYTES, Message, Once, READY};
 use crate::outside::{self, CHARGE_MAX_BYTES, PAGE_BYTES, Unmanaged};
 use crate::stats::{Counters, Stat};
 use crate::wish::{self, Wish};
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use outswap_sys::{Errno, os};
 
 /// Processes of one tree that are counted at the same time; later ones obey the limit, but do not count in it.
@@ -20,8 +21,6 @@ pub const SILENT_MARKS: i32 = MARKS + MARKS / 2;
 const FAMILIES: usize = 64;
 /// Messages that wait for the supervisor; further ones are counted and dropped.
 pub const MAX_MESSAGES: usize = 64;
-/// Bytes of one message.
-pub const MESSAGE_BYTES: usize = 240;
 
 /// Tiers of a swap specification.
 pub const MAX_TIERS: usize = 4;
@@ -67,76 +66,6 @@ pub struct Process {
     pub wish: Wish,
     /// Counters.
     pub counters: Counters,
-}
-
-/// One message for the supervisor's standard error.
-#[repr(C)]
-pub struct Message {
-    /// 0: free; positive: the process that writes it; [`READY`]: written.
-    pub state: AtomicI32,
-    /// Length of the text.
-    pub len: AtomicU32,
-    /// The text, without the `outswap: ` at its head.
-    pub text: [AtomicU8; MESSAGE_BYTES],
-}
-/// State of a message that is written.
-pub const READY: i32 = -1;
-
-/// What is said once in a run, though it holds for every process from then on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Once {
-    /// There are more processes than records.
-    Full,
-    /// A process has no swap file.
-    NoFile,
-    /// A process that is not the first has none, where the first has one.
-    NoFileLater,
-    /// A system call names more memory than may be resident at once.
-    TooLong,
-    /// A shared object is the kernel's now.
-    SharedIsWhole,
-    /// Private memory is the kernel's now, for a userfaultfd of the program's.
-    Given,
-    /// Strict mode of seccomp is refused.
-    Strict,
-    /// A process that would share descriptors, but not memory, is refused.
-    SharedFiles,
-    /// To be told of calls, the runtime's among them, is refused.
-    Dispatch,
-    /// That memory becomes executable no more is refused.
-    CodeKept,
-}
-impl Once {
-    fn text(self) -> &'static [u8] {
-        match self {
-            Once::Full => b"warning: too many managed processes: some obey the limit, but do not count in it",
-            Once::NoFile => b"warning: the swap file cannot be made (see --swap-dir); nothing is written to disk",
-            Once::NoFileLater => {
-                b"warning: a process of the run cannot make a swap file of its own (see --swap-dir): it writes nothing to disk"
-            }
-            Once::TooLong => {
-                b"warning: a system call names more memory at once than half of what may be resident: it fails with ENOMEM (give more --ram)"
-            }
-            Once::SharedIsWhole => {
-                b"warning: shared anonymous memory was made whole for a fork, or for a call that needs it so: from then on it is not managed, and does not count in the limit"
-            }
-            Once::Given => {
-                b"warning: memory that the program registered with a userfaultfd of its own is not managed from then on: it counts in the limit, and is never evicted"
-            }
-            Once::SharedFiles => {
-                b"warning: clone with CLONE_FILES and without CLONE_VM is refused with EINVAL: a process with memory of its own has descriptors of its own here"
-            }
-            Once::Dispatch => {
-                b"warning: Syscall User Dispatch is refused with EINVAL where it does not pass the calls of Outswap itself: it would end the program at the next page that is brought in"
-            }
-            Once::CodeKept => {
-                b"warning: prctl(PR_SET_MDWE) is refused with EINVAL: code in managed memory could not be made executable again when it comes back (see --fault-source)"
-            }
-            Once::Strict => {
-                b"warning: strict mode of seccomp is refused with EINVAL: it would kill the program at the next page that is brought in (run the program without Outswap)"
-            }
-        }
-    }
 }
 
 /// What every process of the tree can write.
@@ -345,7 +274,8 @@ impl Shared {
         self.others(own).map(Process::claim).sum()
     }
 
-    fn others(&self, own: *const Process) -> impl Iterator<Item = &Process> {
+    /// The records of live processes, but for this one.
+    pub fn others(&self, own: *const Process) -> impl Iterator<Item = &Process> {
         self.used_records().iter().filter(move |p| p.pid.load(Relaxed) > 0 && !core::ptr::eq(*p, own))
     }
 
@@ -472,10 +402,15 @@ impl Shared {
 
     /// Queues a message unless a process of the tree did so before.
     pub fn post_once(&self, what: Once) {
-        let bit = 1 << what as u32;
-        if self.told.fetch_or(bit, Relaxed) & bit == 0 {
+        if self.is_first(what) {
             self.post(what.text());
         }
+    }
+
+    /// Whether nothing was said of this in the run so far. The caller says it.
+    pub fn is_first(&self, what: Once) -> bool {
+        let bit = 1 << what as u32;
+        self.told.load(Relaxed) & bit == 0 && self.told.fetch_or(bit, Relaxed) & bit == 0
     }
 
     /// Hands every waiting message to `print` and frees it, and frees those that somebody was killed at. The text may be

@@ -15,7 +15,7 @@ pub struct LeftToKernel {
     /// Blocks with such pages, the oldest first.
     blocks: Chain,
     pages: AtomicU64,
-    /// Times that pages were left with none of their neighbours, since there were none.
+    /// Pieces of memory that such pages lie in side by side; about, where several threads change them.
     patches: AtomicU32,
     /// Attempts to take some back that are still left out.
     rest: AtomicU32,
@@ -37,26 +37,31 @@ impl LeftToKernel {
         self.pages.load(Relaxed)
     }
 
-    /// Whether there may be more, beside others (`joins`) or by themselves.
-    pub fn has_room(&self, joins: bool) -> bool {
-        joins || self.patches.load(Relaxed) < PATCHES_MAX
+    /// Whether there may be more, beside so many others: before them, and behind.
+    pub fn has_room(&self, beside: u32) -> bool {
+        beside > 0 || self.patches.load(Relaxed) < PATCHES_MAX
     }
 
-    /// So many pages are left from now on.
-    pub fn add(&self, pages: u64, joins: bool) {
+    /// Pages side by side are left from now on, beside so many others.
+    pub fn add(&self, pages: u64, beside: u32) {
         self.pages.fetch_add(pages, Relaxed);
-        if !joins {
-            self.patches.fetch_add(1, Relaxed);
-        }
+        self.change_patches(1, beside);
     }
 
-    /// So many of them are not any more.
-    pub fn remove(&self, pages: u64) {
+    /// Pages side by side are not left any more, beside so many others that are.
+    pub fn remove(&self, pages: u64, beside: u32) {
         let before = self.pages.fetch_sub(pages, Relaxed);
         assert!(before >= pages, "what is taken back was left");
         if before == pages {
             self.patches.store(0, Relaxed);
+        } else {
+            self.change_patches(beside, 1);
         }
+    }
+
+    fn change_patches(&self, more: u32, fewer: u32) {
+        let change = |patches: u32| Some((patches + more).saturating_sub(fewer));
+        let _ = self.patches.fetch_update(Relaxed, Relaxed, change);
     }
 
     /// Whether an attempt to take some back is due: there are some, and they were not found to be in use a short while ago.
@@ -102,25 +107,31 @@ mod tests {
     use crate::table::tests::Leak;
 
     #[test]
-    fn patches_are_bounded_until_nothing_is_left() {
+    fn patches_are_bounded_and_those_that_are_gone_do_not_count() {
         let left = LeftToKernel::new(&Leak, 64).expect("there is memory");
         for _ in 0..PATCHES_MAX {
-            assert!(left.has_room(false));
-            left.add(2, false);
+            assert!(left.has_room(0));
+            left.add(3, 0);
         }
-        assert!(!left.has_room(false) && left.has_room(true));
-        left.add(5, true);
-        left.remove(u64::from(PATCHES_MAX) * 2);
-        assert!((left.pages(), left.has_room(false)) == (5, false));
-        left.remove(5);
-        assert!((left.pages(), left.has_room(false)) == (0, true));
+        assert!(!left.has_room(0) && left.has_room(1) && left.has_room(2));
+        // Of two that become one, another takes the place; one that becomes two takes one more.
+        left.add(5, 2);
+        assert!(left.has_room(0));
+        left.remove(1, 2);
+        assert!(!left.has_room(0));
+        left.remove(1, 1);
+        assert!(!left.has_room(0));
+        left.remove(3, 0);
+        assert!(left.has_room(0));
+        left.remove(u64::from(PATCHES_MAX) * 3, 0);
+        assert!((left.pages(), left.has_room(0)) == (0, true));
     }
 
     #[test]
     fn what_cannot_be_taken_back_is_left_alone_for_a_while() {
         let left = LeftToKernel::new(&Leak, 64).expect("there is memory");
         assert!(!left.is_due(), "nothing is left");
-        left.add(7, false);
+        left.add(7, 0);
         assert!(left.is_due() && left.is_due());
         left.took_nothing();
         assert_eq!((0..).take_while(|_| !left.is_due()).count(), REST as usize);

@@ -15,6 +15,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// business; both must be readable and writable while pages move. Returns how many pages from the start were moved; fewer
     /// than `count` only where the machine refuses one again and again.
     pub fn move_pages(&self, from: PageNo, to: PageNo, count: u32, cx: &mut Context<S::Worker>) -> u32 {
+        // By blocks: by pages, each would be a call of its own, and a border between mappings.
+        self.trap_range(from, count);
         let mut done = count;
         self.touched(from, count, |first, n| {
             let mut i = first.0 - from.0;

@@ -50,7 +50,9 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             let order = self.orders().came(first.plus(part), PART_PAGES);
             words[part..part + PART_PAGES].iter_mut().for_each(|word| *word = word.with_order(order));
         }
-        self.left.remove(left.count() as u64);
+        for (at, count) in left.runs() {
+            self.left.remove(count as u64, self.left_beside(first.plus(at), count));
+        }
         self.add_resident(-(unfilled.count() as i64));
         Some(unfilled)
     }
@@ -176,5 +178,12 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             (from..to).for_each(|i| self.pages.release(base.plus(i), words[i]));
             from = to;
         }
+    }
+
+    /// How many of the pages right before these and right behind them are left to the kernel.
+    pub(crate) fn left_beside(&self, first: PageNo, count: usize) -> u32 {
+        let is_left = |&page: &u32| (page as usize) < self.pages.len() && self.pages.get(PageNo(page)).is_untrapped();
+        [first.0.checked_sub(1), Some(first.0 + count as u32)].iter().flatten().filter(|page| is_left(page)).count()
+            as u32
     }
 }

@@ -24,8 +24,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             return None;
         }
         let (first, count) = self.untouched_around(page)?;
-        let joins = self.is_left(first.0.checked_sub(1)) || self.is_left(Some(first.0 + count as u32));
-        if count < RUN_MIN || !self.left.has_room(joins) {
+        let beside = self.left_beside(first, count);
+        if count < RUN_MIN || !self.left.has_room(beside) {
             return None;
         }
         // First: other threads may be about to leave some, too.
@@ -36,7 +36,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         }
         // Others may have taken much since this process looked last.
         self.machine.will_use(count);
-        if !self.has_room_for_left() || !self.leave_run(page, first, count, joins) {
+        if !self.has_room_for_left() || !self.leave_run(page, first, count, beside) {
             self.add_resident(-(count as i64));
             self.machine.uses_less();
             return None;
@@ -52,7 +52,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     }
 
     /// Leaves pages to the kernel, around `page`. False where somebody else has touched some, or unmapped some, or the machine refuses.
-    fn leave_run(&self, page: PageNo, first: PageNo, count: usize, joins: bool) -> bool {
+    fn leave_run(&self, page: PageNo, first: PageNo, count: usize, beside: u32) -> bool {
         let claim = |i: usize| self.pages.claim(first.plus(i), Word::UNTOUCHED);
         let claimed = (0..count).take_while(|&i| claim(i)).count();
         let give_up = |word: Word| (0..claimed).for_each(|i| self.pages.release(first.plus(i), word));
@@ -64,7 +64,7 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             give_up(Word::UNTOUCHED);
             return false;
         }
-        self.left.add(count as u64, joins);
+        self.left.add(count as u64, beside);
         give_up(Word::untrapped());
         true
     }
@@ -80,11 +80,6 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     /// Whether a page is left to the kernel, which may have filled it.
     pub fn is_left_to_kernel(&self, page: PageNo) -> bool {
         self.pages.get(page).is_untrapped()
-    }
-
-    fn is_left(&self, page: Option<u32>) -> bool {
-        let is_page = |page: &u32| (*page as usize) < self.pages.len();
-        page.filter(is_page).is_some_and(|page| self.is_left_to_kernel(PageNo(page)))
     }
 
     /// The mapping around a page, where it is the program's to read and write and its pages may be evicted.

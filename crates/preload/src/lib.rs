@@ -91,6 +91,13 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     os::exit_group(134)
 }
 
+/// Nothing unwinds here, but code of `core` that is not optimised away, in builds without optimisation, names what would be called then.
+#[cfg(all(debug_assertions, not(test)))]
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() -> ! {
+    panic!("nothing unwinds here")
+}
+
 /// Turns a raw result into what the C function returns.
 fn finish(value: isize) -> isize {
     if (-4095..0).contains(&value) {

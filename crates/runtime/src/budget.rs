@@ -52,10 +52,6 @@ pub struct State {
     pub unborn_until_ns: AtomicU64,
     /// When the kernel was last asked.
     pub looked_at_ns: AtomicU64,
-    /// The over-budget warning was given.
-    pub warned: AtomicBool,
-    /// It was said that the program waits for room in the store.
-    pub told_full: AtomicBool,
     /// Sixteenths of the budget that the pool may not have, less [`SHARE_START`].
     pub share: AtomicI64,
     /// What had come back when the shares were last looked at.
@@ -325,6 +321,12 @@ pub fn unexplained_bytes(share_bytes: u64, shared_bytes: u64, explained_bytes: i
     (share_bytes as i64 - explained_bytes).max(-(shared_bytes as i64))
 }
 
+/// What is taken for what a process has beside its managed pages, where it was found to be something from `least` to `most`, since some of those
+/// pages count and are no memory: what it was before, as far as it can be so still.
+pub fn believed_bytes(least: i64, most: i64, before: i64) -> i64 {
+    least.max(before.min(most))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,6 +345,15 @@ mod tests {
         assert_eq!(unexplained(20, 20, 40), -20);
         assert_eq!(unexplained(20, 20, 50), -20);
         assert_eq!(unexplained(25, 20, 40), -15);
+    }
+
+    #[test]
+    fn what_is_hidden_may_be_what_it_was_and_no_more_than_there_is_room_for() {
+        // Nothing is hidden.
+        assert_eq!([0, 7, 20].map(|before| believed_bytes(7, 7, before)), [7; 3]);
+        assert_eq!([-3, 5, 12, 40].map(|before| believed_bytes(5, 25, before)), [5, 5, 12, 25]);
+        // After a fork, with pages that are shared.
+        assert_eq!([-30, -15, 0].map(|before| believed_bytes(-20, -10, before)), [-20, -15, -10]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::procfs::{self, Anonymous};
 use crate::records::{UNCOUNTED, fold_dead_if_due, join, own_record, record_place};
 use crate::store::ProcessStore;
 use core::sync::atomic::Ordering::*;
-use outswap_control::{Process, Recorded, Stat, TREE_PEAKS};
+use outswap_control::{Once, Process, Recorded, Stat, TREE_PEAKS};
 use outswap_core::store::Store;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_sys::os;
@@ -68,8 +68,12 @@ fn measure_anyway(live: &Live) -> bool {
         let explained = before.min(used());
         let other = budget::unexplained_bytes(share_bytes, shared_bytes, explained + pool);
         // Zero pages that are mapped count as used, and are no memory, as is what the kernel has not filled: what they hide may be there as it was.
-        let zeros = live.pager.machine.has_mapped_zeros.load(Relaxed) || live.pager.untrapped_pages() > 0;
-        let other = if zeros { other.max(budget.other_bytes.load(Relaxed)).max(0) } else { other };
+        let hidden_pages = match live.pager.machine.has_mapped_zeros.load(Relaxed) {
+            true => live.pager.used_pages(),
+            false => live.pager.untrapped_pages(),
+        };
+        let most = share_bytes as i64 - (explained + pool) + (hidden_pages * PAGE_BYTES as u64) as i64;
+        let other = budget::believed_bytes(other, most, budget.other_bytes.load(Relaxed));
         let changed = budget.other_bytes.swap(other, Relaxed).abs_diff(other) > QUIET_BYTES;
         budget.quiet.store(if changed { 0 } else { budget.quiet.load(Relaxed).saturating_add(1) }, Relaxed);
         // Of its own: a thread that others keep from running would measure ever less often.
@@ -573,6 +577,16 @@ fn publish_measured(live: &Live, (at_ns, number): (u64, u64), other: i64) {
     }
 }
 
+/// Whether what all processes of the run have left to the kernel is at most one part in so many of the limit.
+pub fn is_little_left(live: &Live, share: u64) -> bool {
+    live.control.levels().all(|level| {
+        let limits = [level.config.ram_bytes, level.config.resident_bytes];
+        let limit_bytes = limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX);
+        let left_bytes = |process: &Process| process.left_bytes.load(Relaxed).min(limit_bytes);
+        level.others(core::ptr::null()).map(left_bytes).fold(0, u64::saturating_add) <= limit_bytes / share
+    })
+}
+
 /// Publishes how much is left to the kernel.
 pub fn tell_left(live: &Live) {
     let bytes = live.pager.untrapped_pages() * PAGE_BYTES as u64;
@@ -602,13 +616,13 @@ pub fn takes_back(live: &Live) -> bool {
     is_lower
 }
 
-/// The budget could not be held: says so once, and counts.
+/// The budget could not be held: says so once in a run, and counts.
 pub fn over(live: &Live) {
     if takes_back(live) {
         return;
     }
     live.stat(Stat::OverBudget, 1);
-    if !live.budget.warned.swap(true, Relaxed) {
+    if live.control.is_first(Once::Exceeded) {
         live.warn(match has_file(live) {
             true => b"warning: nothing more can be evicted for now: the limit is exceeded rather than data lost (give more --ram)",
             false => b"warning: nothing more can be evicted: the limit is exceeded rather than data lost (give more --ram, or a file tier)",

@@ -9,7 +9,7 @@ use crate::live::Live;
 use crate::store::ProcessStore;
 use crate::{arena, charge};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use outswap_control::{EXIT_FULL, MESSAGE_BYTES, Stat, Text, WhenFull, until_nul};
+use outswap_control::{EXIT_FULL, MESSAGE_BYTES, Once, Stat, Text, WhenFull, until_nul};
 use outswap_core::machine::Machine;
 use outswap_core::page::State;
 use outswap_core::units::PageNo;
@@ -39,7 +39,7 @@ pub fn over(live: &Live) {
         return;
     }
     live.stat(Stat::OverBudget, 1);
-    if !live.budget.warned.swap(true, Relaxed) {
+    if live.control.is_first(Once::Exceeded) {
         tell(live, b"warning: ", b": the limit is exceeded rather than data lost");
     }
 }
@@ -84,7 +84,7 @@ pub fn held_back(live: &'static Live) {
         full.give_up();
         return;
     }
-    if !live.budget.told_full.swap(true, Relaxed) {
+    if live.control.is_first(Once::Waits) {
         tell(live, b"warning: ", b": the program waits for room, up to a minute (--when-full wait)");
     }
     live.stat(Stat::FullWaits, 1);

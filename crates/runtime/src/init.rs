@@ -328,6 +328,7 @@ const HOOKS: Hooks = Hooks {
     },
     uses_less: || when_set_up(charge::refresh),
     has_left: || when_set_up(reclaim::has_left),
+    may_leave: || live::try_live().is_some_and(reclaim::may_leave),
     ahead: || when_set_up(reclaim::wake_to_read),
     stream: || live::try_live().is_some_and(reclaim::wake_for_stream),
     is_alone: threads::is_alone,

@@ -44,6 +44,8 @@ pub struct Hooks {
     pub uses_less: fn(),
     /// Pages were left to the kernel.
     pub has_left: fn(),
+    /// Whether pages may be left to the kernel, as far as the other processes go.
+    pub may_leave: fn() -> bool,
     /// Something is to be read ahead.
     pub ahead: fn(),
     /// See [`Machine::stream_is_asked`].
@@ -445,7 +447,7 @@ impl Machine for LiveMachine {
     }
 
     fn untraps(&self) -> bool {
-        self.untraps.load(Relaxed)
+        self.untraps.load(Relaxed) && (self.hooks.may_leave)()
     }
 
     fn will_use(&self, pages: usize) {

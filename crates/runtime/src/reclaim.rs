@@ -54,8 +54,14 @@ const LOOK_NS: u64 = 50_000_000;
 /// The thread starts when one part in so many of the limit is used: less is not worth evicting.
 const START_SHARE: u64 = 16;
 /// The same where so much is left to the kernel to fill: others may need what is not filled. Not less: some programs make sure at their start that
-/// they have one thread (Chromium's zygotes), and all processes together are left a third at most.
+/// they have one thread (Chromium's zygotes). Processes without one leave no more where all together have left so much.
 const START_LEFT_SHARE: u64 = 8;
+
+/// The same for processes with a thread, which takes back what they have left when memory is short.
+const LEFT_SHARE: u64 = 3;
+/// First touches that are not left to the kernel, after what all have left was found to be too much: to add that up takes a while.
+const LEAVE_REST: u32 = 64;
+static LEAVE_RESTS: AtomicU32 = AtomicU32::new(0);
 
 /// Rounds without success after which the thread sleeps.
 const IDLE_ROUNDS: u32 = 3;
@@ -78,6 +84,20 @@ pub fn tick(live: &'static Live) {
 pub fn has_left(live: &'static Live) {
     charge::tell_left(live);
     wake_if_low(live);
+}
+
+/// Whether pages may be left to the kernel: what a process has left, and has no thread to take back, is room for nobody.
+pub fn may_leave(live: &Live) -> bool {
+    if let rest @ 1.. = LEAVE_RESTS.load(Relaxed) {
+        // Two at once may count as one.
+        LEAVE_RESTS.store(rest - 1, Relaxed);
+        return false;
+    }
+    let may = charge::is_little_left(live, if THREAD.load(Relaxed) == 0 { START_LEFT_SHARE } else { LEFT_SHARE });
+    if !may {
+        LEAVE_RESTS.store(LEAVE_REST, Relaxed);
+    }
+    may
 }
 
 /// Wakes the thread when frames run low; starts it when they might soon.

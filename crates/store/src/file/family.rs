@@ -95,14 +95,28 @@ impl Family {
         all
     }
 
+    /// Takes a number that nobody had. False where another process is taking it, too: either sees that, or both do.
+    fn take(&self, process: usize, file: usize) -> bool {
+        self.open[process][file / 64].fetch_or(1 << (file % 64), SeqCst);
+        let is_others = |(other, open): (usize, &[AtomicU64; WORDS])| {
+            other != process
+                && self.processes.get(other) != Entry::Free
+                && open[file / 64].load(SeqCst) >> (file % 64) & 1 != 0
+        };
+        let is_ours = !self.open.iter().enumerate().any(is_others);
+        if !is_ours {
+            self.close(process, file);
+        }
+        is_ours
+    }
+
     /// Takes a number for a new file of a process.
     pub fn take_file(&self, process: usize, space: u32) -> Option<usize> {
         for attempt in 0..2 {
             let opened = self.opened();
             for file in 0..FAMILY_FILES {
-                if opened[file / 64] >> (file % 64) & 1 == 0 {
-                    // Whoever had it open has closed it.
-                    self.mark(process, file);
+                // Whoever had it open has closed it.
+                if opened[file / 64] >> (file % 64) & 1 == 0 && self.take(process, file) {
                     self.sizes[file].store(1, Release);
                     return Some(file);
                 }
@@ -138,6 +152,30 @@ impl Family {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_that_take_numbers_at_once_take_different_ones() {
+        const TIMES: usize = 200;
+        // SAFETY: all-zero is a valid value.
+        let family: Box<Family> = unsafe { Box::new(core::mem::zeroed()) };
+        let processes: Vec<usize> = (0..4).map(|_| family.reserve(0, core::iter::empty()).expect("a number")).collect();
+        processes.iter().for_each(|&process| family.set(process, 1));
+        let barrier = std::sync::Barrier::new(processes.len());
+        for _ in 0..TIMES {
+            let mut taken: Vec<usize> = std::thread::scope(|scope| {
+                let take = |process| {
+                    barrier.wait();
+                    family.take_file(process, 0).expect("there are many")
+                };
+                let threads: Vec<_> = processes.iter().map(|&process| scope.spawn(move || take(process))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("does not panic")).collect()
+            });
+            processes.iter().zip(&taken).for_each(|(&process, &file)| family.close(process, file));
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), processes.len());
+        }
+    }
 
     #[test]
     fn a_namespace_ends_with_the_process_that_began_it() {
