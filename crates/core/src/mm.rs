@@ -22,6 +22,11 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
     pub fn find(&self, page: PageNo) -> Option<Vma> {
         self.map.lock(self.pause()).find(page)
     }
+    /// The same, with how often something was mapped, unmapped or changed until then.
+    pub fn find_and_changes(&self, page: PageNo) -> (Option<Vma>, u32) {
+        let map = self.map.lock(self.pause());
+        (map.find(page), map.changes())
+    }
     /// The first mapping in `[page, end)`, cut to it.
     pub fn next_in(&self, page: u32, end: u32) -> Option<Vma> {
         self.map.lock(self.pause()).next_in(page, end)

@@ -96,6 +96,8 @@ pub struct Map {
     highest: u32,
     /// Where searches start over.
     bottom: u32,
+    /// See [`Map::changes`].
+    changes: u32,
 }
 
 /// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped. And what is near.
@@ -122,6 +124,7 @@ impl Map {
             taken: 0,
             highest: 0,
             bottom: 0,
+            changes: 0,
         })
     }
 
@@ -281,6 +284,11 @@ impl Map {
         None
     }
 
+    /// How often something was mapped, unmapped, or changed; it goes round.
+    pub fn changes(&self) -> u32 {
+        self.changes
+    }
+
     /// Whether `extra` more mappings certainly fit.
     pub fn has_room(&self, extra: usize) -> bool {
         self.len + extra <= self.entries.len()
@@ -291,6 +299,7 @@ impl Map {
         if vma.count == 0 || !self.is_free(vma.first, vma.count) || !self.has_room(1) {
             return Err(MapError::NoRoom);
         }
+        self.changes = self.changes.wrapping_add(1);
         let i = self.lower(vma.first.0);
         self.insert_at(i, vma);
         self.join(i);
@@ -336,6 +345,7 @@ impl Map {
         if !self.has_room(self.cuts(first, count)) {
             return Err(MapError::NoRoom);
         }
+        self.changes = self.changes.wrapping_add(1);
         self.split(first.0);
         self.split(end);
         let from = self.lower(first.0);
@@ -362,6 +372,7 @@ impl Map {
         if !self.has_room(self.cuts(first, count)) {
             return Err(MapError::NoRoom);
         }
+        self.changes = self.changes.wrapping_add(1);
         self.split(first.0);
         self.split(first.0 + count);
         let mut page = first.0;

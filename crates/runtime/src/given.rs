@@ -137,7 +137,6 @@ fn give(live: &Live, cx: &mut Cx, vma: &Vma) -> bool {
         whole::take_back(live, vma, at, &written);
         return false;
     }
-    live.objects.count_replaced();
     memory::hand_over_wipes(live, vma.first, vma.count, arena::address(vma.first));
     if DUMPS.hides() {
         // What of it the program has hidden is not known here, and its secrets may be there.

@@ -18,8 +18,6 @@ struct Extent {
 pub struct Objects {
     extents: [Extent; OBJECTS],
     used: AtomicU32,
-    /// See [`Objects::replaced`].
-    replaced: AtomicU32,
     /// New ones are the kernel's.
     closed: AtomicBool,
 }
@@ -30,7 +28,6 @@ impl Objects {
         Objects {
             extents: [const { Extent { first: AtomicU32::new(0), count: AtomicU32::new(0) } }; OBJECTS],
             used: AtomicU32::new(0),
-            replaced: AtomicU32::new(0),
             closed: AtomicBool::new(!on),
         }
     }
@@ -76,20 +73,6 @@ impl Objects {
             pages > 0 && from.0 < end && first.0 < from.0 + pages
         })
     }
-
-    /// How often something was given to the kernel, or replaced. Who touched it meanwhile tries again where this has changed.
-    pub fn replaced(&self) -> u32 {
-        self.replaced.load(Acquire)
-    }
-    /// The kernel has memory now that is no object, or a mapping was replaced.
-    pub fn count_replaced(&self) {
-        self.replaced.fetch_add(1, Release);
-    }
-    /// The kernel has an object now.
-    pub fn give(&self, object: ObjectNo) {
-        self.free(object);
-        self.count_replaced();
-    }
 }
 
 #[cfg(test)]
@@ -109,7 +92,5 @@ mod tests {
         assert_eq!(objects.mapped_in(PageNo(20), 1).next(), None);
         let again = objects.add(PageNo(1 << 20), 1).expect("one is free");
         assert_eq!((again, objects.extent(again)), (all[2], (PageNo(1 << 20), 1)));
-        objects.give(again);
-        assert_eq!((objects.replaced(), objects.any()), (1, true));
     }
 }

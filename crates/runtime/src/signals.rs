@@ -14,6 +14,7 @@ use outswap_control::Stat;
 use outswap_core::fault::Fault;
 use outswap_core::page::State;
 use outswap_core::protection::Access;
+use outswap_source::allows;
 use outswap_sys::signal::*;
 use outswap_sys::{Result, os};
 
@@ -118,9 +119,9 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
     } else {
         may_be_ours
     };
-    let mut may_be_replaced = may_be_ours || is_denied;
+    let mut is_unclear = may_be_ours || is_denied;
     if ours {
-        may_be_replaced = false;
+        is_unclear = false;
         let start = clock::ticks();
         let page = page_of(addr);
         let state = live.pager.state(page);
@@ -145,13 +146,7 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
                 full::held_back(live);
                 return true;
             }
-            Fault::NotMapped => {
-                // Another thread may have brought the page in since the fault.
-                if live.pager.state(page) == State::Resident {
-                    return true;
-                }
-                may_be_replaced = true;
-            }
+            Fault::NotMapped => is_unclear = true,
             Fault::Corrupt => tell(live, outcome, b"error: what the store gave back is not what was stored: the program gets SIGBUS instead of wrong data"),
             Fault::Unreadable => tell(live, outcome, b"error: the swap file cannot be read: the program gets SIGBUS"),
             Fault::NoMemory if source.asks_map() => {
@@ -160,14 +155,46 @@ fn answer(live: &'static Live, signal: i32, siginfo: &mut Siginfo, ucontext: &mu
             Fault::NoMemory => tell(live, outcome, b"error: the machine has no memory for a page: the program gets SIGBUS"),
         }
         siginfo.signo = SIGBUS;
-    } else if is_denied && is_hole(live, addr) {
-        if live.with(move |cx| memory::grow(live, cx, page_of(addr))) {
-            return true;
-        }
-        // The reserved range is mapped without access where the program has nothing mapped.
-        siginfo.code = SEGV_MAPERR;
     }
-    may_be_replaced && is_replaced_since(live, ucontext) || code > 0 && deliver::copy_failed(ucontext)
+    if is_unclear {
+        match judge(live, addr, ucontext) {
+            Verdict::Again => return true,
+            Verdict::Denied(code) => (siginfo.signo, siginfo.code) = (SIGSEGV, code),
+            Verdict::Kernels => (siginfo.signo, siginfo.code) = (signal, code),
+        }
+    }
+    code > 0 && deliver::copy_failed(ucontext)
+}
+
+/// What a fault in managed memory means that is not ours to answer.
+enum Verdict {
+    /// The instruction is to run again: what is mapped there has changed since, or been given to the kernel ([`crate::whole`]).
+    Again,
+    /// The program has no memory there, or not the access, as the code of its SIGSEGV says.
+    Denied(i32),
+    /// It is the kernel's memory, and what the kernel said holds.
+    Kernels,
+}
+
+/// Judges a fault by what is mapped there now, after the memory call of another thread that is under way, if any: each is one step for the
+/// program. Nobody faults here while it is in one itself.
+fn judge(live: &'static Live, addr: usize, uc: &mut Ucontext) -> Verdict {
+    let page = page_of(addr);
+    let (vma, changes) = live.with(move |_| {
+        let _call = live.pager.begin_call();
+        live.pager.find_and_changes(page)
+    });
+    let (err, ip) = (uc.gregs.err, uc.gregs.rip as usize);
+    let mut again = || threads::current_or_new(live, uc).is_some_and(|thread| thread.tries_again(addr, ip, changes));
+    match vma {
+        // The reserved range is mapped without access where the program has nothing mapped.
+        None if live.with(move |cx| live.is_managed(addr, 1) && memory::grow(live, cx, page)) => Verdict::Again,
+        None => Verdict::Denied(SEGV_MAPERR),
+        Some(vma) if !vma.foreign && !allows(&vma, err) => Verdict::Denied(SEGV_ACCERR),
+        Some(_) if again() => Verdict::Again,
+        Some(vma) if vma.foreign => Verdict::Kernels,
+        Some(_) => Verdict::Denied(SEGV_ACCERR),
+    }
 }
 
 /// Says why the program gets SIGBUS: once in each process, as one that handles the signal may meet it at every page.
@@ -178,21 +205,6 @@ fn tell(live: &Live, cause: Fault, text: &[u8]) {
     if TOLD[cause as usize].swap(pid, Relaxed) != pid {
         live.warn(text);
     }
-}
-
-/// Whether something else may have come to where the fault was since then: memory was given to the kernel ([`crate::whole`]), or a
-/// mapping was replaced by another one, which is one step for the program. Says so once to each thread each time: who faults again has
-/// a reason.
-fn is_replaced_since(live: &'static Live, uc: &mut Ucontext) -> bool {
-    // A memory call of another thread that is under way is waited for. Nobody faults here while it is in one itself.
-    live.with(move |_| drop(live.pager.begin_call()));
-    let replaced = live.objects.replaced();
-    replaced > 0 && threads::current_or_new(live, uc).is_some_and(|thread| thread.is_behind(replaced))
-}
-
-fn is_hole(live: &'static Live, addr: usize) -> bool {
-    let inside = live.is_managed(addr, 1);
-    live.with(move |_| inside && live.pager.find(page_of(addr)).is_none())
 }
 
 unsafe extern "C" fn on_sigsys(signal: i32, info: *mut Siginfo, uc: *mut Ucontext) {

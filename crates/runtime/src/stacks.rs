@@ -37,8 +37,10 @@ pub struct Thread {
     pretended: AtomicU64,
     /// Which of these were sent meanwhile.
     waiting: AtomicU64,
-    /// How many shared objects had been made whole when a fault of the thread last found one.
-    whole: AtomicU32,
+    /// See [`Thread::tries_again`]: where the thread last tried again, by address and instruction, after how many changes, and how often.
+    tried: [AtomicUsize; 2],
+    tried_changes: AtomicU32,
+    tried_times: AtomicU32,
     sp: AtomicUsize,
     size: AtomicUsize,
     flags: AtomicI32,
@@ -194,9 +196,18 @@ impl Thread {
         let stack = self.stack();
         stack.flags & SS_AUTODISARM == 0 && stack.size > 0 && sp > stack.sp && sp - stack.sp <= stack.size
     }
-    /// Whether shared objects were made whole, `whole` in all by now, since the thread was last told so.
-    pub fn is_behind(&self, whole: u32) -> bool {
-        self.whole.swap(whole, Relaxed) != whole
+    /// Whether the thread is to run an instruction again whose access to an address failed, with the memory that is mapped there after so
+    /// many changes of mappings: where there were any since it last tried, as others that change them make each look as if it had come too
+    /// early. Not for ever, as what failed may be wrong, with others that change mappings all the time.
+    pub fn tries_again(&self, addr: usize, instruction: usize, changes: u32) -> bool {
+        const TIMES_MAX: u32 = 100;
+        let place = [addr, instruction];
+        let is_elsewhere = (0..2).any(|i| self.tried[i].swap(place[i], Relaxed) != place[i]);
+        let is_changed = self.tried_changes.swap(changes, Relaxed) != changes;
+        let times = if is_elsewhere { 0 } else { self.tried_times.load(Relaxed) };
+        let again = (is_elsewhere || is_changed) && times < TIMES_MAX;
+        self.tried_times.store(if again { times + 1 } else { 0 }, Relaxed);
+        again
     }
     /// Which of our signals the thread believes to have blocked.
     pub fn pretended(&self) -> u64 {

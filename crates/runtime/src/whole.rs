@@ -295,7 +295,7 @@ fn make(live: &Live, cx: &mut Cx, object: ObjectNo) -> Result<(), isize> {
     live.stat(Stat::SharedWhole, 1);
     live.stat(Stat::SharedCopiedPages, copied);
     live.control.post_once(Once::SharedIsWhole);
-    live.objects.give(object);
+    live.objects.free(object);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outswap_core::machine::{BatchNo, Prot};
 use outswap_core::mask::Mask;
 use outswap_core::units::{PAGE_BYTES, PageNo};
+use outswap_core::vma::Vma;
 use outswap_sys::{Errno, Result, nr, os, ret, syscall2, syscall4};
 
 /// Opens `/proc/self/mem`. A process that changed its rights is not dumpable, and may not
@@ -105,9 +106,13 @@ pub fn restore(host: &impl Host, first: PageNo, count: usize) -> bool {
 /// Whether the program has the access at a page that it wanted, as the map says; `err` is the processor's error code. Where the
 /// kernel has it not, the page is missing.
 pub fn is_missing(host: &impl Host, page: PageNo, err: u64) -> bool {
+    host.find(page).is_some_and(|vma| !vma.foreign && allows(&vma, err))
+}
+
+/// Whether a mapping allows the access that a fault was about; `err` is the processor's error code.
+pub fn allows(vma: &Vma, err: u64) -> bool {
     const WRITE: u64 = 2;
     const FETCH: u64 = 16;
-    let Some(vma) = host.find(page) else { return false };
     let need = match err {
         e if e & FETCH != 0 => os::PROT_EXEC,
         e if e & WRITE != 0 => os::PROT_WRITE,
@@ -115,7 +120,7 @@ pub fn is_missing(host: &impl Host, page: PageNo, err: u64) -> bool {
     };
     // The processor has no memory that can be written or executed but not read.
     let readable = need == os::PROT_READ && vma.prot != Prot::NONE;
-    !vma.foreign && (readable || vma.prot.0 as usize & need != 0)
+    readable || vma.prot.0 as usize & need != 0
 }
 
 /// Gives pages back from frames by copying them. See [`outswap_core::machine::Machine::put_back`].

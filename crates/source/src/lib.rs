@@ -12,7 +12,7 @@ mod hidden;
 mod userfault;
 mod access;
 
-pub use access::open_mem;
+pub use access::{allows, open_mem};
 pub use host::{FaultSource, GRAIN_MAX_PAGES, Host, Taker};
 
 use outswap_control::source;

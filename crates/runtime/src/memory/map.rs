@@ -103,10 +103,8 @@ fn may_map(live: &Live, [addr, len, prot, flags, ..]: [usize; 6]) -> bool {
             return true;
         }
         let _ = each(live, page_of(addr), count, |vma| {
-            new[0] -= vma.count as u64;
-            if vma.prot.0 & Prot::WRITE.0 != 0 {
-                new[1] = new[1].saturating_sub(if vma.object.is_none() { vma.count as u64 } else { 0 });
-            }
+            // Of data, too, whatever it was, as in the kernel.
+            new = new.map(|pages: u64| pages.saturating_sub(vma.count as u64));
             0
         });
     }
@@ -271,7 +269,6 @@ fn mmap_fixed(live: &Live, cx: &mut Cx, args: [usize; 6]) -> isize {
             if grows && at < 0 {
                 live.grows.forget(first, count);
             }
-            live.objects.count_replaced();
             return at;
         }
     }
@@ -300,11 +297,7 @@ pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: im
     // To the map the range is free until the call is over.
     live.source().while_still(&live.pager.machine, || {
         let at = call();
-        let is_known = at as usize == address(first) && live.pager.map_foreign(first, count, prot);
-        if is_known {
-            live.objects.count_replaced();
-        }
-        (at, is_known)
+        (at, at as usize == address(first) && live.pager.map_foreign(first, count, prot))
     })
 }
 

@@ -39,11 +39,13 @@ impl Request {
     /// # Errors
     /// The kernel's for what it refuses whatever is mapped.
     fn of([addr, old_len, new_len, flags, new_addr, _]: [usize; 6]) -> Result<Request, isize> {
+        // Of what keeps its old place the new one is a wish, and judged all the same.
+        let names_place = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) != 0;
         if flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) != 0
-            || flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 && flags & MREMAP_MAYMOVE == 0
+            || names_place && flags & MREMAP_MAYMOVE == 0
             || !addr.is_multiple_of(PAGE_BYTES)
             || new_len == 0
-            || flags & MREMAP_FIXED != 0 && !new_addr.is_multiple_of(PAGE_BYTES)
+            || names_place && !new_addr.is_multiple_of(PAGE_BYTES)
         {
             return Err(EINVAL);
         }
@@ -53,17 +55,14 @@ impl Request {
         }
         let old = pages(whole_pages(old_len)).ok_or(EFAULT)?;
         let new = pages(new_len).ok_or(ENOMEM)?;
-        if flags & MREMAP_FIXED != 0 && !in_user_space(new_addr, new_len) {
+        if names_place && !in_user_space(new_addr, new_len) {
             return Err(EINVAL);
         }
         if flags & MREMAP_DONTUNMAP != 0 && old != new {
             return Err(EINVAL);
         }
         let (old_bytes, new_bytes) = (old as usize * PAGE_BYTES, new as usize * PAGE_BYTES);
-        if flags & MREMAP_FIXED != 0
-            && addr < new_addr.saturating_add(new_bytes)
-            && new_addr < addr.saturating_add(old_bytes)
-        {
+        if names_place && addr < new_addr.saturating_add(new_bytes) && new_addr < addr.saturating_add(old_bytes) {
             return Err(EINVAL);
         }
         Ok(Request { first: page_of(addr), old, new, flags, new_addr })
@@ -235,7 +234,6 @@ fn relocate(live: &Live, cx: &mut Cx, asked: &Request, vma: &Vma, target: PageNo
     if new > old {
         extend_wipes(live, cx, target.plus(old as usize), new - old);
     }
-    live.objects.count_replaced();
     if asked.keeps_old() {
         protect(first, old, vma.prot);
     } else {
