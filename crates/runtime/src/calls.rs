@@ -13,6 +13,8 @@ pub enum Arg {
     No,
     /// A buffer whose length in bytes is argument `k`.
     Buf(u8),
+    /// The same, whose length is an int: what the register has above it says nothing.
+    IntBuf(u8),
     /// A buffer of argument `k` bytes after 8 bytes of head (System V messages).
     Message(u8),
     /// An array of argument `k` elements of so many bytes.
@@ -102,8 +104,8 @@ pub const CALLS: &[Call] = &[
     call!(ACCESS, [Str]),
     call!(FACCESSAT, [No, Str]),
     call!(FACCESSAT2, [No, Str]),
-    call!(READLINK, [Str, Buf(2)]),
-    call!(READLINKAT, [No, Str, Buf(3)]),
+    call!(READLINK, [Str, IntBuf(2)]),
+    call!(READLINKAT, [No, Str, IntBuf(3)]),
     call!(MKDIR, [Str]),
     call!(MKDIRAT, [No, Str]),
     call!(RMDIR, [Str]),
@@ -146,15 +148,15 @@ pub const CALLS: &[Call] = &[
     call!(EPOLL_PWAIT, [No, Each(2, 12), No, No, N(8)], nested),
     call!(EPOLL_PWAIT2, [No, Each(2, 12), No, N(16), N(8)], nested),
     call!(SOCKETPAIR, [No, No, No, N(8)]),
-    call!(BIND, [No, Buf(2)]),
-    call!(CONNECT, [No, Buf(2)]),
+    call!(BIND, [No, IntBuf(2)]),
+    call!(CONNECT, [No, IntBuf(2)]),
     call!(ACCEPT, [No, SizedBy(2), N(4)]),
     call!(ACCEPT4, [No, SizedBy(2), N(4)]),
     call!(GETSOCKNAME, [No, SizedBy(2), N(4)]),
     call!(GETPEERNAME, [No, SizedBy(2), N(4)]),
     call!(GETSOCKOPT, [No, No, No, SizedBy(4), N(4)]),
-    call!(SETSOCKOPT, [No, No, No, Buf(4)]),
-    call!(SENDTO, [No, Buf(2), No, No, Buf(5)], transfer),
+    call!(SETSOCKOPT, [No, No, No, IntBuf(4)]),
+    call!(SENDTO, [No, Buf(2), No, No, IntBuf(5)], transfer),
     call!(RECVFROM, [No, Buf(2), No, No, SizedBy(5), N(4)], transfer),
     call!(SENDMSG, [No, Msg], transfer nested),
     call!(RECVMSG, [No, Msg], transfer nested),
@@ -223,13 +225,13 @@ pub const CALLS: &[Call] = &[
     call!(LREMOVEXATTR, [Str, Str]),
     call!(FREMOVEXATTR, [No, Str]),
     call!(PRCTL, [No, N(1024), N(512), N(64), N(80)]),
-    call!(SCHED_GETAFFINITY, [No, No, Buf(1)]),
-    call!(SCHED_SETAFFINITY, [No, No, Buf(1)]),
+    call!(SCHED_GETAFFINITY, [No, No, IntBuf(1)]),
+    call!(SCHED_SETAFFINITY, [No, No, IntBuf(1)]),
     call!(SCHED_GETPARAM, [No, N(4)]),
     call!(SCHED_SETPARAM, [No, N(4)]),
     call!(SCHED_SETSCHEDULER, [No, No, N(4)]),
     call!(SCHED_RR_GET_INTERVAL, [No, N(16)]),
-    call!(SCHED_GETATTR, [No, Buf(2)]),
+    call!(SCHED_GETATTR, [No, IntBuf(2)]),
     call!(SCHED_SETATTR, [No, N(EXTENSIBLE)]),
     call!(IOCTL, [No, No, N(4096)]),
     call!(FCNTL, [No, No, N(32)]),
@@ -249,9 +251,9 @@ pub const CALLS: &[Call] = &[
     call!(MSGRCV, [No, Message(2)]),
     call!(MSGCTL, [No, No, N(256)]),
     call!(SHMCTL, [No, No, N(256)]),
-    call!(SETHOSTNAME, [Buf(1)]),
-    call!(SETDOMAINNAME, [Buf(1)]),
-    call!(SYSLOG, [No, Buf(2)]),
+    call!(SETHOSTNAME, [IntBuf(1)]),
+    call!(SETDOMAINNAME, [IntBuf(1)]),
+    call!(SYSLOG, [No, IntBuf(2)]),
     call!(CAPGET, [N(8), N(24)]),
     call!(CAPSET, [N(8), N(24)]),
     call!(GET_ROBUST_LIST, [No, N(8), N(8)]),
@@ -267,7 +269,7 @@ pub const CALLS: &[Call] = &[
     call!(FUTEX_WAIT, [N(4), No, No, No, N(16)]),
     call!(FUTEX_REQUEUE, [N(48)]),
     call!(SECCOMP, [No, No, N(16)]),
-    call!(BPF, [No, Buf(2)]),
+    call!(BPF, [No, IntBuf(2)]),
     call!(ADD_KEY, [Str, Str, Buf(3)]),
     call!(REQUEST_KEY, [Str, Str, Str]),
     call!(KEYCTL, [No, N(65536), N(65536), N(65536), N(65536)]),
@@ -307,7 +309,7 @@ pub const CALLS: &[Call] = &[
     call!(LANDLOCK_CREATE_RULESET, [Buf(1)]),
     call!(LANDLOCK_ADD_RULE, [No, No, N(16)]),
     call!(LSM_GET_SELF_ATTR, [No, SizedBy(2), N(4)]),
-    call!(LSM_SET_SELF_ATTR, [No, Buf(2)]),
+    call!(LSM_SET_SELF_ATTR, [No, IntBuf(2)]),
     call!(LSM_LIST_MODULES, [SizedBy(1), N(4)]),
     call!(ACCT, [Str]),
     call!(SWAPON, [Str]),
@@ -433,7 +435,7 @@ mod tests {
             );
             for (i, arg) in call.args.iter().enumerate() {
                 match *arg {
-                    Buf(k) | Message(k) | Each(k, _) | Iov(k) | Mmsg(k) | FdSet(k) => {
+                    Buf(k) | IntBuf(k) | Message(k) | Each(k, _) | Iov(k) | Mmsg(k) | FdSet(k) => {
                         assert!(k < 6 && k as usize != i, "{name}: a length is another argument");
                         let is_pointer = call.args.get(k as usize).is_some_and(|length| *length != No);
                         assert!(!is_pointer, "{name}: and no pointer");

@@ -131,6 +131,7 @@ impl Ranges {
             match spec {
                 Arg::No => {}
                 Arg::Buf(k) => ranges.add(live, at, args[k as usize])?,
+                Arg::IntBuf(k) => ranges.add(live, at, args[k as usize] as u32 as usize)?,
                 Arg::Each(k, bytes) => ranges.add(live, at, args[k as usize] as u32 as usize * bytes as usize)?,
                 Arg::Iov(k) => ranges.vector(live, at, args[k as usize])?,
                 Arg::Msg => ranges.message(live, at)?,
@@ -298,6 +299,7 @@ fn names_managed(nr: usize, args: &[usize; 6]) -> bool {
         let bytes = match spec {
             Arg::No => return false,
             Arg::Buf(k) => args[k as usize].max(1),
+            Arg::IntBuf(k) => (args[k as usize] as u32 as usize).max(1),
             Arg::N(bytes) => bytes as usize,
             _ => PATH_MAX,
         };

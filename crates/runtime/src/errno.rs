@@ -17,6 +17,5 @@ pub const EINVAL: isize = error(Errno::EINVAL);
 pub const EIO: isize = error(Errno::EIO);
 pub const ENOMEM: isize = error(Errno::ENOMEM);
 pub const ENOSYS: isize = error(Errno::ENOSYS);
-pub const EOPNOTSUPP: isize = error(Errno::EOPNOTSUPP);
 pub const EPERM: isize = error(Errno::EPERM);
 pub const ESRCH: isize = error(Errno::ESRCH);

@@ -19,6 +19,8 @@ use outswap_sys::{nr, os};
 const MSG_WAITALL: usize = 0x100;
 /// No SIGPIPE, but for the error.
 pub const MSG_NOSIGNAL: usize = 0x4000;
+/// A connection is made by what is sent.
+const MSG_FASTOPEN: usize = 0x2000_0000;
 /// Calls that end early for a signal or an error alone, if they may wait.
 const WRITES: [usize; 4] = [nr::WRITE, nr::WRITEV, nr::SENDTO, nr::SENDMSG];
 /// A part that waits takes longer.
@@ -82,7 +84,7 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
             // SAFETY: the pin is this call's.
             let state = unsafe { &mut *gate::state(pin) };
             (state.to, state.nr, state.args, state.part, state.done_bytes) = (to, nr, args, part, done);
-            let (nr, changed) = without_sigpipe(state, nr, changed);
+            let (nr, changed) = later_part(state, nr, changed);
             begin_waiting(state, time_ns);
             enter(pin, part, nr, changed, g);
         }
@@ -94,13 +96,13 @@ pub fn go_on(live: &'static Live, uc: &mut Ucontext) {
     }
 }
 
-/// A part after the first, so that it raises no signal where the other end of a connection was closed. The kernel raises it only where a
-/// call has sent nothing; this one has, and gives back how much.
-fn without_sigpipe(state: &mut CallState, nr: usize, mut args: [usize; 6]) -> (usize, [usize; 6]) {
+/// A part after the first: it does not connect again (`MSG_FASTOPEN`), and raises no signal where the other end of a connection was closed.
+/// The kernel raises it only where a call has sent nothing; this one has, and gives back how much.
+fn later_part(state: &mut CallState, nr: usize, mut args: [usize; 6]) -> (usize, [usize; 6]) {
     let [fd, at, len, ..] = args;
     match nr {
-        nr::SENDTO => args[3] |= MSG_NOSIGNAL,
-        nr::SENDMSG => args[2] |= MSG_NOSIGNAL,
+        nr::SENDTO => args[3] = args[3] & !MSG_FASTOPEN | MSG_NOSIGNAL,
+        nr::SENDMSG => args[2] = args[2] & !MSG_FASTOPEN | MSG_NOSIGNAL,
         nr::WRITE | nr::WRITEV if !avoided::may_send() || kind::kind(fd) != Kind::Stream => {}
         nr::WRITE => return (nr::SENDTO, [fd, at, len, MSG_NOSIGNAL, 0, 0]),
         nr::WRITEV => {
@@ -211,12 +213,14 @@ fn bring(
         let state = unsafe { &mut *gate::state(pin) };
         let mut changed = args;
         let ok = match part {
-            Part::Message => message(live, cx, &mut pins, args[1], done).map(|()| {
+            Part::Message => message(live, cx, &mut pins, (nr, args[1]), done).map(|()| {
                 changed[1] = state.header.as_ptr() as usize;
             }),
-            Part::Vector => buffers(live, cx, &mut pins, (args[1], args[2]), done).map(|used| {
-                (changed[1], changed[2]) = (state.parts.as_ptr() as usize, used);
-            }),
+            Part::Vector => {
+                buffers(live, cx, &mut pins, (args[1], args[2]), done, live.waiting_bytes(pin)).map(|used| {
+                    (changed[1], changed[2]) = (state.parts.as_ptr() as usize, used);
+                })
+            }
             _ => {
                 let at = buffer_argument(nr);
                 let total = args[at + 1].min(MAX_RW_COUNT);
@@ -228,7 +232,7 @@ fn bring(
                     let size = pins::copy_in_u32(live, cx, args[5]).unwrap_or(0) as usize;
                     ok &= pins.pin(cx, args[5], 4).is_ok() && pins.pin(cx, args[4], size.min(1 << 20)).is_ok();
                 } else if nr == nr::SENDTO {
-                    ok &= pins.pin(cx, args[4], args[5].min(1 << 20)).is_ok();
+                    ok &= pins.pin(cx, args[4], (args[5] as u32 as usize).min(1 << 20)).is_ok();
                 }
                 if ok { Ok(()) } else { Err(EIO) }
             }
@@ -244,20 +248,29 @@ fn bring(
 }
 
 /// Fills in the header that stands for the program's: the buffers after `done` bytes, as many as may be resident at once.
-fn message(live: &'static Live, cx: &mut Cx, pins: &mut CallPins<'_>, at: usize, done: usize) -> Result<(), isize> {
+fn message(
+    live: &'static Live,
+    cx: &mut Cx,
+    pins: &mut CallPins<'_>,
+    (nr, at): (usize, usize),
+    done: usize,
+) -> Result<(), isize> {
     let mut header = [0u8; MSGHDR_BYTES];
     if !pins::copy_in(live, cx, at, &mut header) {
         return Err(EFAULT);
     }
     // SAFETY: the pin is this call's.
     let state = unsafe { &mut *gate::state(pins.number()) };
-    let used = buffers(live, cx, pins, (word(&header, 16), word(&header, 24).min(IOV_MAX)), done)?;
-    // Name and control data go with the first part.
+    let (vector, room_bytes) = ((word(&header, 16), word(&header, 24).min(IOV_MAX)), live.waiting_bytes(pins.number()));
+    let used = buffers(live, cx, pins, vector, done, room_bytes)?;
+    // Name and control data go with the first part; of what is sent, each part has what is said of all bytes.
     let (name, control) = if done == 0 {
         let name_bytes = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize;
         pins.pin(cx, word(&header, 0), name_bytes.min(NAME_MAX_BYTES)).map_err(|_| EIO)?;
         pins.pin(cx, word(&header, 32), word(&header, 40).min(CONTROL_MAX_BYTES)).map_err(|_| EIO)?;
         ([word(&header, 0), word(&header, 8)], [word(&header, 32), word(&header, 40)])
+    } else if nr == nr::SENDMSG {
+        ([0; 2], repeated(live, cx, pins, (word(&header, 32), word(&header, 40).min(CONTROL_MAX_BYTES)))?)
     } else {
         ([0; 2], [0; 2])
     };
@@ -266,20 +279,55 @@ fn message(live: &'static Live, cx: &mut Cx, pins: &mut CallPins<'_>, at: usize,
     Ok(())
 }
 
-/// Lists in the pin what comes after `done` bytes of a vector's buffers, as much of it as may be resident at once. Returns how
-/// many buffers that are.
-fn buffers(
+/// What of a message's control data goes with its later parts, too: all of it, as which kind of record it is (TLS); but descriptors go once,
+/// and who sends them beside his credentials sends these alone.
+fn repeated(
+    live: &'static Live,
+    cx: &mut Cx,
+    pins: &mut CallPins<'_>,
+    (control, bytes): (usize, usize),
+) -> Result<[usize; 2], isize> {
+    const HEAD_BYTES: usize = 16;
+    const SOL_SOCKET: u32 = 1;
+    const SCM_RIGHTS: u32 = 1;
+    const SCM_CREDENTIALS: u32 = 2;
+    let (mut at, mut has_rights, mut credentials) = (0, false, [0; 2]);
+    while at + HEAD_BYTES <= bytes {
+        let mut head = [0u8; HEAD_BYTES];
+        if !pins::copy_in(live, cx, control + at, &mut head) {
+            return Err(EFAULT);
+        }
+        let (len, kind) = (word(&head, 0), word(&head, 8));
+        if len < HEAD_BYTES || len > bytes - at {
+            break;
+        }
+        match (kind as u32, (kind >> 32) as u32) {
+            (SOL_SOCKET, SCM_RIGHTS) => has_rights = true,
+            (SOL_SOCKET, SCM_CREDENTIALS) => credentials = [control + at, len],
+            _ => {}
+        }
+        at += len.next_multiple_of(8);
+    }
+    let part = if has_rights { credentials } else { [control, bytes] };
+    pins.pin(cx, part[0], part[1]).map_err(|_| EIO)?;
+    Ok(part)
+}
+
+/// Lists in the pin what comes after `done` bytes of a vector's buffers, as much of it as there is room for. Returns how many buffers that
+/// are.
+pub fn buffers(
     live: &'static Live,
     cx: &mut Cx,
     pins: &mut CallPins<'_>,
     (vec, count): (usize, usize),
     done: usize,
+    room_bytes: usize,
 ) -> Result<usize, isize> {
     // SAFETY: the pin is this call's.
     let state = unsafe { &mut *gate::state(pins.number()) };
     // As in the kernel, what goes beyond the largest transfer is left.
     let mut left = MAX_RW_COUNT;
-    let (mut used, mut room, mut skip) = (0, live.waiting_bytes(pins.number()), done);
+    let (mut used, mut room, mut skip) = (0, room_bytes, done);
     state.parts = [[0; 2]; MESSAGE_PARTS];
     for i in 0..count {
         let mut iov = [0u8; 16];

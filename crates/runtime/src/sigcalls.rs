@@ -44,7 +44,8 @@ pub fn sigprocmask(live: &'static Live, [how, new, old, size, ..]: [usize; 6], u
     let mut after = before;
     if new != 0 {
         let Some(set) = read::<8>(live, new).map(u64::from_le_bytes) else { return EFAULT };
-        after = match how {
+        // An int: the register may have anything above it.
+        after = match how as u32 {
             0 => before | set,
             1 => before & !set,
             2 => set,

@@ -2,7 +2,7 @@
 use crate::assisted::assisted;
 use crate::budget;
 use crate::calls::{self, Call};
-use crate::errno::{EFAULT, EFBIG, EINVAL, EIO, EOPNOTSUPP};
+use crate::errno::{EFBIG, EIO};
 use crate::gate::{self, Part};
 use crate::kind::{Kind, has_more, is_nonblocking, kind};
 use crate::layout::*;
@@ -76,12 +76,12 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
         }
         (nr::WRITE, Kind::Pipe | Kind::Stream) => parts::start(live, Part::Stream, nr, args, &mut uc.gregs),
         (nr::READ, Kind::Pipe | Kind::Stream) if is_nonblocking(fd, 0) => {
-            uc.gregs.rax = drain(live, nr, fd, (at, args[2]), 0, 0) as u64;
+            uc.gregs.rax = drain(live, nr, fd, (at, args[2]), 0) as u64;
         }
         (nr::RECVFROM, Kind::Stream)
             if flags & (NOT_A_STREAM | MSG_WAITALL) == 0 && args[4] == 0 && is_nonblocking(fd, flags) =>
         {
-            uc.gregs.rax = drain(live, nr, fd, (at, args[2]), flags, 0) as u64;
+            uc.gregs.rax = drain(live, nr, fd, (at, args[2]), flags) as u64;
         }
         (nr::SENDTO, Kind::Stream) if flags & NOT_A_STREAM == 0 => {
             parts::start(live, Part::Stream, nr, args, &mut uc.gregs);
@@ -129,79 +129,117 @@ pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontex
     if !is_long_vector(live, args[1], args[2], may_wait_bytes(live, window_bytes)) {
         return assisted(live, nr, args, window_bytes, uc);
     }
-    match (nr, kind(args[0])) {
+    let kind = kind(args[0]);
+    let returns = matches!(kind, Kind::File | Kind::Told) || nr == nr::READV && is_nonblocking(args[0], 0);
+    // Less than a window only where it waits: what a file is given in one call is one record beside those of others.
+    if returns && !is_long_vector(live, args[1], args[2], window_bytes) {
+        return assisted(live, nr, args, window_bytes, uc);
+    }
+    match (nr, kind) {
         (nr::READV | nr::PREADV | nr::PREADV2, Kind::Told) => assisted(live, nr, args, window_bytes, uc),
-        (_, Kind::File | Kind::Told) => uc.gregs.rax = pieces(live, nr, args) as u64,
+        (_, Kind::File | Kind::Told) => uc.gregs.rax = vector_pieces(live, nr, args) as u64,
         (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
         (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
-        (nr::READV, _) if is_nonblocking(args[0], 0) => {
-            let one = |buffer, done| drain(live, nr::READ, args[0], buffer, 0, done);
-            uc.gregs.rax = each_buffer(live, args[1], args[2], one) as u64;
-        }
+        (nr::READV, _) if returns => uc.gregs.rax = vector_drain(live, args) as u64,
         (nr::READV | nr::WRITEV, _) => parts::start(live, Part::Vector, nr, args, &mut uc.gregs),
         _ => assisted(live, nr, args, window_bytes, uc),
     }
 }
 
 /// A transfer between a file and more memory than may be resident at once. As in the kernel, no signal interrupts it.
-fn pieces(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
-    let [fd, buf, len, offset, _, flags] = args;
-    let one = match nr {
-        nr::READ | nr::WRITE | nr::PREAD64 | nr::PWRITE64 => return piece(live, nr, fd, buf, len, Some(offset), false),
-        nr::READV => (nr::READ, false),
-        nr::WRITEV => (nr::WRITE, false),
-        nr::PREADV => (nr::PREAD64, true),
-        nr::PWRITEV => (nr::PWRITE64, true),
-        nr::PREADV2 if flags as u32 == 0 => (nr::PREAD64, true),
-        nr::PWRITEV2 if flags as u32 == 0 => (nr::PWRITE64, true),
-        _ => return EOPNOTSUPP,
-    };
-    each_buffer(live, buf, len, |(base, len), done| {
-        piece(live, one.0, fd, base, len, one.1.then_some(offset + done), done > 0)
+fn pieces(live: &'static Live, nr: usize, [fd, buf, len, offset, ..]: [usize; 6]) -> isize {
+    in_windows(live, access(nr), (buf, len), |at, part, done| {
+        // SAFETY: the program's own call, on a part of its buffer.
+        let call = || unsafe { gate::call(nr, fd, at, part, offset.wrapping_add(done), 0, 0) };
+        piece(done, call)
     })
 }
 
-/// Does with each buffer of a vector what `one` says, which is told how much was done before, as long as all of a buffer is done.
-fn each_buffer(
+/// The same of several buffers.
+fn vector_pieces(live: &'static Live, nr: usize, [fd, vec, count, offset, _, flags]: [usize; 6]) -> isize {
+    // Where the file is, whatever comes before.
+    let is_there = offset as isize == -1;
+    vector_in_windows(live, access(nr), (vec, count), |at, used, done| {
+        let offset = if is_there { offset } else { offset.wrapping_add(done) };
+        // SAFETY: the program's own call, on a part of its buffers.
+        let call = || unsafe { gate::call(nr, fd, at, used, offset, 0, flags) };
+        piece(done, call)
+    })
+}
+
+/// One window of a transfer of a file, after so much.
+fn piece(done: usize, call: impl FnOnce() -> isize) -> isize {
+    // The kernel cuts a write at the limit of file size, and raises a signal only where nothing of it fits.
+    if done > 0 { without_sigxfsz(call, |value| *value == EFBIG) } else { call() }
+}
+
+/// What a transfer does to the program's memory.
+fn access(nr: usize) -> Access {
+    calls::find(nr).map_or(Access::Write, Call::access)
+}
+
+/// As [`drain`], into several buffers.
+fn vector_drain(live: &'static Live, [fd, vec, count, ..]: [usize; 6]) -> isize {
+    vector_in_windows(live, Access::Write, (vec, count), |at, used, done| {
+        // SAFETY: the program's own call, on a part of its buffers.
+        let read = || unsafe { gate::call(nr::READV, fd, at, used, 0, 0, 0) };
+        if done == 0 || has_more(fd) { read() } else { 0 }
+    })
+}
+
+/// Does with each window of a vector's buffers, once it is brought in, what `one` says, which is told where they are listed, how many they
+/// are, and how much was done before, as long as all of it is done.
+fn vector_in_windows(
     live: &'static Live,
-    vec: usize,
-    count: usize,
-    mut one: impl FnMut((usize, usize), usize) -> isize,
+    access: Access,
+    vector: (usize, usize),
+    mut one: impl FnMut(usize, usize, usize) -> isize,
 ) -> isize {
-    if count > IOV_MAX {
-        return EINVAL;
-    }
-    let mut done = 0usize;
-    for i in 0..count {
-        let Some(iov) = pins::read::<16>(live, vec + i * 16) else {
-            return if done > 0 { done as isize } else { EFAULT };
+    let window_bytes = live.window_bytes();
+    let mut done = 0;
+    loop {
+        let listed = live.with(move |cx| {
+            let mut pins = CallPins::new(live);
+            pins.set_access(access);
+            let listed = parts::buffers(live, cx, &mut pins, vector, done, window_bytes);
+            let pin = pins.number();
+            listed.map(|used| (pin, used)).inspect_err(|_| pins.release())
+        });
+        let or_done = |error: isize| if done > 0 { done as isize } else { error };
+        let (pin, used) = match listed {
+            Ok(listed) => listed,
+            Err(error) => return or_done(error),
         };
-        let (base, len) = (word(&iov, 0), word(&iov, 8).min(MAX_RW_COUNT - done));
-        let value = one((base, len), done);
+        // SAFETY: the pin is this call's.
+        let state = unsafe { &*gate::state(pin) };
+        let (part, total) = (state.parts.iter().map(|part| part[1]).sum::<usize>(), state.total_bytes);
+        // The file may be slow: nobody must wait for this thread meanwhile.
+        live.contexts.assert_outside();
+        let value = one(state.parts.as_ptr() as usize, used, done);
+        live.pager.pins.release(pin);
         if value < 0 {
-            return if done > 0 { done as isize } else { value };
+            return or_done(value);
         }
         done += value as usize;
-        if value as usize != word(&iov, 8) {
-            break;
+        if (value as usize) < part || done >= total {
+            return done as isize;
         }
     }
-    done as isize
 }
 
 /// A read that does not wait from a pipe or socket, into more memory than may be resident at once: all that is there. As in the kernel, no signal
-/// interrupts it. `before`: so much was read for the same call.
-fn drain(live: &'static Live, nr: usize, fd: usize, buffer: (usize, usize), flags: usize, before: usize) -> isize {
+/// interrupts it.
+fn drain(live: &'static Live, nr: usize, fd: usize, buffer: (usize, usize), flags: usize) -> isize {
     in_windows(live, Access::Write, buffer, |at, part, done| {
         // SAFETY: the program's own call, on a part of its buffer.
         let read = || unsafe { gate::call(nr, fd, at, part, flags, 0, 0) };
         // Nothing is told as what a read at the end gives.
-        if before + done == 0 || has_more(fd) { read() } else { 0 }
+        if done == 0 || has_more(fd) { read() } else { 0 }
     })
 }
 
-/// Does with each window of a buffer, once it is brought in, what `one` says, which is told how much was done before, as long as all of it is
-/// done.
+/// Does with each window of a buffer, once it is brought in, what `one` says, which is told where it is, how long, and how much was done
+/// before, as long as all of it is done.
 fn in_windows(
     live: &'static Live,
     access: Access,
@@ -240,25 +278,5 @@ fn pin(live: &'static Live, access: Access, at: usize, bytes: usize) -> Option<u
                 None
             }
         }
-    })
-}
-
-/// One buffer of [`pieces`]; `goes_on`: others came before it.
-fn piece(
-    live: &'static Live,
-    nr: usize,
-    fd: usize,
-    buf: usize,
-    len: usize,
-    offset: Option<usize>,
-    goes_on: bool,
-) -> isize {
-    let access = calls::find(nr).map_or(Access::Write, Call::access);
-    in_windows(live, access, (buf, len), |at, part, done| {
-        // SAFETY: the program's own call, on a part of its buffer.
-        let call = || unsafe { gate::call(nr, fd, at, part, offset.map_or(0, |o| o + done), 0, 0) };
-        // The kernel cuts a write at the limit of file size, and raises a signal only where nothing of it fits.
-        let is_cut = |value: &isize| *value == EFBIG;
-        if goes_on || done > 0 { without_sigxfsz(call, is_cut) } else { call() }
     })
 }

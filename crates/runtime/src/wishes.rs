@@ -291,6 +291,24 @@ fn may_be_managed(other: &Process, addr: usize, bytes: usize) -> bool {
     in_arena(addr) || addr < end && addr.saturating_add(bytes) > start
 }
 
+/// The managed process that a call is about which names one, or a thread of it: its record, and what stands there.
+fn find(live: &'static Live, id: i32, (vec, count): (usize, usize)) -> Option<(&'static Process, i32)> {
+    let numbered = || {
+        let all = live.control.used_records().iter().map(|record| (record, record.pid.load(Acquire)));
+        all.filter(|(_, number)| *number > 0)
+    };
+    let is_named = |(record, number): &(&Process, i32)| {
+        // The kernel is asked about those alone that may have memory there.
+        let is_about = |i: usize| {
+            let iov = vec.checked_add(i * size_of::<Iovec>()).and_then(|at| pins::read::<16>(live, at));
+            iov.is_some_and(|iov| may_be_managed(record, word(&iov, 0), word(&iov, 8)))
+        };
+        let pid = live.control.pid_of(*number);
+        pid.is_some_and(|pid| (0..count).any(is_about) && os::tgkill(pid, id, 0).is_ok())
+    };
+    numbered().find(|(_, number)| live.control.pid_of(*number) == Some(id)).or_else(|| numbered().find(is_named))
+}
+
 /// Serves such a call on another managed process. `None` where it is none, or the kernel is to say what is wrong with it.
 pub fn transfer(
     live: &'static Live,
@@ -301,10 +319,7 @@ pub fn transfer(
     if flags != 0 || pid as i32 == own || local_count > IOV_MAX || remote_count > IOV_MAX || !live.is_own_process() {
         return None;
     }
-    let numbered = live.control.used_records().iter().map(|record| (record, record.pid.load(Acquire)));
-    let (other, number) = numbered
-        .filter(|(_, number)| *number > 0)
-        .find(|(_, number)| live.control.pid_of(*number) == Some(pid as i32))?;
+    let (other, number) = find(live, pid as i32, (remote, remote_count))?;
     let mut managed = false;
     for (vec, count, is_remote) in [(local, local_count, false), (remote, remote_count, true)] {
         let mut bytes = 0usize;

@@ -85,8 +85,12 @@ const SLOW_CALLS: &[usize] = &[
     nr::WAIT4,
     nr::WAITID,
     nr::FUTEX,
+    nr::FUTEX_WAIT,
+    nr::FUTEX_WAITV,
     nr::OPEN,
     nr::OPENAT,
+    nr::OPENAT2,
+    nr::CREAT,
     nr::IOCTL,
     nr::FCNTL,
     nr::FLOCK,
@@ -98,13 +102,25 @@ const SLOW_CALLS: &[usize] = &[
     nr::MQ_TIMEDRECEIVE,
     nr::GETRANDOM,
     nr::SPLICE,
+    nr::TEE,
+    nr::VMSPLICE,
     nr::SENDFILE,
+    nr::REQUEST_KEY,
 ];
+
+/// Whether a call is started again whatever the handler wants: who waits for a mutex with priority inheritance has it when that returns.
+fn is_lock(nr: usize, operation: u64) -> bool {
+    const PRIVATE_OR_CLOCK: u64 = 128 | 256;
+    const LOCK_PI: u64 = 6;
+    const LOCK_PI2: u64 = 13;
+    nr == nr::FUTEX && matches!(operation as u32 as u64 & !PRIVATE_OR_CLOCK, LOCK_PI | LOCK_PI2)
+}
 
 /// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.
 pub fn interrupt_call(uc: &mut Ucontext) {
     let mut code = [0u8; 2];
-    if !SLOW_CALLS.contains(&gate::meant(uc.gregs.rax as usize)) {
+    let nr = gate::meant(uc.gregs.rax as usize);
+    if !SLOW_CALLS.contains(&nr) || is_lock(nr, uc.gregs.rsi) {
         return;
     }
     if peek(uc.gregs.rip as usize, &mut code) && code == [0x0f, 0x05] {

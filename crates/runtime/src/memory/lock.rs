@@ -123,7 +123,10 @@ pub fn mlock(live: &Live, cx: &mut Cx, nr: usize, addr: usize, len: usize, flags
             }
             next = PageNo(vma.end());
             if vma.foreign {
-                return pass(nr, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0]);
+                let result = pass(nr, [address(vma.first), vma.count as usize * PAGE_BYTES, flags, 0, 0, 0]);
+                // It is locked, and so is what comes behind, but for what of it cannot be brought in.
+                all_there &= result != ENOMEM;
+                return if result == ENOMEM { 0 } else { result };
             }
             if nr == nr::MUNLOCK {
                 if vma.locked && !munlock_vma(live, &vma) {

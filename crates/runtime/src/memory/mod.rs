@@ -46,6 +46,8 @@ pub fn is_kernels(live: &Live, addr: usize, len: usize) -> bool {
 /// Serves a memory call; `None` where `nr` is none.
 pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isize> {
     let [a, b, c, ..] = args;
+    // What is an int to the kernel: the register may have anything above it.
+    let int = |arg: usize| arg as u32 as usize;
     Some(match nr {
         nr::MMAP => mmap(live, cx, args),
         nr::MUNMAP => munmap(live, a, b),
@@ -53,19 +55,19 @@ pub fn call(live: &Live, nr: usize, args: [usize; 6], cx: &mut Cx) -> Option<isi
         // Protection keys need a key that the runtime would have to carry along; -1 means none.
         nr::PKEY_MPROTECT if args[3] as i32 == -1 => mprotect(live, a, b, c),
         nr::PKEY_MPROTECT => EINVAL,
-        nr::MADVISE => madvise(live, cx, a, b, c),
+        nr::MADVISE => madvise(live, cx, a, b, int(c)),
         nr::MREMAP => mremap(live, cx, args),
         nr::MLOCK | nr::MUNLOCK => mlock(live, cx, nr, a, b, 0),
-        nr::MLOCK2 => mlock(live, cx, nr, a, b, c),
-        nr::MLOCKALL | nr::MUNLOCKALL => mlockall(live, cx, nr, a),
+        nr::MLOCK2 => mlock(live, cx, nr, a, b, int(c)),
+        nr::MLOCKALL | nr::MUNLOCKALL => mlockall(live, cx, nr, int(a)),
         nr::MINCORE => mincore(live, cx, a, b, c),
-        nr::MSYNC => msync(live, a, b, c),
+        nr::MSYNC => msync(live, a, b, int(c)),
         nr::BRK => brk(live, cx, a),
         nr::REMAP_FILE_PAGES if is_kernels(live, a, b) => common::pass(nr, args),
         nr::REMAP_FILE_PAGES => EINVAL,
         // What is sealed could not be evicted. As on kernels before 6.10.
         nr::MSEAL if overlaps_managed(a, b) => error(Errno::ENOSYS),
-        nr::SHMAT if overlaps_managed(b, 1) => shmat(live, a, b, c),
+        nr::SHMAT if overlaps_managed(b, 1) => shmat(live, a, b, int(c)),
         nr::SHMDT if overlaps_managed(a, 1) => shmdt(live, a),
         _ => return None,
     })

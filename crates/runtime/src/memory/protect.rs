@@ -19,7 +19,11 @@ pub fn mprotect(live: &Live, addr: usize, len: usize, prot: usize) -> isize {
     };
     // PROT_SEM has no meaning here; the grow bits need a stack, which is the kernel's, as when a library wants it executable.
     if prot & !(PROT_ALL | 8) != 0 {
-        return if overlaps_managed(addr, len) { EINVAL } else { pass(nr::MPROTECT, [addr, len, prot, 0, 0, 0]) };
+        return if len > 0 && overlaps_managed(addr, len) {
+            EINVAL
+        } else {
+            pass(nr::MPROTECT, [addr, len, prot, 0, 0, 0])
+        };
     }
     if addr.checked_add(len).is_none() {
         return ENOMEM;

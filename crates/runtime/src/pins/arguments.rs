@@ -50,7 +50,9 @@ impl CallPins<'_> {
         for i in 0..count {
             match self.read::<Iovec>(cx, addr.wrapping_add(i * 16)) {
                 // One alone counts as the largest that a call moves where it is too large; of several it is refused.
-                Some(iov) if is_allowed(&iov) && (count == 1 || !is_refused(iov.base, iov.len)) => {}
+                Some(iov)
+                    if is_allowed(&iov)
+                        && (count == 1 || iov.base.checked_add(iov.len).is_some_and(|end| end <= TASK_SIZE)) => {}
                 _ => return Ok(count),
             }
         }
@@ -154,6 +156,11 @@ impl CallPins<'_> {
             match *spec {
                 Arg::No => {}
                 Arg::Buf(k) => self.buffer(cx, call, at, args, k as usize, window_bytes)?,
+                Arg::IntBuf(k) => {
+                    // The kernel refuses what is negative, or looks at the first of it.
+                    let len = (args[k as usize] as u32 as usize).min(SIZED_MAX_BYTES);
+                    self.pin(cx, at, self.reachable(at, len))?;
+                }
                 Arg::Message(k) => self.pin(cx, at, args[k as usize].saturating_add(8))?,
                 Arg::Each(k, bytes) => {
                     // Some calls take an int here, whose upper half says nothing.
@@ -169,7 +176,7 @@ impl CallPins<'_> {
                 }
                 Arg::Msg => self.message(cx, at)?,
                 Arg::Mmsg(k) => {
-                    for i in 0..args[k as usize].min(IOV_MAX) {
+                    for i in 0..(args[k as usize] as u32 as usize).min(IOV_MAX) {
                         let at = at + i * MMSGHDR_BYTES;
                         // The kernel, too, may do fewer than were asked for.
                         if i > 0 && !self.has_room(cx, at) {
