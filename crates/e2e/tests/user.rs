@@ -42,6 +42,7 @@ const REPRESENTATIVE: &[&str] = &[
 /// kernel's that they must not use, which is not found wrong there (docs/limits.md).
 const NOT_IN_OLD: &[&str] = &[
     "altstack_rules.c",
+    "by_thread.c",
     "long_vectors.c",
     "mincore.c",
     "process_vm.c",
