@@ -202,7 +202,8 @@ impl Thread {
     pub fn tries_again(&self, addr: usize, instruction: usize, changes: u32) -> bool {
         const TIMES_MAX: u32 = 100;
         let place = [addr, instruction];
-        let is_elsewhere = (0..2).any(|i| self.tried[i].swap(place[i], Relaxed) != place[i]);
+        let before = [0, 1].map(|i: usize| self.tried[i].swap(place[i], Relaxed));
+        let is_elsewhere = before != place;
         let is_changed = self.tried_changes.swap(changes, Relaxed) != changes;
         let times = if is_elsewhere { 0 } else { self.tried_times.load(Relaxed) };
         let again = (is_elsewhere || is_changed) && times < TIMES_MAX;
@@ -430,6 +431,18 @@ mod tests {
     }
 
     const LARGE: Stack = Stack { sp: 0x10_0000, flags: 0, size: 0x4000 };
+
+    #[test]
+    fn what_fails_again_though_nothing_changed_is_wrong() {
+        let thread = thread();
+        assert!(thread.tries_again(1, 2, 7) && !thread.tries_again(1, 2, 7));
+        assert!(thread.tries_again(1, 2, 8), "something was mapped since");
+        assert!(thread.tries_again(3, 2, 8) && thread.tries_again(3, 4, 8), "another place");
+        assert!(!thread.tries_again(3, 4, 8));
+        let changes = 9..1000;
+        assert_eq!(changes.take_while(|&n| thread.tries_again(3, 4, n)).count(), 100, "not for ever");
+        assert!(thread.tries_again(3, 4, 1000), "and anew once it was told");
+    }
 
     #[test]
     fn a_stack_is_changed_by_the_kernels_rules() {
