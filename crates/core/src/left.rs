@@ -60,8 +60,13 @@ impl LeftToKernel {
     }
 
     fn change_patches(&self, more: u32, fewer: u32) {
-        let change = |patches: u32| Some((patches + more).saturating_sub(fewer));
-        let _ = self.patches.fetch_update(Relaxed, Relaxed, change);
+        let mut patches = self.patches.load(Relaxed);
+        // Who fails, another has changed it.
+        while let Err(now) =
+            self.patches.compare_exchange_weak(patches, (patches + more).saturating_sub(fewer), Relaxed, Relaxed)
+        {
+            patches = now;
+        }
     }
 
     /// Whether an attempt to take some back is due: there are some, and they were not found to be in use a short while ago.
