@@ -1,110 +1,111 @@
-/* Vectors of files and of pipes of packets, in a process in which many threads wait: what one call writes is one record, what it reads is one
- * packet, and flags are kept. */
-#include "common.h"
-#ifndef RWF_APPEND
-#define RWF_APPEND 0x10
-#endif
+/* A vector of a regular file is one operation, in a process in which many threads wait in calls: records are whole beside those of other threads
+ * and of another process, whether the file appends or one position is shared. */
+#include "waiters.h"
 
-enum { WAITERS = 24, WRITERS = 3, RECORDS = 200, BUFFERS = 12, EACH = 1400, RECORD = BUFFERS * EACH, LONG = 6 << 20 };
-static int pipes[WAITERS][2];
+enum { WRITERS = 2, RECORDS = 120, BUFFERS = 16, ALL = 2 * WRITERS * RECORDS, HEAD = 8, ROOM = 2 * BUFFERS * PAGE };
+static int shared, writer_base;
 
-static void *waits(void *number) {
-    int *ends = pipes[(long)number];
-    char *room = fresh(16);
-    EQ(read(ends[0], room, 16 * PAGE), 1), EQ(*room, 'x');
-    return NULL;
+/* Every record has another cut, which can be told from its number: 16 buffers of 1 to 4 KiB. */
+static size_t buffer_bytes(unsigned record, int i) { return 1024 + (record * 7 + i * 5) % 13 * 256; }
+static size_t record_bytes(unsigned record) {
+    size_t bytes = 0;
+    for (int i = 0; i < BUFFERS; i++) bytes += buffer_bytes(record, i);
+    return bytes;
 }
-
-/* Buffers that lie apart, the last of each page, in memory that was evicted; each byte says whose they are. */
-static void *appends(void *number) {
-    int fd = open("records", O_WRONLY | O_APPEND);
-    char *memory = fresh(BUFFERS * 2);
-    struct iovec parts[BUFFERS];
-    for (int i = 0; i < BUFFERS; i++) parts[i] = (struct iovec){memory + (i * 2 + 1) * PAGE - EACH / 2, EACH};
-    CHECK(fd >= 0);
-    for (int n = 0; n < RECORDS; n++) {
-        memset(memory, (int)((long)number * 64 + n % 64), BUFFERS * 2 * PAGE);
-        if (n % 16 == 0) evict_some(memory, BUFFERS * 2 * PAGE);
-        EQ(n % 2 ? writev(fd, parts, BUFFERS) : pwritev2(fd, parts, BUFFERS, -1, 0), RECORD);
+/* Each buffer lies apart, over the border of two pages. */
+static size_t spread(struct iovec *parts, char *memory, unsigned record) {
+    for (int i = 0; i < BUFFERS; i++) {
+        size_t bytes = buffer_bytes(record, i);
+        parts[i] = (struct iovec){memory + (i * 2 + 1) * PAGE - bytes / 2, bytes};
     }
-    OK(close(fd));
-    return NULL;
+    return record_bytes(record);
 }
 
-static void records(void) {
+/* Appends where `shared` is -1, else writes at the position that all have in common. */
+static void *writes(void *number) {
+    int fd = shared < 0 ? open("records", O_WRONLY | O_APPEND) : shared;
+    char *memory = fresh(ROOM / PAGE), record[BUFFERS * PAGE];
+    struct iovec parts[BUFFERS];
+    CHECK(fd >= 0);
+    for (unsigned n = 0; n < RECORDS; n++) {
+        unsigned id = (writer_base + (long)number) * RECORDS + n;
+        size_t bytes = spread(parts, memory, id), at = 0;
+        memcpy(record, (uint64_t[]){id}, HEAD), fill(record + HEAD, bytes - HEAD, id);
+        for (int i = 0; i < BUFFERS; at += parts[i++].iov_len) memcpy(parts[i].iov_base, record + at, parts[i].iov_len);
+        if (n % 4 == 0) evict_some(memory, ROOM);
+        EQ(n % 2 ? writev(fd, parts, BUFFERS) : pwritev2(fd, parts, BUFFERS, -1, 0), bytes);
+    }
+    if (shared < 0) OK(close(fd));
+    OK(munmap(memory, ROOM));
+    return NULL;
+}
+/* As many threads wait in each of both processes. */
+static void write_all_records(void) {
     pthread_t writers[WRITERS];
-    make_file("records", 0, 0);
-    for (long i = 0; i < WRITERS; i++) OK(pthread_create(&writers[i], NULL, appends, (void *)(i + 1)));
+    begin_waiting();
+    for (long i = 0; i < WRITERS; i++) OK(pthread_create(&writers[i], NULL, writes, (void *)i));
     for (int i = 0; i < WRITERS; i++) OK(pthread_join(writers[i], NULL));
-    int fd = open("records", O_RDONLY), next[WRITERS + 1] = {0};
-    char *one = fresh(RECORD / PAGE + 1);
-    struct iovec parts[BUFFERS];
-    for (int i = 0; i < BUFFERS; i++) parts[i] = (struct iovec){one + i * EACH, EACH};
-    for (int n = 0; n < WRITERS * RECORDS; n++) {
-        EQ(readv(fd, parts, BUFFERS), RECORD);
-        for (int i = 1; i < RECORD; i++) EQ(one[i], one[0]);
-        int writer = (unsigned char)one[0] / 64;
-        EQ((unsigned char)one[0] % 64, next[writer]++ % 64);
+    end_waiting();
+}
+/* All records are there, each once and whole. */
+static void check_records(void) {
+    static char seen[ALL], record[BUFFERS * PAGE];
+    int fd = open("records", O_RDONLY);
+    memset(seen, 0, sizeof seen);
+    for (int n = 0; n < ALL; n++) {
+        uint64_t id;
+        EQ(read(fd, &id, HEAD), HEAD), CHECK(id < ALL && !seen[id]), seen[id] = 1;
+        size_t bytes = record_bytes(id) - HEAD;
+        EQ(read(fd, record, bytes), bytes), check(record, bytes, id);
     }
-    EQ(readv(fd, parts, BUFFERS), 0);
-    OK(close(fd));
+    EQ(read(fd, record, 1), 0), OK(close(fd));
 }
 
-/* With flags, and more than is made resident at once, in buffers that are as uneven as can be. */
-static void flags(void) {
-    enum { PARTS = 700 };
-    struct iovec parts[PARTS];
-    char *memory = fresh(LONG / PAGE), *read_back = fresh(LONG / PAGE);
-    fill(memory, LONG, 5);
-    for (size_t i = 0, at = 0; i < PARTS; i++) {
-        size_t len = i + 1 == PARTS ? LONG - at : i % 7 * 2500;
-        parts[i] = (struct iovec){memory + at, len}, at += len;
-    }
-    int fd = open("flags", O_CREAT | O_RDWR, 0600);
-    CHECK(fd >= 0);
-    for (int n = 0; n < 2; n++) evict(memory, LONG), EQ(pwritev2(fd, parts, PARTS, n ? 3 : 0, n ? RWF_APPEND : RWF_DSYNC), LONG);
-    EQ(lseek(fd, 0, SEEK_END), 2L * LONG);
-    for (size_t i = 0; i < PARTS; i++) parts[i].iov_base = read_back + ((char *)parts[i].iov_base - memory);
-    for (int n = 0; n < 2; n++) {
-        memset(read_back, 0, LONG);
-        EQ(lseek(fd, LONG, SEEK_SET), LONG);
-        EQ(n ? preadv2(fd, parts, PARTS, -1, 0) : preadv(fd, parts, PARTS, LONG), LONG);
-        check(read_back, LONG, 5);
-        EQ(lseek(fd, 0, SEEK_CUR), n ? 2L * LONG : LONG);
-    }
-    OK(close(fd));
-    OK(munmap(memory, LONG)), OK(munmap(read_back, LONG));
-}
-
-static void packets(void) {
-    enum { PACKET = 3000, PIECE_BYTES = 1000 };
-    int ends[2];
+enum { STEP = 24 << 10, STEPS = 300 };
+static int next_step[STEPS];
+/* Reads records of one length from the position that all have in common. */
+static void *reads(void *unused) {
+    char *memory = fresh(ROOM / PAGE);
     struct iovec parts[BUFFERS];
-    char *memory = fresh(BUFFERS * 2), packet[PACKET];
-    for (int i = 0; i < BUFFERS; i++) parts[i] = (struct iovec){memory + i * 2 * PAGE, PIECE_BYTES};
-    OK(pipe2(ends, O_DIRECT | O_NONBLOCK));
-    for (int n = 0; n < 3; n++) fill(packet, PACKET, n), EQ(write(ends[1], packet, PACKET), PACKET);
-    for (int n = 0; n < 3; n++) {
-        evict_some(memory, BUFFERS * 2 * PAGE);
-        EQ(readv(ends[0], parts, BUFFERS), PACKET);
-        for (int i = 0; i < PACKET / PIECE_BYTES; i++) check_from(parts[i].iov_base, PIECE_BYTES, n, i * PIECE_BYTES);
+    for (int i = 0; i < BUFFERS; i++) parts[i] = (struct iovec){memory + (i * 2 + 1) * PAGE - 700, STEP / BUFFERS};
+    for (ssize_t got; (got = readv(shared, parts, BUFFERS)) != 0; evict_some(memory, ROOM)) {
+        EQ(got, STEP);
+        unsigned step = *(uint32_t *)parts[0].iov_base;
+        CHECK(step < STEPS), EQ(__atomic_fetch_add(&next_step[step], 1, __ATOMIC_RELAXED), 0);
+        for (size_t at = 4; at < STEP; at++) {
+            size_t i = at / (STEP / BUFFERS), from = at % (STEP / BUFFERS);
+            EQ(((unsigned char *)parts[i].iov_base)[from], byte_at(step, at));
+        }
     }
-    expect_errno(readv(ends[0], parts, BUFFERS), EAGAIN);
-    OK(close(ends[0])), OK(close(ends[1])), OK(munmap(memory, BUFFERS * 2 * PAGE));
+    OK(munmap(memory, ROOM));
+    return unused;
+}
+static void read_records(void) {
+    pthread_t readers[WRITERS + 1];
+    static char step[STEP];
+    CHECK((shared = open("steps", O_CREAT | O_RDWR, 0600)) >= 0);
+    for (uint32_t n = 0; n < STEPS; n++) fill(step, STEP, n), memcpy(step, &n, 4), EQ(write(shared, step, STEP), STEP);
+    EQ(lseek(shared, 0, SEEK_SET), 0);
+    begin_waiting();
+    for (int i = 0; i <= WRITERS; i++) OK(pthread_create(&readers[i], NULL, reads, NULL));
+    for (int i = 0; i <= WRITERS; i++) OK(pthread_join(readers[i], NULL));
+    for (int n = 0; n < STEPS; n++) EQ(next_step[n], 1);
+    end_waiting(), OK(close(shared));
 }
 
 int main(void) {
-    pthread_t waiters[WAITERS];
-    char *memory = fresh(256);
-    tmpdir();
-    fill(memory, 256 * PAGE, 1), evict(memory, 256 * PAGE);
-    for (long i = 0; i < WAITERS; i++) OK(pipe(pipes[i])), OK(pthread_create(&waiters[i], NULL, waits, (void *)i));
-    sleep_ms(100);
-    records();
-    flags();
-    packets();
-    for (int i = 0; i < WAITERS; i++) EQ(write(pipes[i][1], "x", 1), 1), OK(pthread_join(waiters[i], NULL));
-    check(memory, 256 * PAGE, 1);
+    alarm(60), tmpdir(), pressure(40);
+    for (int has_one_position = 0; has_one_position < 2; has_one_position++) {
+        make_file("records", 0, 0);
+        shared = has_one_position ? open("records", O_WRONLY) : -1;
+        CHECK(shared >= 0 || !has_one_position);
+        pid_t child = CHILD(alarm(60), writer_base = WRITERS, write_all_records());
+        write_all_records();
+        expect_exit(child, 0);
+        if (has_one_position) OK(close(shared));
+        check_records();
+    }
+    read_records();
     puts("ok");
     return 0;
 }
