@@ -176,6 +176,9 @@ enum Verdict {
     Kernels,
 }
 
+/// Attempts in a row at memory of the kernel's, as long as mappings change meanwhile.
+const FOREIGN_TRIES: u32 = 100;
+
 /// Judges a fault by what is mapped there now, after the memory call of another thread that is under way, if any: each is one step for the
 /// program. Nobody faults here while it is in one itself.
 fn judge(live: &'static Live, addr: usize, uc: &mut Ucontext) -> Verdict {
@@ -185,14 +188,23 @@ fn judge(live: &'static Live, addr: usize, uc: &mut Ucontext) -> Verdict {
         live.pager.find_and_changes(page)
     });
     let (err, ip) = (uc.gregs.err, uc.gregs.rip as usize);
-    let mut again = || threads::current_or_new(live, uc).is_some_and(|thread| thread.tries_again(addr, ip, changes));
+    let mut again =
+        |at_most| threads::current_or_new(live, uc).is_some_and(|t| t.tries_again([addr, ip], changes, at_most));
     match vma {
         // The reserved range is mapped without access where the program has nothing mapped.
         None if live.with(move |cx| live.is_managed(addr, 1) && memory::grow(live, cx, page)) => Verdict::Again,
         None => Verdict::Denied(SEGV_MAPERR),
-        Some(vma) if !vma.foreign && !allows(&vma, err) => Verdict::Denied(SEGV_ACCERR),
-        Some(_) if again() => Verdict::Again,
-        Some(vma) if vma.foreign => Verdict::Kernels,
+        Some(vma) if !allows(&vma, err) => Verdict::Denied(SEGV_ACCERR),
+        // What the kernel says of its own memory may be right, with others that change mappings all the time.
+        Some(vma) if vma.foreign => {
+            if again(FOREIGN_TRIES) {
+                Verdict::Again
+            } else {
+                Verdict::Kernels
+            }
+        }
+        Some(_) if again(u32::MAX) => Verdict::Again,
+        // The kernel keeps to what it says though the map allows it, and nothing has changed since.
         Some(_) => Verdict::Denied(SEGV_ACCERR),
     }
 }

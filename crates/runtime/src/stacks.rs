@@ -37,7 +37,7 @@ pub struct Thread {
     pretended: AtomicU64,
     /// Which of these were sent meanwhile.
     waiting: AtomicU64,
-    /// See [`Thread::tries_again`]: where the thread last tried again, by address and instruction, after how many changes, and how often.
+    /// See [`Thread::tries_again`]: where the thread last tried again, after how many changes, and how often.
     tried: [AtomicUsize; 2],
     tried_changes: AtomicU32,
     tried_times: AtomicU32,
@@ -196,18 +196,16 @@ impl Thread {
         let stack = self.stack();
         stack.flags & SS_AUTODISARM == 0 && stack.size > 0 && sp > stack.sp && sp - stack.sp <= stack.size
     }
-    /// Whether the thread is to run an instruction again whose access to an address failed, with the memory that is mapped there after so
-    /// many changes of mappings: where there were any since it last tried, as others that change them make each look as if it had come too
-    /// early. Not for ever, as what failed may be wrong, with others that change mappings all the time.
-    pub fn tries_again(&self, addr: usize, instruction: usize, changes: u32) -> bool {
-        const TIMES_MAX: u32 = 100;
-        let place = [addr, instruction];
+    /// Whether the thread is to run an instruction again whose access failed: at a place, by address and instruction, where so many changes of
+    /// mappings have been: if there were any since it last tried there, as each makes an access look as if it had come too early. So many
+    /// times in a row at most.
+    pub fn tries_again(&self, place: [usize; 2], changes: u32, at_most: u32) -> bool {
         let before = [0, 1].map(|i: usize| self.tried[i].swap(place[i], Relaxed));
         let is_elsewhere = before != place;
         let is_changed = self.tried_changes.swap(changes, Relaxed) != changes;
         let times = if is_elsewhere { 0 } else { self.tried_times.load(Relaxed) };
-        let again = (is_elsewhere || is_changed) && times < TIMES_MAX;
-        self.tried_times.store(if again { times + 1 } else { 0 }, Relaxed);
+        let again = (is_elsewhere || is_changed) && times < at_most;
+        self.tried_times.store(if again { times.saturating_add(1) } else { 0 }, Relaxed);
         again
     }
     /// Which of our signals the thread believes to have blocked.
@@ -435,13 +433,15 @@ mod tests {
     #[test]
     fn what_fails_again_though_nothing_changed_is_wrong() {
         let thread = thread();
-        assert!(thread.tries_again(1, 2, 7) && !thread.tries_again(1, 2, 7));
-        assert!(thread.tries_again(1, 2, 8), "something was mapped since");
-        assert!(thread.tries_again(3, 2, 8) && thread.tries_again(3, 4, 8), "another place");
-        assert!(!thread.tries_again(3, 4, 8));
-        let changes = 9..1000;
-        assert_eq!(changes.take_while(|&n| thread.tries_again(3, 4, n)).count(), 100, "not for ever");
-        assert!(thread.tries_again(3, 4, 1000), "and anew once it was told");
+        let again = |place, changes| thread.tries_again(place, changes, 100);
+        assert!(again([1, 2], 7) && !again([1, 2], 7));
+        assert!(again([1, 2], 8), "something was mapped since");
+        assert!(again([3, 2], 8) && again([3, 4], 8), "another place");
+        assert!(!again([3, 4], 8));
+        assert_eq!((9..1000).take_while(|&changes| again([3, 4], changes)).count(), 100);
+        assert!(again([3, 4], 1000), "and anew once it was told");
+        let unbounded = (0..1000).take_while(|&changes| thread.tries_again([5, 6], changes, u32::MAX)).count();
+        assert_eq!(unbounded, 1000);
     }
 
     #[test]

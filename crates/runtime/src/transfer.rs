@@ -117,7 +117,9 @@ pub fn random(live: &'static Live, mut args: [usize; 6], uc: &mut Ucontext) {
 }
 
 /// A transfer of several buffers: as [`transfer`].
-pub fn vector(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
+pub fn vector(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Ucontext) {
+    // As the kernel takes it.
+    args[2] = args[2] as u32 as usize;
     // Without flags, and where the file is, these are the older calls, which pipes and sockets have, too.
     let is_plain = args[3] as isize == -1 && args[5] as u32 == 0;
     let nr = match nr {

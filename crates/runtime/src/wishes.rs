@@ -291,22 +291,28 @@ fn may_be_managed(other: &Process, addr: usize, bytes: usize) -> bool {
     in_arena(addr) || addr < end && addr.saturating_add(bytes) > start
 }
 
-/// The managed process that a call is about which names one, or a thread of it: its record, and what stands there.
+/// The managed process that a call is about which names one, or a thread of it: its record, and what stands there. Not this one.
 fn find(live: &'static Live, id: i32, (vec, count): (usize, usize)) -> Option<(&'static Process, i32)> {
-    let numbered = || {
+    let others = || {
         let all = live.control.used_records().iter().map(|record| (record, record.pid.load(Acquire)));
-        all.filter(|(_, number)| *number > 0)
+        all.filter(|(record, number)| *number > 0 && !core::ptr::eq(*record, live.record()))
     };
+    if let Some(found) = others().find(|(_, number)| live.control.pid_of(*number) == Some(id)) {
+        return Some(found);
+    }
+    // The kernel is asked about those alone that may have memory there.
+    let (mut first, mut last, mut is_arena) = (usize::MAX, 0, false);
+    for i in 0..count {
+        let iov = pins::read::<16>(live, vec.checked_add(i * size_of::<Iovec>())?)?;
+        let (base, len) = (word(&iov, 0), word(&iov, 8));
+        (first, last, is_arena) = (first.min(base), last.max(base.saturating_add(len)), is_arena || in_arena(base));
+    }
     let is_named = |(record, number): &(&Process, i32)| {
-        // The kernel is asked about those alone that may have memory there.
-        let is_about = |i: usize| {
-            let iov = vec.checked_add(i * size_of::<Iovec>()).and_then(|at| pins::read::<16>(live, at));
-            iov.is_some_and(|iov| may_be_managed(record, word(&iov, 0), word(&iov, 8)))
-        };
-        let pid = live.control.pid_of(*number);
-        pid.is_some_and(|pid| (0..count).any(is_about) && os::tgkill(pid, id, 0).is_ok())
+        let is_about = is_arena || first < last && may_be_managed(record, first, last - first);
+        let pid = live.control.pid_of(*number).filter(|_| is_about);
+        pid.is_some_and(|pid| os::tgkill(pid, id, 0).is_ok())
     };
-    numbered().find(|(_, number)| live.control.pid_of(*number) == Some(id)).or_else(|| numbered().find(is_named))
+    others().find(is_named)
 }
 
 /// Serves such a call on another managed process. `None` where it is none, or the kernel is to say what is wrong with it.

@@ -110,10 +110,11 @@ const SLOW_CALLS: &[usize] = &[
 
 /// Whether a call is started again whatever the handler wants: who waits for a mutex with priority inheritance has it when that returns.
 fn is_lock(nr: usize, operation: u64) -> bool {
-    const PRIVATE_OR_CLOCK: u64 = 128 | 256;
-    const LOCK_PI: u64 = 6;
-    const LOCK_PI2: u64 = 13;
-    nr == nr::FUTEX && matches!(operation as u32 as u64 & !PRIVATE_OR_CLOCK, LOCK_PI | LOCK_PI2)
+    const PRIVATE_OR_CLOCK: u32 = 128 | 256;
+    const LOCK_PI: u32 = 6;
+    const WAIT_REQUEUE_PI: u32 = 11;
+    const LOCK_PI2: u32 = 13;
+    nr == nr::FUTEX && matches!(operation as u32 & !PRIVATE_OR_CLOCK, LOCK_PI | WAIT_REQUEUE_PI | LOCK_PI2)
 }
 
 /// Makes a call that our own handler lets the kernel start again end with `EINTR`, as the program's handler wants it.

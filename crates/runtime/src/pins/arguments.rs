@@ -157,9 +157,11 @@ impl CallPins<'_> {
                 Arg::No => {}
                 Arg::Buf(k) => self.buffer(cx, call, at, args, k as usize, window_bytes)?,
                 Arg::IntBuf(k) => {
-                    // The kernel refuses what is negative, or looks at the first of it.
-                    let len = (args[k as usize] as u32 as usize).min(SIZED_MAX_BYTES);
-                    self.pin(cx, at, self.reachable(at, len))?;
+                    let len = args[k as usize] as u32 as usize;
+                    // What is too long for the others is refused, or they look at the first of it.
+                    let is_whole = matches!(call.nr, nr::SETSOCKOPT | nr::SYSLOG) && len <= i32::MAX as usize;
+                    let most = if is_whole { len } else { SIZED_MAX_BYTES };
+                    self.pin(cx, at, self.reachable(at, len.min(most)))?;
                 }
                 Arg::Message(k) => self.pin(cx, at, args[k as usize].saturating_add(8))?,
                 Arg::Each(k, bytes) => {
@@ -169,10 +171,17 @@ impl CallPins<'_> {
                 }
                 Arg::N(bytes) => self.pin(cx, at, bytes as usize)?,
                 Arg::Str => self.string(cx, at)?,
-                Arg::Iov(k) if call.transfer && window_bytes == UNCUT => self.uncut_vector(cx, at, args[k as usize])?,
                 Arg::Iov(k) => {
-                    let limit = call.transfer.then_some(window_bytes);
-                    self.buffers(cx, at, &mut args[k as usize], limit)?;
+                    // As the kernel takes it, but for the other process's of two, of which more are refused.
+                    let mut count = args[k as usize] as u32 as usize;
+                    if call.transfer && window_bytes == UNCUT {
+                        self.uncut_vector(cx, at, count)?;
+                    } else {
+                        self.buffers(cx, at, &mut count, call.transfer.then_some(window_bytes))?;
+                    }
+                    if call.transfer {
+                        args[k as usize] = count;
+                    }
                 }
                 Arg::Msg => self.message(cx, at)?,
                 Arg::Mmsg(k) => {
