@@ -43,8 +43,8 @@ static int touches(int n) {
     static volatile size_t i;
     if (sigsetjmp(fault_jump, 1)) return 1;
     for (size_t last = SIZE; i < last; i++) {
+        if (last == SIZE && i == SIZE / 2) i = 0;
         if (last == SIZE && __atomic_load_n(&done, __ATOMIC_ACQUIRE) >= n) last = i + PAGES;
-        else if (i == SIZE / 2) i = 0;
         size_t from = i * 97 % PAGES * PAGE + i % 500 * 8;
         at = area + from;
         uint64_t found = *(Look *)at, right = word_at(part, from);
