@@ -1,6 +1,7 @@
-//! The program has the process id that `outswap run` was started with (`--keep-pid`): this process becomes the program, and a child of
-//! it the supervisor. The program does not learn of that child by waiting: it was made with no signal for its end, as threads are, and
-//! `wait` passes over such children unless it is asked for them (`__WALL`).
+//! The program has the process id that `outswap run` was started with (`--keep-pid`): this process becomes the program, and the supervisor is a
+//! new one, which is nobody's child: it is made by a child that ends at once. Where it would come back to this process as an orphan, or where its
+//! process id would mean nothing, it is a child of the program's that `wait` passes over, unless it is asked for such (`__WALL`): as threads
+//! are, it is made with no signal for its end.
 use crate::processes::fields_of;
 use crate::supervise::{End, wait_for};
 use outswap_sys::os;
@@ -57,18 +58,59 @@ pub fn part() -> Result<Side, String> {
         }
     };
     let (ours, theirs) = UnixStream::pair().map_err(fail("socketpair"))?;
+    let supervise = |socket, program| {
+        // What a terminal or a shell sends to the program's group is not for us.
+        // SAFETY: takes nothing.
+        unsafe { libc::setsid() };
+        Ok(Side::Supervisor(SupervisorSide { socket, program, program_pid }))
+    };
+    let may_be_orphan = !is_reaper(program_pid);
+    let child = fork();
+    if child == 0 {
+        // The first process of a pid namespace takes all others along when it ends.
+        let supervisor = if may_be_orphan && os::getpid() != 1 { fork() } else { -1 };
+        if supervisor == 0 {
+            return supervise(theirs, program);
+        }
+        // Who is told no number has the supervisor as a child.
+        let number = supervisor.max(0) as libc::pid_t;
+        let told = (&theirs).write_all(&number.to_ne_bytes()).is_ok();
+        if supervisor > 0 {
+            // SAFETY: ends the process, which has nothing to tidy up.
+            unsafe { libc::_exit(i32::from(!told)) };
+        }
+        return supervise(theirs, program);
+    }
+    if child < 0 {
+        return Err(fail("cannot start a process")(std::io::Error::last_os_error()));
+    }
+    drop(theirs);
+    let mut number = [0; size_of::<libc::pid_t>()];
+    (&ours).read_exact(&mut number).map_err(fail("the supervisor has ended at once"))?;
+    let supervisor_pid = match libc::pid_t::from_ne_bytes(number) {
+        0 => child as libc::pid_t,
+        supervisor => {
+            // SAFETY: takes no pointer. No signal interrupts it: all are blocked.
+            unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), libc::__WALL) };
+            supervisor
+        }
+    };
+    Ok(Side::Program(ProgramSide { socket: ours, supervisor_pid }))
+}
+
+/// A process with no signal for its end: 0 in it, and its number in who made it, or less than 0.
+fn fork() -> libc::c_long {
     // SAFETY: without CLONE_VM this is a fork: the child has a copy of all. Only the C library's note of the thread's number is the
     // parent's in it, which is used for signals to oneself and for mutexes that know their owner; the child does with neither.
-    match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
-        0 => {
-            // What a terminal or a shell sends to the program's group is not for us.
-            // SAFETY: takes nothing.
-            unsafe { libc::setsid() };
-            Ok(Side::Supervisor(SupervisorSide { socket: theirs, program, program_pid }))
-        }
-        pid if pid > 0 => Ok(Side::Program(ProgramSide { socket: ours, supervisor_pid: pid as libc::pid_t })),
-        _ => Err(fail("cannot start a process")(std::io::Error::last_os_error())),
-    }
+    unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) }
+}
+
+/// Whether orphans become children of this process.
+fn is_reaper(pid: libc::pid_t) -> bool {
+    let mut reaper: libc::c_int = 0;
+    // SAFETY: the kernel writes an int.
+    let told = unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut reaper) == 0 };
+    pid == 1 || !told || reaper != 0
 }
 
 impl ProgramSide {

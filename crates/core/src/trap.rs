@@ -156,27 +156,27 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
         fence(SeqCst);
         let ignores = all || broken::is(Broken::PinnedTrapped);
         let pinned = if ignores { Mask::EMPTY } else { self.pins.mask(base.block()) };
-        let mut from = start;
-        while from < end {
-            let stays = pinned.contains(from);
-            let to = (from..end).find(|&i| pinned.contains(i) != stays).unwrap_or(end);
-            if !stays {
-                let locked: Mask = (from..to).filter(|&i| words[i].locked()).collect();
-                let unfilled = self.trap_owned(base.plus(from), &mut words[from..to]).unwrap_or(Mask::EMPTY).at(from);
-                for i in (unfilled & locked).iter() {
-                    // What the kernel may use by itself is to be there.
-                    let put = |tries: u32| {
-                        self.machine.pause(tries);
-                        self.machine.put_zero(base.plus(i), 1).0 == 1
-                    };
-                    if (0..PUT_TRIES).any(put) {
-                        words[i] = Word::resident(None, Order::PAGE).with_locked(true);
-                        self.add_resident(1);
-                    }
+        let claimed = Mask::range(start, end - start);
+        let release = |words: &[Word], from: usize, to: usize| {
+            (from..to).for_each(|i| self.pages.release(base.plus(i), words[i]));
+        };
+        // First those that stay: the others are counted by what lies beside them.
+        (claimed & pinned).runs().for_each(|(at, count)| release(words, at, at + count));
+        for (from, to) in (claimed - pinned).runs().map(|(at, count)| (at, at + count)) {
+            let locked: Mask = (from..to).filter(|&i| words[i].locked()).collect();
+            let unfilled = self.trap_owned(base.plus(from), &mut words[from..to]).unwrap_or(Mask::EMPTY).at(from);
+            for i in (unfilled & locked).iter() {
+                // What the kernel may use by itself is to be there.
+                let put = |tries: u32| {
+                    self.machine.pause(tries);
+                    self.machine.put_zero(base.plus(i), 1).0 == 1
+                };
+                if (0..PUT_TRIES).any(put) {
+                    words[i] = Word::resident(None, Order::PAGE).with_locked(true);
+                    self.add_resident(1);
                 }
             }
-            (from..to).for_each(|i| self.pages.release(base.plus(i), words[i]));
-            from = to;
+            release(words, from, to);
         }
     }
 

@@ -1,5 +1,4 @@
 //! `outswap run --keep-pid`: the process that was started is the program, and the supervisor is beside it.
-use outswap_e2e::sample::children;
 use outswap_e2e::workloads::python;
 use outswap_e2e::{MIB, Outcome, Run, Running, Tmp, plain_mode, setup, stats};
 use std::fs::{self, Permissions};
@@ -17,12 +16,13 @@ fn keep(args: &[&str]) -> Run {
     Run::new(setup::outswap()).args(["run", "--keep-pid", "--ram", "32M"]).args(args).timeout_s(60)
 }
 
-/// The supervisor of a program that has no children of its own.
+/// The supervisor of a program, as that has it in its environment.
 fn supervisor(program: &Running) -> i32 {
     for _ in 0..2000 {
-        if let [supervisor] = children(program.pid)[..]
-            && fs::read(format!("/proc/{}/comm", program.pid)).is_ok_and(|name| name != b"outswap\n")
-        {
+        let environment = fs::read(format!("/proc/{}/environ", program.pid)).unwrap_or_default();
+        let texts = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        let number = |text: &str| text.split_once(":/proc/")?.1.split_once("/fd/")?.0.parse().ok();
+        if let Some(supervisor) = texts.filter(|text| text.starts_with("OUTSWAP_")).find_map(|text| number(&text)) {
             return supervisor;
         }
         thread::sleep(Duration::from_millis(5));
@@ -71,6 +71,39 @@ fn the_program_has_no_child_to_wait_for() {
     assert_eq!(lines(&end.succeeded()), ["127", "4"]);
 }
 
+/// Tracers wait for whatever there is (`__WALL`), until there is nothing.
+#[test]
+fn the_program_has_no_child_of_any_kind() {
+    if plain_mode() {
+        return;
+    }
+    let wall = 0x4000_0000;
+    let script = format!(
+        "import os\nif os.fork()==0: os._exit(3)\ntry:\n  while True: print(os.waitpid(-1,{wall})[1]>>8)\n\
+         except ChildProcessError: print('none')\nprint(open('/proc/thread-self/children').read())\n"
+    );
+    let end = keep(&["--", python(), "-c", &script]).run().succeeded();
+    assert_eq!(lines(&end), ["3", "none", ""], "{}", end.describe());
+    // Whom orphans come to has it as a child that can be told from others.
+    let script = format!("import ctypes,os,sys\nctypes.CDLL(None).prctl(36,1)\nos.execv(sys.argv[1],sys.argv[1:])");
+    let program = "import os\ntry:\n  print(os.waitpid(-1,0))\nexcept ChildProcessError:\n  print('none')\n";
+    let ours = setup::outswap().to_string_lossy().into_owned();
+    let end = Run::new(python()).args([
+        "-c",
+        &script,
+        &ours,
+        "run",
+        "--keep-pid",
+        "--ram",
+        "32M",
+        "--",
+        python(),
+        "-c",
+        program,
+    ]);
+    assert_eq!(lines(&end.timeout_s(60).run().succeeded()), ["none"]);
+}
+
 #[test]
 fn signals_are_the_programs() {
     if plain_mode() {
@@ -117,7 +150,7 @@ fn the_program_goes_on_without_its_supervisor() {
     let program = keep(&["--", python(), "-c", NOISE, &first.to_string_lossy(), &second.to_string_lossy()]).start();
     let supervisor = supervisor(&program);
     fs::write(&first, "on").expect("the program reads it");
-    // SAFETY: takes no pointer. It is a child of the program's, which does not wait for it.
+    // SAFETY: takes no pointer. It lives as long as the program does.
     assert_eq!(unsafe { libc::kill(supervisor, libc::SIGKILL) }, 0);
     fs::write(&second, "on").expect("the program reads it");
     let pid = program.pid.to_string();
