@@ -51,6 +51,7 @@ impl<I: FileIo> Tiers<I> {
     pub(crate) fn tend(&self) {
         if self.order.file.is_some() {
             self.file.segments.tend_left(&self.io);
+            self.file.rest();
         }
     }
 

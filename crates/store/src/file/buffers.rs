@@ -16,7 +16,7 @@ type StoreResult<T> = core::result::Result<T, StoreError>;
 #[repr(u8)]
 enum BufferState {
     Free = 0,
-    /// A segment is being found for it.
+    /// A segment is being found for it, or its memory is given back: nobody else uses it.
     Opening,
     Open,
     Writing,
@@ -101,7 +101,10 @@ impl Wanted {
 pub(super) struct Buffers {
     at: usize,
     buffers: SpinLock<[Buffer; SEGMENT_BUFFERS]>,
-    used: AtomicU32,
+    /// Which have memory, a bit for each.
+    touched: AtomicU32,
+    /// Something was put into one since [`Buffers::rest`] was called last.
+    appended: AtomicBool,
     /// The open buffer has what was kept for the cleaner, and takes nothing else: others would fill it while a segment is being
     /// emptied into it. Changed under the lock.
     is_cleaners: AtomicBool,
@@ -129,9 +132,13 @@ impl Buffers {
         self.at = at;
     }
 
-    /// Bytes of buffers that were touched.
+    /// Bytes of buffers that have memory.
     pub fn touched_bytes(&self) -> u64 {
-        self.used.load(Relaxed) as u64 * SEGMENT_BYTES as u64
+        u64::from(self.touched.load(Relaxed).count_ones()) * SEGMENT_BYTES as u64
+    }
+
+    fn is_touched(&self, index: usize) -> bool {
+        self.touched.load(Relaxed) >> index & 1 != 0
     }
 
     /// What the buffers are now.
@@ -343,6 +350,7 @@ impl Buffers {
                     let to = (self.buffer(i) + at) as *mut u8;
                     core::ptr::copy_nonoverlapping(unit.as_ptr(), to, unit.len());
                 }
+                self.appended.store(true, Relaxed);
                 buffer.filled += unit.len() as u32;
                 usage.live.fetch_add(slots, Relaxed);
                 usage.written.fetch_add(slots, Relaxed);
@@ -355,7 +363,7 @@ impl Buffers {
             Ok(Step::Wait)
         } else {
             let is_kept = open.is_some() || !cleaning && free(&*buffers).count() <= CLEANER_BUFFERS;
-            let vacant = free(&*buffers).next().filter(|_| !is_kept);
+            let vacant = free(&*buffers).find(|&i| self.is_touched(i)).or(free(&*buffers).next()).filter(|_| !is_kept);
             let stuck = buffers.iter().position(|b| b.state == BufferState::Stuck).filter(|_| !rests);
             if let Some(i) = stuck {
                 buffers[i].state = BufferState::Writing;
@@ -380,7 +388,7 @@ impl Buffers {
         let is_cleaners = cleaning && (is_limits || free(&*buffers).count() < CLEANER_BUFFERS);
         match segment {
             Ok(segment) => {
-                self.used.fetch_max(index as u32 + 1, Relaxed);
+                self.touched.fetch_or(1 << index, Relaxed);
                 buffers[index] = Buffer { state: BufferState::Open, segment, filled: 0 };
                 self.is_cleaners.store(is_cleaners, Relaxed);
                 Ok(())
@@ -433,9 +441,44 @@ impl Buffers {
             return Err(StoreError::Full);
         }
         self.retry.end();
-        self.buffers.lock()[index].state = BufferState::Free;
+        self.let_go(index);
         segments.release(io, segment, 1);
         Ok(())
+    }
+
+    /// A buffer in state `Writing` is written, and free. As one at a time is filled, its memory is given back where a free one has some.
+    fn let_go(&self, index: usize) {
+        let mut buffers = self.buffers.lock();
+        let is_spare = free(&*buffers).any(|i| self.is_touched(i));
+        buffers[index].state = if is_spare { BufferState::Opening } else { BufferState::Free };
+        drop(buffers);
+        if is_spare {
+            self.give_back(index);
+        }
+    }
+
+    /// Gives back the memory of a buffer in state `Opening`, which is free then.
+    fn give_back(&self, index: usize) {
+        // SAFETY: nobody reads or fills a buffer in this state, whose memory is of its own.
+        if unsafe { os::madvise(self.buffer(index), SEGMENT_BYTES, os::MADV_DONTNEED) }.is_ok() {
+            self.touched.fetch_and(!(1 << index), Relaxed);
+        }
+        self.buffers.lock()[index].state = BufferState::Free;
+    }
+
+    /// Called now and then: where nothing was written since the last time, free buffers give their memory back. Each of many processes has its own.
+    pub fn rest(&self) {
+        if self.appended.swap(false, Relaxed) {
+            return;
+        }
+        for index in 0..SEGMENT_BUFFERS {
+            let mut buffers = self.buffers.lock();
+            if buffers[index].state == BufferState::Free && self.is_touched(index) {
+                buffers[index].state = BufferState::Opening;
+                drop(buffers);
+                self.give_back(index);
+            }
+        }
     }
 
     fn write<I: FileIo>(

@@ -126,7 +126,17 @@ impl FileTier {
 
     /// Bytes of buffers and private tables that were touched.
     pub fn touched_bytes(&self) -> u64 {
-        self.buffers.touched_bytes() + self.segments.touched_bytes()
+        self.buffer_bytes() + self.segments.touched_bytes()
+    }
+
+    /// Bytes of buffers that have memory.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffers.touched_bytes()
+    }
+
+    /// See [`Buffers::rest`].
+    pub fn rest(&self) {
+        self.buffers.rest();
     }
 
     /// Bytes of all segments in use by the family.

@@ -4,6 +4,7 @@ use crate::{SEGMENT_BYTES, Worker};
 use outswap_core::slots::Unused;
 use outswap_core::store::{Page, Store};
 use outswap_core::units::{PAGE_BYTES, SlotId};
+use outswap_sys::os;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// What a slot holds in these tests: no compressor makes it smaller.
@@ -37,6 +38,38 @@ fn dead_segments_are_punched_and_used_again() {
     // SAFETY: seeking touches no memory. whence = SEEK_END.
     let end = unsafe { outswap_sys::syscall3(outswap_sys::nr::LSEEK, fd as usize, 0, 2) };
     assert!(end as u64 <= max, "the file grew to {end}");
+}
+
+#[test]
+fn buffers_that_are_written_give_their_memory_back() {
+    const SLOTS: u32 = 4000;
+    let mut bed = Bed::new(&[(FILE, 0)], 1 << 14);
+    let store = bed.store;
+    let workers: Vec<_> = (0..4).map(|_| bed.worker()).collect();
+    std::thread::scope(|scope| {
+        for (first, worker) in (0..).zip(workers) {
+            scope.spawn(move || {
+                for slot in (first..SLOTS).step_by(4) {
+                    store.put(SlotId(slot), &content(slot), worker).expect("room");
+                }
+            });
+        }
+    });
+    // One that is being filled, and another.
+    let most = 2 * SEGMENT_BYTES as u64;
+    assert!(store.file.buffer_bytes() <= most, "{} bytes", store.file.buffer_bytes());
+    let worker = bed.worker();
+    // The one that is being filled is written before a fork.
+    store.fork_parent(store.fork_prepare(), os::getpid());
+    store.tend();
+    assert!(store.file.buffer_bytes() > 0, "something was written since");
+    store.tend();
+    assert_eq!(store.file.buffer_bytes(), 0);
+    assert!((0..SLOTS).all(|slot| read(&bed, worker, slot) == Ok(content(slot))));
+    let more = SLOTS..SLOTS + 200;
+    more.clone().for_each(|slot| store.put(SlotId(slot), &content(slot), worker).expect("room"));
+    assert_eq!(store.file.buffer_bytes(), SEGMENT_BYTES as u64);
+    assert!(more.clone().all(|slot| read(&bed, worker, slot) == Ok(content(slot))));
 }
 
 #[test]
