@@ -85,7 +85,7 @@ fn the_program_has_no_child_of_any_kind() {
     let end = keep(&["--", python(), "-c", &script]).run().succeeded();
     assert_eq!(lines(&end), ["3", "none", ""], "{}", end.describe());
     // Whom orphans come to has it as a child that can be told from others.
-    let script = format!("import ctypes,os,sys\nctypes.CDLL(None).prctl(36,1)\nos.execv(sys.argv[1],sys.argv[1:])");
+    let script = "import ctypes,os,sys\nctypes.CDLL(None).prctl(36,1)\nos.execv(sys.argv[1],sys.argv[1:])";
     let program = "import os\ntry:\n  print(os.waitpid(-1,0))\nexcept ChildProcessError:\n  print('none')\n";
     let ours = setup::outswap().to_string_lossy().into_owned();
     let end = Run::new(python()).args([
