@@ -90,7 +90,7 @@ fn the_program_has_no_child_of_any_kind() {
     let ours = setup::outswap().to_string_lossy().into_owned();
     let end = Run::new(python()).args([
         "-c",
-        &script,
+        script,
         &ours,
         "run",
         "--keep-pid",
