@@ -51,7 +51,11 @@ say() { echo "$1=$2"; }
 main=$(show MainPID)
 say main "$(cat "/proc/$main/comm")"
 say told "$(show StatusText)"
-for child in $(cat "/proc/$main/task/$main/children"); do say supervisor "$(cat "/proc/$child/comm")"; done
+for other in /proc/[0-9]*; do
+    # Beside it, in the service's control group.
+    if [[ $other != "/proc/$main" ]] && cmp -s "$other/cgroup" "/proc/$main/cgroup"; then say supervisor "$(cat "$other/comm")"; fi
+done
+say children "$(cat "/proc/$main/task/$main/children")"
 say answer "$(redis-cli -p 6380 set key value)"
 [[ $main -gt 1 ]] && kill -9 "$main"
 for _ in $(seq 100); do
@@ -86,6 +90,7 @@ done
 expected="main=redis-server
 told=Ready to accept connections
 supervisor=outswap
+children=
 answer=OK
 restarts=1
 again=redis-server
