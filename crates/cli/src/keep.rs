@@ -58,28 +58,24 @@ pub fn part() -> Result<Side, String> {
         }
     };
     let (ours, theirs) = UnixStream::pair().map_err(fail("socketpair"))?;
-    let supervise = |socket, program| {
-        // What a terminal or a shell sends to the program's group is not for us.
-        // SAFETY: takes nothing.
-        unsafe { libc::setsid() };
-        Ok(Side::Supervisor(SupervisorSide { socket, program, program_pid }))
-    };
     let may_be_orphan = !is_reaper(program_pid);
     let child = fork();
     if child == 0 {
         // The first process of a pid namespace takes all others along when it ends.
         let supervisor = if may_be_orphan && os::getpid() != 1 { fork() } else { -1 };
-        if supervisor == 0 {
-            return supervise(theirs, program);
+        if supervisor != 0 {
+            // Who is told no number has the supervisor as a child; who cannot be told has ended.
+            let number = supervisor.max(0) as libc::pid_t;
+            let _ = (&theirs).write_all(&number.to_ne_bytes());
         }
-        // Who is told no number has the supervisor as a child.
-        let number = supervisor.max(0) as libc::pid_t;
-        let told = (&theirs).write_all(&number.to_ne_bytes()).is_ok();
         if supervisor > 0 {
             // SAFETY: ends the process, which has nothing to tidy up.
-            unsafe { libc::_exit(i32::from(!told)) };
+            unsafe { libc::_exit(0) };
         }
-        return supervise(theirs, program);
+        // What a terminal or a shell sends to the program's group is not for us.
+        // SAFETY: takes nothing.
+        unsafe { libc::setsid() };
+        return Ok(Side::Supervisor(SupervisorSide { socket: theirs, program, program_pid }));
     }
     if child < 0 {
         return Err(fail("cannot start a process")(std::io::Error::last_os_error()));

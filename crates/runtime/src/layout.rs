@@ -78,6 +78,11 @@ pub fn in_arena(addr: usize) -> bool {
     addr.wrapping_sub(ARENA) < ARENA_MAX_BYTES
 }
 
+/// Whether a process can have all of a range. What goes beyond is refused before anything of it is touched.
+pub fn in_user_space(addr: usize, len: usize) -> bool {
+    addr <= TASK_SIZE && len <= TASK_SIZE - addr
+}
+
 /// Whether an address may be one of managed memory: lies in the range that the range filter recognises, or in the program's `.bss` as
 /// far as that is managed.
 pub fn in_managed(addr: usize) -> bool {

@@ -263,14 +263,15 @@ fn message(
     let state = unsafe { &mut *gate::state(pins.number()) };
     let (vector, room_bytes) = ((word(&header, 16), word(&header, 24).min(IOV_MAX)), live.waiting_bytes(pins.number()));
     let used = buffers(live, cx, pins, vector, done, room_bytes)?;
+    let control = (word(&header, 32), word(&header, 40).min(CONTROL_MAX_BYTES));
     // Name and control data go with the first part; of what is sent, each part has what is said of all bytes.
     let (name, control) = if done == 0 {
         let name_bytes = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) as usize;
         pins.pin(cx, word(&header, 0), name_bytes.min(NAME_MAX_BYTES)).map_err(|_| EIO)?;
-        pins.pin(cx, word(&header, 32), word(&header, 40).min(CONTROL_MAX_BYTES)).map_err(|_| EIO)?;
+        pins.pin(cx, control.0, control.1).map_err(|_| EIO)?;
         ([word(&header, 0), word(&header, 8)], [word(&header, 32), word(&header, 40)])
     } else if nr == nr::SENDMSG {
-        ([0; 2], repeated(live, cx, pins, (word(&header, 32), word(&header, 40).min(CONTROL_MAX_BYTES)))?)
+        ([0; 2], repeated(live, cx, pins, control)?)
     } else {
         ([0; 2], [0; 2])
     };

@@ -196,14 +196,8 @@ fn judge(live: &'static Live, addr: usize, uc: &mut Ucontext) -> Verdict {
         None => Verdict::Denied(SEGV_MAPERR),
         Some(vma) if !allows(&vma, err) => Verdict::Denied(SEGV_ACCERR),
         // What the kernel says of its own memory may be right, with others that change mappings all the time.
-        Some(vma) if vma.foreign => {
-            if again(FOREIGN_TRIES) {
-                Verdict::Again
-            } else {
-                Verdict::Kernels
-            }
-        }
-        Some(_) if again(u32::MAX) => Verdict::Again,
+        Some(vma) if again(if vma.foreign { FOREIGN_TRIES } else { u32::MAX }) => Verdict::Again,
+        Some(vma) if vma.foreign => Verdict::Kernels,
         // The kernel keeps to what it says though the map allows it, and nothing has changed since.
         Some(_) => Verdict::Denied(SEGV_ACCERR),
     }

@@ -32,7 +32,7 @@ fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usi
             if overlaps_managed(base, len) {
                 bytes = bytes.saturating_add(len);
             }
-            (len as isize) >= 0 && base.checked_add(len).is_some_and(|end| end <= TASK_SIZE)
+            (len as isize) >= 0 && in_user_space(base, len)
         });
         right && bytes > most_bytes
     })
@@ -65,7 +65,7 @@ pub fn transfer(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut U
     let window_bytes = live.window_bytes();
     let long = overlaps_managed(at, len) && len > may_wait_bytes(live, window_bytes);
     // What the kernel refuses it must see as it is.
-    if !long || (len as isize) < 0 || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
+    if !long || (len as isize) < 0 || !in_user_space(at, len) {
         return assisted(live, nr, args, window_bytes, uc);
     }
     args[2] = len.min(MAX_RW_COUNT);
@@ -110,7 +110,7 @@ pub fn random(live: &'static Live, mut args: [usize; 6], uc: &mut Ucontext) {
     // Any length stands for the largest.
     args[1] = args[1].min(MAX_RW_COUNT);
     let [at, len, ..] = args;
-    if !overlaps_managed(at, len) || len <= window_bytes || at.checked_add(len).is_none_or(|end| end > TASK_SIZE) {
+    if !overlaps_managed(at, len) || len <= window_bytes || !in_user_space(at, len) {
         return assisted(live, nr::GETRANDOM, args, window_bytes, uc);
     }
     parts::start(live, Part::Stream, nr::GETRANDOM, args, &mut uc.gregs);

@@ -1,7 +1,6 @@
 //! What the families of memory calls share.
 use crate::arena::address;
 use crate::gate;
-use crate::layout::TASK_SIZE;
 use crate::live::Live;
 use outswap_core::units::{PAGE_BYTES, PageNo};
 use outswap_core::vma::Vma;
@@ -19,11 +18,6 @@ pub fn pages(bytes: usize) -> Option<u32> {
 /// A length in whole pages as the kernel rounds it: beyond the largest it wraps to none.
 pub fn whole_pages(bytes: usize) -> usize {
     bytes.wrapping_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
-}
-
-/// Whether a process can have all of a range. What goes beyond is refused before anything of it is touched.
-pub fn in_user_space(addr: usize, len: usize) -> bool {
-    addr <= TASK_SIZE && len <= TASK_SIZE - addr
 }
 
 /// Issues a call that is none of ours, from the gate because an argument may look like managed memory.

@@ -6,7 +6,7 @@ use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::dumps::DUMPS;
 use crate::errno::{EAGAIN, EEXIST, EINVAL, ENOMEM};
-use crate::layout::overlaps_managed;
+use crate::layout::{in_user_space, overlaps_managed};
 use crate::live::Live;
 use crate::{avoided, process, procfs, rlimits};
 use outswap_control::Stat;

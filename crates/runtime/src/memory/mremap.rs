@@ -6,7 +6,7 @@ use super::map::{alignment, unmap};
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM};
-use crate::layout::{TASK_SIZE, overlaps_managed};
+use crate::layout::{TASK_SIZE, in_user_space, overlaps_managed};
 use crate::live::Live;
 use crate::pins::copy_in;
 use crate::rlimits;

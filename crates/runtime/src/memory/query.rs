@@ -3,6 +3,7 @@ use super::common::*;
 use crate::arena::{address, page_of};
 use crate::contexts::Cx;
 use crate::errno::{EBUSY, EFAULT, EINVAL, ENOMEM};
+use crate::layout::in_user_space;
 use crate::live::Live;
 use crate::pins::copy_out;
 use crate::procfs;

@@ -50,9 +50,7 @@ impl CallPins<'_> {
         for i in 0..count {
             match self.read::<Iovec>(cx, addr.wrapping_add(i * 16)) {
                 // One alone counts as the largest that a call moves where it is too large; of several it is refused.
-                Some(iov)
-                    if is_allowed(&iov)
-                        && (count == 1 || iov.base.checked_add(iov.len).is_some_and(|end| end <= TASK_SIZE)) => {}
+                Some(iov) if is_allowed(&iov) && (count == 1 || in_user_space(iov.base, iov.len)) => {}
                 _ => return Ok(count),
             }
         }

@@ -33,7 +33,7 @@ impl Family {
     }
 
     fn mark(&self, process: usize, file: usize) {
-        self.open[process][file / 64].fetch_or(1 << (file % 64), AcqRel);
+        self.open[process][file / 64].fetch_or(1 << (file % 64), SeqCst);
     }
 
     /// In the parent, see [`Pids::confirm`].
@@ -97,7 +97,7 @@ impl Family {
 
     /// Takes a number that nobody had. False where another process is taking it, too: either sees that, or both do.
     fn take(&self, process: usize, file: usize) -> bool {
-        self.open[process][file / 64].fetch_or(1 << (file % 64), SeqCst);
+        self.mark(process, file);
         let is_others = |(other, open): (usize, &[AtomicU64; WORDS])| {
             other != process
                 && self.processes.get(other) != Entry::Free
