@@ -63,15 +63,14 @@ pub fn part() -> Result<Side, String> {
     if child == 0 {
         // The first process of a pid namespace takes all others along when it ends.
         let supervisor = if may_be_orphan && os::getpid() != 1 { fork() } else { -1 };
-        if supervisor != 0 {
-            // Who is told no number has the supervisor as a child; who cannot be told has ended.
-            let number = supervisor.max(0) as libc::pid_t;
-            let _ = (&theirs).write_all(&number.to_ne_bytes());
-        }
         if supervisor > 0 {
             // SAFETY: ends the process, which has nothing to tidy up.
             unsafe { libc::_exit(0) };
         }
+        // By the supervisor itself, so that nothing that it says later comes before. Who is told no number has it as a child; who cannot be
+        // told has ended.
+        let number = if supervisor == 0 { os::getpid() } else { 0 };
+        let _ = (&theirs).write_all(&number.to_ne_bytes());
         // What a terminal or a shell sends to the program's group is not for us.
         // SAFETY: takes nothing.
         unsafe { libc::setsid() };

@@ -1,6 +1,6 @@
 //! `outswap run --keep-pid`: the process that was started is the program, and the supervisor is beside it.
 use outswap_e2e::workloads::python;
-use outswap_e2e::{MIB, Outcome, Run, Running, Tmp, plain_mode, setup, stats};
+use outswap_e2e::{MIB, Outcome, Run, Running, Tmp, build, plain_mode, setup, stats};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -69,6 +69,20 @@ fn the_program_has_no_child_to_wait_for() {
     assert_eq!(lines(&end), ["none", "9", "none"], "{}", end.describe());
     let end = keep(&["--", "bash", "-c", "sleep 0.05 & wait; wait -n; echo $?; jobs; (exit 4); echo $?"]).run();
     assert_eq!(lines(&end.succeeded()), ["127", "4"]);
+}
+
+/// Of the two that make the supervisor each may be long in saying so.
+#[test]
+fn the_program_knows_its_supervisor_whoever_is_first() {
+    if plain_mode() {
+        return;
+    }
+    let slow = build::library("tests/programs/slow_parent.c");
+    let mut program = keep(&["--", "sleep", "100"]).env("LD_PRELOAD", slow).start();
+    let known = fs::read_link(format!("/proc/{}/exe", supervisor(&program)));
+    program.signal(libc::SIGKILL);
+    program.wait();
+    assert_eq!(known.ok().and_then(|path| path.canonicalize().ok()), setup::outswap().canonicalize().ok());
 }
 
 /// Tracers wait for whatever there is (`__WALL`), until there is nothing.
