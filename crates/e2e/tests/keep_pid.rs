@@ -78,7 +78,7 @@ fn the_program_knows_its_supervisor_whoever_is_first() {
         return;
     }
     let slow = build::library("tests/programs/slow_parent.c");
-    let mut program = keep(&["--", "sleep", "100"]).env("LD_PRELOAD", slow).start();
+    let program = keep(&["--", "sleep", "100"]).env("LD_PRELOAD", slow).start();
     let known = fs::read_link(format!("/proc/{}/exe", supervisor(&program)));
     program.signal(libc::SIGKILL);
     program.wait();

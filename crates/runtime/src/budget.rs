@@ -2,7 +2,9 @@
 //! limit, and what follows from that for the pool, for transfers and for what is held in memory.
 //!
 //! Numbers go in and come out; what they are measured from is in [`crate::charge`].
-use crate::limits::{CALLS_FEW, PINNED_MIN_BYTES, WINDOW_LEAST_BYTES, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES};
+use crate::limits::{
+    CALLS_FEW, PINNED_MIN_BYTES, RECORD_MAX_BYTES, WINDOW_LEAST_BYTES, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES,
+};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use outswap_control::MAX_LEVELS;
 use outswap_core::units::PAGE_BYTES;
@@ -296,6 +298,12 @@ pub fn window_bytes(limit_pages: u64) -> usize {
     (limit_pages as usize / 8).saturating_mul(PAGE_BYTES).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
 }
 
+/// The same of a write to a file, so that it is one operation for others: a quarter of the limit, up to 4 MiB. While more is resident at once,
+/// it is in the way of other pages.
+pub fn record_bytes(limit_pages: u64) -> usize {
+    (limit_pages as usize / 4).saturating_mul(PAGE_BYTES).min(RECORD_MAX_BYTES).max(window_bytes(limit_pages))
+}
+
 /// The same of one that may wait for long, beside so many other calls: less the more there are, so that all of them together have no more than
 /// some half of the limit, but for the least of each.
 pub fn waiting_bytes(limit_pages: u64, calls: usize) -> usize {
@@ -491,10 +499,14 @@ mod tests {
             let few = (CALLS_FEW * WINDOW_MIN_BYTES) as u64;
             assert!(beyond <= (limit / 8).saturating_mul(5 * PAGE_BYTES as u64).saturating_add(few), "{limit} pages");
         }
+        assert_eq!([2, 8, 64, 1000].map(|mib| record_bytes(pages(mib)) >> 10), [512, 2 << 10, 4 << 10, 4 << 10]);
         assert_eq!(pinned_max_bytes(pages(64)), 32 << 20);
         assert_eq!(pinned_max_bytes(MIN_RESIDENT_PAGES), PINNED_MIN_BYTES);
         for limit in [0, MIN_RESIDENT_PAGES, pages(1), pages(100), u64::MAX] {
-            assert!(window_bytes(limit) <= pinned_max_bytes(limit), "{limit}");
+            assert!(
+                window_bytes(limit) <= record_bytes(limit) && record_bytes(limit) <= pinned_max_bytes(limit),
+                "{limit}"
+            );
         }
     }
 

@@ -147,6 +147,7 @@ fn become_child(
     let pid = os::getpid();
     live.pid.store(pid, Relaxed);
     live.threaded.store(false, Relaxed);
+    live.long_writes.forget();
     reclaim::forget();
     sharers::forget();
     avoided::forget();

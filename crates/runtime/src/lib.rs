@@ -35,6 +35,7 @@ mod scheduling;
 
 // Arithmetic.
 mod budget;
+mod longwrites;
 mod wipes;
 mod mlocks;
 mod objects;

@@ -50,6 +50,8 @@ pub const WINDOW_MAX_BYTES: usize = 1 << 20;
 pub const WINDOW_LEAST_BYTES: usize = 8 << 10;
 /// See [`WINDOW_LEAST_BYTES`].
 pub const CALLS_FEW: usize = 16;
+/// What a write to a file has resident at most so that it is one operation.
+pub const RECORD_MAX_BYTES: usize = 4 << 20;
 /// What one call may have resident however small the limit is, bytes.
 pub const PINNED_MIN_BYTES: usize = 4 << 20;
 /// Ranges up to this length are not looked at before they are pinned: what of them the kernel cannot reach costs little.
@@ -88,6 +90,7 @@ const _: () = {
     assert!(FILTER_OPS <= 4096 && FILTER_NEAR < u8::MAX as usize && CALL_NUMBERS <= FILTER_OPS);
     assert!(WINDOW_MIN_BYTES <= WINDOW_MAX_BYTES && WINDOW_MAX_BYTES <= PINNED_MIN_BYTES, "a window can be pinned");
     assert!(WINDOW_MIN_BYTES as u64 <= MIN_RESIDENT_PAGES * PAGE_BYTES as u64, "and be resident");
+    assert!(WINDOW_MAX_BYTES <= RECORD_MAX_BYTES && RECORD_MAX_BYTES <= PINNED_MIN_BYTES, "a record can be pinned");
     // What is looked at of one argument of a call leaves room for what its others point to.
     assert!(STRING_MAX_BYTES + PAGE_BYTES < PINNED_MIN_BYTES && (DEFAULT_BYTES as usize) * 6 < PINNED_MIN_BYTES);
     assert!(NAME_MAX_BYTES + CONTROL_MAX_BYTES + WINDOW_MAX_BYTES < PINNED_MIN_BYTES);

@@ -3,6 +3,7 @@ use crate::arena::{self, address, page_of};
 use crate::contexts::{Contexts, Cx};
 use crate::dispositions::Dispositions;
 use crate::layout::{ARENA, bss};
+use crate::longwrites::{LongWrites, Room};
 use crate::machine::LivePager;
 use crate::mlocks::Mlocks;
 use crate::objects::Objects;
@@ -44,6 +45,8 @@ pub struct Live {
     pub budget: budget::State,
     /// The pin that was taken last.
     pub last_pin: AtomicUsize,
+    /// Room of long writes to files.
+    pub long_writes: LongWrites,
     /// Bytes of staging memory.
     pub stage_bytes: usize,
     /// The control block's descriptors: the first of them.
@@ -107,6 +110,7 @@ impl Live {
             dispositions: Dispositions::default(),
             budget: budget::State::default(),
             last_pin: AtomicUsize::new(0),
+            long_writes: LongWrites::default(),
             stage_bytes,
             control_fd,
             fds,
@@ -150,6 +154,12 @@ impl Live {
     /// Bytes of a transfer that are resident at once.
     pub fn window_bytes(&self) -> usize {
         budget::window_bytes(self.pager.limit_pages())
+    }
+    /// Room to make a long write to a file one operation, if there is any.
+    pub fn room_for_record(&self, bytes: usize) -> Option<Room<'_>> {
+        let limit_pages = self.pager.limit_pages();
+        let half_bytes = limit_pages as usize / 2 * PAGE_BYTES;
+        if bytes <= budget::record_bytes(limit_pages) { self.long_writes.take(bytes, half_bytes) } else { None }
     }
     /// The same of one that may wait, by the number of its pin: pins are taken from the first on, so it says how many others are in progress.
     /// Those of processes that have executed a program are in nobody's way until they are found: there are no more than threads.

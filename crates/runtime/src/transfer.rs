@@ -8,6 +8,7 @@ use crate::kind::{Kind, has_more, is_nonblocking, kind};
 use crate::layout::*;
 use crate::limits::{CONTROL_MAX_BYTES, IOV_MAX, NAME_MAX_BYTES, SHORT_BYTES};
 use crate::live::Live;
+use crate::longwrites::Room;
 use crate::parts;
 use crate::pins::{self, CallPins, UNCUT};
 use crate::usermem::{MAX_RW_COUNT, MSGHDR_BYTES, word};
@@ -20,11 +21,10 @@ use outswap_sys::signal::{Ucontext, without_sigxfsz};
 /// MSG_ERRQUEUE.
 const NOT_A_STREAM: usize = 0x1 | 0x2 | 0x2000;
 
-/// Whether an array of `struct iovec` names more managed memory than `most_bytes`. One that the kernel will refuse does
-/// not.
-fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usize) -> bool {
+/// How much managed memory an array of `struct iovec` names: none where the kernel will refuse it.
+fn vector_bytes(live: &'static Live, vec: usize, count: usize) -> usize {
     if count > IOV_MAX {
-        return false;
+        return 0;
     }
     live.with(move |cx| {
         let mut bytes = 0usize;
@@ -34,7 +34,7 @@ fn is_long_vector(live: &'static Live, vec: usize, count: usize, most_bytes: usi
             }
             (len as isize) >= 0 && in_user_space(base, len)
         });
-        right && bytes > most_bytes
+        if right { bytes } else { 0 }
     })
 }
 
@@ -44,7 +44,7 @@ fn is_long_message(live: &'static Live, at: usize) -> bool {
         let has_control = word(&header, 40) > 0;
         let room_bytes = most_bytes(live).saturating_sub(CONTROL_MAX_BYTES + NAME_MAX_BYTES);
         let most_bytes = if has_control { room_bytes.max(live.window_bytes()) } else { live.window_bytes() };
-        is_long_vector(live, word(&header, 16), word(&header, 24), most_bytes)
+        vector_bytes(live, word(&header, 16), word(&header, 24)) > most_bytes
     })
 }
 
@@ -128,18 +128,19 @@ pub fn vector(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Uco
         _ => nr,
     };
     let window_bytes = live.window_bytes();
-    if !is_long_vector(live, args[1], args[2], may_wait_bytes(live, window_bytes)) {
+    let bytes = vector_bytes(live, args[1], args[2]);
+    if bytes <= may_wait_bytes(live, window_bytes) {
         return assisted(live, nr, args, window_bytes, uc);
     }
     let kind = kind(args[0]);
     let returns = matches!(kind, Kind::File | Kind::Told) || nr == nr::READV && is_nonblocking(args[0], 0);
     // Less than a window only where it waits: what a file is given in one call is one record beside those of others.
-    if returns && !is_long_vector(live, args[1], args[2], window_bytes) {
+    if returns && bytes <= window_bytes {
         return assisted(live, nr, args, window_bytes, uc);
     }
     match (nr, kind) {
         (nr::READV | nr::PREADV | nr::PREADV2, Kind::Told) => assisted(live, nr, args, window_bytes, uc),
-        (_, Kind::File | Kind::Told) => uc.gregs.rax = vector_pieces(live, nr, args) as u64,
+        (_, Kind::File | Kind::Told) => uc.gregs.rax = vector_pieces(live, nr, args, bytes) as u64,
         (_, Kind::Messages) => assisted(live, nr, args, UNCUT, uc),
         (_, Kind::Other) => assisted(live, nr, args, most_bytes(live), uc),
         (nr::READV, _) if returns => uc.gregs.rax = vector_drain(live, args) as u64,
@@ -148,17 +149,30 @@ pub fn vector(live: &'static Live, nr: usize, mut args: [usize; 6], uc: &mut Uco
     }
 }
 
-/// A transfer between a file and more memory than may be resident at once. As in the kernel, no signal interrupts it.
+/// A transfer between a file and more memory than a window. As in the kernel, no signal interrupts it.
 fn pieces(live: &'static Live, nr: usize, [fd, buf, len, offset, ..]: [usize; 6]) -> isize {
-    in_windows(live, access(nr), (buf, len), |at, part, done| {
+    let window_bytes = live.window_bytes();
+    let room = if len > window_bytes { room_for_record(live, nr, len) } else { None };
+    let window_bytes = if room.is_some() { len } else { window_bytes };
+    in_windows(live, access(nr), (buf, len), window_bytes, |at, part, done| {
         // SAFETY: the program's own call, on a part of its buffer.
         let call = || unsafe { gate::call(nr, fd, at, part, offset.wrapping_add(done), 0, 0) };
         piece(done, call)
     })
 }
 
-/// The same of several buffers.
-fn vector_pieces(live: &'static Live, nr: usize, [fd, vec, count, offset, _, flags]: [usize; 6]) -> isize {
+/// Room for a write to be one operation, where others may write at the same place: at a position that they share, or at the end of the file.
+fn room_for_record(live: &'static Live, nr: usize, bytes: usize) -> Option<Room<'static>> {
+    if matches!(nr, nr::WRITE | nr::WRITEV | nr::PWRITEV2) { live.room_for_record(bytes) } else { None }
+}
+
+/// The same of several buffers, of so many bytes.
+fn vector_pieces(live: &'static Live, nr: usize, args: [usize; 6], bytes: usize) -> isize {
+    let room = room_for_record(live, nr, bytes);
+    if let Some(value) = room.and_then(|_room| whole_vector(live, nr, args, bytes)) {
+        return value;
+    }
+    let [fd, vec, count, offset, _, flags] = args;
     // Where the file is, whatever comes before.
     let is_there = offset as isize == -1;
     vector_in_windows(live, access(nr), (vec, count), |at, used, done| {
@@ -167,6 +181,26 @@ fn vector_pieces(live: &'static Live, nr: usize, [fd, vec, count, offset, _, fla
         let call = || unsafe { gate::call(nr, fd, at, used, offset, 0, flags) };
         piece(done, call)
     })
+}
+
+/// A transfer of several buffers, of so many bytes, which have room to be resident at once. `None` where they cannot be read.
+fn whole_vector(live: &'static Live, nr: usize, mut args: [usize; 6], bytes: usize) -> Option<isize> {
+    let (pin, [fd, vec, count, offset, high, flags]) = live.with(move |cx| {
+        let mut pins = CallPins::new(live);
+        match pins.arguments(cx, calls::find(nr), &mut args, bytes) {
+            Ok(()) => Some((pins.number(), args)),
+            Err(_) => {
+                pins.release();
+                None
+            }
+        }
+    })?;
+    // The file may be slow: nobody must wait for this thread meanwhile.
+    live.contexts.assert_outside();
+    // SAFETY: the program's own call.
+    let value = unsafe { gate::call(nr, fd, vec, count, offset, high, flags) };
+    live.pager.pins.release(pin);
+    Some(value)
 }
 
 /// One window of a transfer of a file, after so much.
@@ -232,7 +266,7 @@ fn vector_in_windows(
 /// A read that does not wait from a pipe or socket, into more memory than may be resident at once: all that is there. As in the kernel, no signal
 /// interrupts it.
 fn drain(live: &'static Live, nr: usize, fd: usize, buffer: (usize, usize), flags: usize) -> isize {
-    in_windows(live, Access::Write, buffer, |at, part, done| {
+    in_windows(live, Access::Write, buffer, live.window_bytes(), |at, part, done| {
         // SAFETY: the program's own call, on a part of its buffer.
         let read = || unsafe { gate::call(nr, fd, at, part, flags, 0, 0) };
         // Nothing is told as what a read at the end gives.
@@ -246,9 +280,9 @@ fn in_windows(
     live: &'static Live,
     access: Access,
     (buf, len): (usize, usize),
+    window_bytes: usize,
     mut one: impl FnMut(usize, usize, usize) -> isize,
 ) -> isize {
-    let window_bytes = live.window_bytes();
     let mut done = 0;
     while done < len {
         let (at, part) = (buf + done, window_bytes.min(len - done));
