@@ -172,7 +172,7 @@ fn gate(outer: Option<Place>) -> outswap_sys::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Makes a socket whose other end lives through exec under a number. `None` where that is not to be had.
+/// Makes a socket whose other end lives through exec under a number. Each message says whose it is. `None` where that is not to be had.
 fn socket_pair(number: i32) -> Option<OwnedFd> {
     let mut fds = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -183,12 +183,21 @@ fn socket_pair(number: i32) -> Option<OwnedFd> {
         }
         fds.map(|fd| OwnedFd::from_raw_fd(fd))
     };
+    say_whose(&ours);
     let placed = os::fcntl(theirs.as_raw_fd(), os::F_DUPFD, number as usize).ok()? as i32;
     if placed == number {
         return Some(ours);
     }
     let _ = os::close(placed);
     None
+}
+
+/// Has what comes at a socket say whose it is; what has come before does not.
+pub fn say_whose(socket: &OwnedFd) {
+    let yes: libc::c_int = 1;
+    let (at, len) = ((&raw const yes).cast(), size_of_val(&yes) as libc::socklen_t);
+    // SAFETY: reads a number.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, at, len) };
 }
 
 /// Makes an empty memory file that can be sealed.
@@ -226,6 +235,20 @@ fn lowest_fd(soft_limit: usize, outer_fd: Option<i32>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_before_anybody_listens_says_whose_it_is() {
+        const NUMBER: i32 = 300;
+        let ours = socket_pair(NUMBER).expect("a free number");
+        let (mut value, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: room for the answer, as long as it says.
+        let asked = unsafe {
+            let at = (&raw mut value).cast();
+            libc::getsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, at, &raw mut len)
+        };
+        assert_eq!((asked, value), (0, 1));
+        os::close(NUMBER).expect("ours");
+    }
 
     #[test]
     fn the_descriptor_is_high_but_not_dear() {

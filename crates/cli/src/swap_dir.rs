@@ -1,8 +1,7 @@
 //! The directory of the swap file.
-use outswap_store::TierConfig;
-use std::fs::OpenOptions;
+use outswap_store::{NewFile, TierConfig, make_file};
+use outswap_sys::os;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where it is if nobody names one.
@@ -33,32 +32,18 @@ pub fn check_for(tiers: &[TierConfig], directory: &Path) -> Result<Option<String
 
 /// Proves that the swap file can be made, by making one.
 pub fn check(directory: &Path) -> Result<(), String> {
-    use std::io::{Error, ErrorKind};
-    let attempt = || {
-        let unnamed =
-            OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory);
-        match unnamed {
-            Ok(_) => return Ok(()),
-            // Not every file system knows unnamed files.
-            Err(e) if !matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
-                return Err(e);
-            }
-            Err(_) => {}
-        }
-        if !directory.is_dir() {
-            return Err(Error::from(ErrorKind::NotADirectory));
-        }
-        let name = directory.join(format!(".outswap-try-{}", std::process::id()));
-        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name)?;
-        std::fs::remove_file(&name)
-    };
-    attempt().map_err(|e| {
+    let path = [directory.as_os_str().as_bytes(), b"\0"].concat();
+    let made = make_file(&path).map_err(|e| std::io::Error::from_raw_os_error(e.0));
+    let NewFile { write_fd, read_fd } = made.map_err(|e| {
         format!(
             "no swap file can be made in {}: {e} (name another directory by --swap-dir, or leave the file out: \
              --swap compressed)",
             directory.display()
         )
-    })
+    })?;
+    // What cannot be closed is not there.
+    let _ = os::close(write_fd).and(os::close(read_fd));
+    Ok(())
 }
 
 fn c_path(directory: &Path) -> std::ffi::CString {

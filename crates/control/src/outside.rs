@@ -43,10 +43,12 @@ fn fits(pid: i32) -> bool {
 impl Unmanaged {
     /// What they have, in bytes; never more than [`CHARGE_MAX_BYTES`]. Those that are not there any more have nothing.
     pub(crate) fn bytes(&self, is_there: impl Fn(i32) -> bool) -> u64 {
-        let own = self.own.iter().map(|word| word.load(Relaxed));
+        // What is said to be a process's own meanwhile, and is the rest's no longer, or the other way round, counts once at least.
+        let rest_bytes = self.rest_bytes.load(Acquire);
+        let own = self.own.iter().map(|word| word.load(Acquire));
         let own = own.filter(|word| *word != 0 && is_there(pid_of(*word)));
         let own: u64 = own.map(|word| (word & PAGES) * PAGE_BYTES).sum();
-        self.rest_bytes.load(Relaxed).saturating_add(own).min(CHARGE_MAX_BYTES)
+        self.rest_bytes.load(Acquire).max(rest_bytes).saturating_add(own).min(CHARGE_MAX_BYTES)
     }
 
     /// Says what they have: `own` of each, by its number, what goes with it when it ends, and `rest_bytes` all else. Who looks meanwhile
@@ -92,6 +94,21 @@ mod tests {
         assert_eq!((all.bytes(lives), all.bytes(|_| false)), (19 * MIB, 3 * MIB));
         all.set(&[], 0);
         assert_eq!(all.bytes(lives), 0);
+    }
+
+    #[test]
+    fn who_looks_while_it_is_said_never_sees_too_little() {
+        const MIB: u64 = 1 << 20;
+        let all = Unmanaged { rest_bytes: AtomicU64::new(0), own: [const { AtomicU64::new(0) }; MAX_OUTSIDE] };
+        let (low, high) = ((&[(5, 20 * MIB)], 10 * MIB), (&[(5, 30 * MIB)], 0));
+        for (before, after) in [(low, high), (high, low)] {
+            all.set(before.0, before.1);
+            let at_once = |_| {
+                all.set(after.0, after.1);
+                true
+            };
+            assert!(all.bytes(at_once) >= 30 * MIB);
+        }
     }
 
     #[test]
