@@ -233,8 +233,9 @@ impl Run {
                 Err(text) => say(&format!("error: {text}")),
             }
         }
-        // Who came as far as to find that it cannot be managed has said why.
-        if managed && collector.processes_started() == 0 && block.control.processes_unmanaged.load(Relaxed) == 0 {
+        // Who came as far as to find that it cannot be managed has said why; who was killed may not have come so far.
+        let is_silent = collector.processes_started() == 0 && block.control.processes_unmanaged.load(Relaxed) == 0;
+        if managed && is_silent && !matches!(end, supervise::End::Killed(_)) {
             warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
         }
         if stats_file.is_some() || options.summary {

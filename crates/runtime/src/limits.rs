@@ -144,7 +144,9 @@ pub const DESKS: usize = 16;
 /// Bytes of a request, and of what is given back.
 pub const DESK_BYTES: usize = 4096;
 /// Ranges that a forked child finds empty (`MADV_WIPEONFORK`) or does not have (`MADV_DONTFORK`).
-pub const WIPES: usize = 64;
+pub const WIPES: usize = 1024;
+/// Mappings that grow downwards.
+pub const GROWS: usize = 64;
 /// Execs at the same time; further ones wait.
 pub const EXEC_BUFFERS: usize = 16;
 /// More than the kernel accepts of arguments and pointers (6 MiB at most), so that it is the kernel that refuses.

@@ -3,6 +3,7 @@ use crate::arena::{self, address, page_of};
 use crate::contexts::{Contexts, Cx};
 use crate::dispositions::Dispositions;
 use crate::layout::{ARENA, bss};
+use crate::limits::GROWS;
 use crate::longwrites::{LongWrites, Room};
 use crate::machine::LivePager;
 use crate::mlocks::Mlocks;
@@ -64,7 +65,7 @@ pub struct Live {
     /// What a forked child does not get.
     pub wipes: Wipes,
     /// Mappings that grow downwards.
-    pub grows: Wipes,
+    pub grows: Wipes<GROWS>,
     /// Whether calls are made without a trap where they can be ([`crate::direct`]).
     pub direct: AtomicBool,
     heap: SpinLock<Heap>,
@@ -237,17 +238,14 @@ impl Live {
 
     /// In a forked child: empties or unmaps what it must not have.
     pub fn wipe(&self) {
-        for Wipe { first, count, gone } in self.wipes.all() {
-            if gone {
-                if !self.pager.unmap(PageNo(first), count) {
-                    self.pager.discard(PageNo(first), count);
-                }
-                self.wipes.forget(PageNo(first), count);
-                self.grows.forget(PageNo(first), count);
-            } else {
+        while let Some(Wipe { first, count, .. }) = self.wipes.any_gone() {
+            if !self.pager.unmap(PageNo(first), count) {
                 self.pager.discard(PageNo(first), count);
             }
+            self.wipes.forget(PageNo(first), count);
+            self.grows.forget(PageNo(first), count);
         }
+        (0..).map_while(|n| self.wipes.nth(n)).for_each(|wipe| self.pager.discard(PageNo(wipe.first), wipe.count));
     }
 
     /// Makes a range that something else was mapped over part of the managed range again.

@@ -17,51 +17,87 @@ pub struct Wipe {
 }
 
 /// All of them. As many as there is room for; what is not remembered, a child gets.
-pub struct Wipes(SpinLock<[Wipe; WIPES]>);
+pub struct Wipes<const ROOM: usize = WIPES>(SpinLock<List<ROOM>>);
 
-impl Default for Wipes {
-    fn default() -> Wipes {
-        Wipes(SpinLock::new([Wipe::default(); WIPES]))
+/// The first `len` of them.
+struct List<const ROOM: usize> {
+    wipes: [Wipe; ROOM],
+    len: usize,
+}
+
+impl<const ROOM: usize> List<ROOM> {
+    fn all(&self) -> &[Wipe] {
+        &self.wipes[..self.len]
+    }
+
+    fn push(&mut self, wipe: Wipe) -> bool {
+        let has_room = self.len < ROOM;
+        if has_room {
+            self.wipes[self.len] = wipe;
+            self.len += 1;
+        }
+        has_room
+    }
+
+    fn remove(&mut self, i: usize) {
+        self.len -= 1;
+        self.wipes[i] = self.wipes[self.len];
     }
 }
 
-impl Wipes {
-    /// Remembers a range that forked children find empty, or `gone`. False where there is no room.
+impl<const ROOM: usize> Default for Wipes<ROOM> {
+    fn default() -> Wipes<ROOM> {
+        Wipes(SpinLock::new(List { wipes: [Wipe::default(); ROOM], len: 0 }))
+    }
+}
+
+impl<const ROOM: usize> Wipes<ROOM> {
+    /// Remembers a range that forked children find empty, or `gone`. False where there is no room. Ranges that they do not have become one
+    /// with those that they touch.
     pub fn add(&self, first: PageNo, count: u32, gone: bool) -> bool {
-        let mut wipes = self.0.lock(os::wait_a_little);
-        match wipes.iter_mut().find(|w| w.count == 0) {
-            Some(free) => {
-                *free = Wipe { first: first.0, count, gone };
-                true
+        let mut list = self.0.lock(os::wait_a_little);
+        let mut wipe = Wipe { first: first.0, count, gone };
+        let mut i = 0;
+        while gone && i < list.len {
+            let other = list.wipes[i];
+            if other.gone && other.first <= wipe.first + wipe.count && wipe.first <= other.first + other.count {
+                let end = (wipe.first + wipe.count).max(other.first + other.count);
+                wipe.first = wipe.first.min(other.first);
+                wipe.count = end - wipe.first;
+                list.remove(i);
+                // It may touch what was passed over.
+                i = 0;
+            } else {
+                i += 1;
             }
-            None => false,
         }
+        list.push(wipe)
     }
 
     /// Has a range begin so many pages earlier. False where none begins there.
     pub fn grow(&self, first: PageNo, by: u32) -> bool {
-        let mut wipes = self.0.lock(os::wait_a_little);
-        let found = wipes.iter_mut().find(|w| w.count > 0 && w.first == first.0 && w.first >= by);
+        let mut list = self.0.lock(os::wait_a_little);
+        let len = list.len;
+        let found = list.wipes[..len].iter_mut().find(|w| w.first == first.0 && w.first >= by);
         found.map(|w| (w.first, w.count) = (w.first - by, w.count + by)).is_some()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.lock(os::wait_a_little).iter().all(|w| w.count == 0)
+        self.0.lock(os::wait_a_little).len == 0
     }
 
     /// Pages of the ranges that children find empty.
     pub fn pages(&self) -> u64 {
-        self.0.lock(os::wait_a_little).iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
+        self.0.lock(os::wait_a_little).all().iter().filter(|w| !w.gone).map(|w| w.count as u64).sum()
     }
 
     /// The first part of a range that children find empty, or do not have (`gone`). A page may be of both kinds: what it is with one
     /// advice it is also while it has the other.
     pub fn next(&self, first: u32, end: u32, gone: bool) -> Option<(PageNo, u32)> {
-        let wipes = self.0.lock(os::wait_a_little);
-        let in_range =
-            |w: &&Wipe| first < end && w.count > 0 && w.gone == gone && w.first < end && w.first + w.count > first;
-        let wipe = wipes.iter().filter(in_range).min_by_key(|w| w.first)?;
+        let list = self.0.lock(os::wait_a_little);
+        let in_range = |w: &&Wipe| first < end && w.gone == gone && w.first < end && w.first + w.count > first;
+        let wipe = list.all().iter().filter(in_range).min_by_key(|w| w.first)?;
         let (from, to) = (wipe.first.max(first), (wipe.first + wipe.count).min(end));
         Some((PageNo(from), to - from))
     }
@@ -78,58 +114,76 @@ impl Wipes {
 
     /// Whether there is room for so many more ranges.
     pub fn has_room(&self, ranges: usize) -> bool {
-        self.0.lock(os::wait_a_little).iter().filter(|w| w.count == 0).count() >= ranges
+        ROOM - self.0.lock(os::wait_a_little).len >= ranges
     }
 
     /// How many ranges, of both kinds, a range has parts of.
     pub fn ranges_in(&self, first: u32, end: u32) -> usize {
-        let wipes = self.0.lock(os::wait_a_little);
-        wipes.iter().filter(|w| w.count > 0 && w.first < end && w.first + w.count > first).count()
+        let list = self.0.lock(os::wait_a_little);
+        list.all().iter().filter(|w| w.first < end && w.first + w.count > first).count()
     }
 
     /// Whether there is room for what is left when a range is cut out, as a hole makes two of one, and for so many `more`.
     pub fn may_cut(&self, first: PageNo, count: u32, more: usize) -> bool {
-        let (start, end) = (first.0, first.0 + count);
-        let wipes = self.0.lock(os::wait_a_little);
-        let holes = wipes.iter().filter(|w| w.count > 0 && w.first < start && w.first + w.count > end).count();
-        holes + more <= wipes.iter().filter(|w| w.count == 0).count()
+        self.has_room_for_holes(first, count, more, |_| true)
     }
 
-    /// Forgets a range, which is unmapped. What overlaps it is cut. Where a hole has no room ([`Wipes::may_cut`]), children get the rest.
+    /// Whether a range can be unmapped: what children would have to find empty, and would get as it is for want of room, stays. What they do
+    /// not have at all, they get then.
+    pub fn may_unmap(&self, first: PageNo, count: u32) -> bool {
+        self.has_room_for_holes(first, count, 0, |wipe| !wipe.gone)
+    }
+
+    fn has_room_for_holes(&self, first: PageNo, count: u32, more: usize, counts: impl Fn(&Wipe) -> bool) -> bool {
+        let (start, end) = (first.0, first.0 + count);
+        let list = self.0.lock(os::wait_a_little);
+        let holes = list.all().iter().filter(|w| w.first < start && w.first + w.count > end && counts(w)).count();
+        holes + more <= ROOM - list.len
+    }
+
+    /// Forgets a range, which is unmapped. What overlaps it is cut. Where a hole has no room ([`Wipes::may_unmap`]), children get the rest.
     pub fn forget(&self, first: PageNo, count: u32) {
-        self.cut(first, count, |_| true);
+        [false, true].into_iter().for_each(|gone| self.forget_kind(first, count, gone));
     }
 
     /// The same where children are to get it after all, as far as that kind goes.
     pub fn forget_kind(&self, first: PageNo, count: u32, gone: bool) {
-        self.cut(first, count, |wipe| wipe.gone == gone);
-    }
-
-    fn cut(&self, first: PageNo, count: u32, wanted: impl Fn(&Wipe) -> bool) {
         let (start, end) = (first.0, first.0 + count);
-        let mut wipes = self.0.lock(os::wait_a_little);
-        for i in 0..WIPES {
-            let Wipe { first, count, gone } = wipes[i];
+        let mut list = self.0.lock(os::wait_a_little);
+        let mut i = 0;
+        while i < list.len {
+            let Wipe { first, count, gone: is_gone } = list.wipes[i];
             let last = first + count;
-            if count == 0 || !wanted(&wipes[i]) || first >= end || last <= start {
+            if is_gone != gone || first >= end || last <= start {
+                i += 1;
                 continue;
             }
-            wipes[i].count = start.saturating_sub(first);
-            if last > end {
-                let rest = Wipe { first: end, count: last - end, gone };
-                // Cutting a hole makes two of one; with all places taken, a child gets the rest after all.
-                let place = if wipes[i].count == 0 { Some(i) } else { wipes.iter().position(|w| w.count == 0) };
-                if let Some(place) = place {
-                    wipes[place] = rest;
+            let rest = Wipe { first: end, count: last.saturating_sub(end), gone };
+            match (start.saturating_sub(first), rest.count) {
+                (0, 0) => {
+                    list.remove(i);
+                    continue;
+                }
+                (0, _) => list.wipes[i] = rest,
+                (before, 0) => list.wipes[i].count = before,
+                (before, _) => {
+                    list.wipes[i].count = before;
+                    // With all places taken, a child gets the rest after all.
+                    list.push(rest);
                 }
             }
+            i += 1;
         }
     }
 
-    /// All of them at once.
-    pub fn all(&self) -> impl Iterator<Item = Wipe> {
-        let all = *self.0.lock(os::wait_a_little);
-        all.into_iter().filter(|wipe| wipe.count > 0)
+    /// One of those that children do not have at all.
+    pub fn any_gone(&self) -> Option<Wipe> {
+        self.0.lock(os::wait_a_little).all().iter().find(|wipe| wipe.gone).copied()
+    }
+
+    /// The one with a number, counted from 0.
+    pub fn nth(&self, n: usize) -> Option<Wipe> {
+        self.0.lock(os::wait_a_little).all().get(n).copied()
     }
 }
 
@@ -138,7 +192,7 @@ mod tests {
     use super::*;
 
     fn list(wipes: &Wipes) -> Vec<(u32, u32, bool)> {
-        let mut all: Vec<_> = wipes.all().map(|w| (w.first, w.count, w.gone)).collect();
+        let mut all: Vec<_> = (0..).map_while(|n| wipes.nth(n)).map(|w| (w.first, w.count, w.gone)).collect();
         all.sort_unstable();
         all
     }
@@ -176,7 +230,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_range_are_found_in_ascending_order() {
-        let wipes = Wipes::default();
+        let wipes = Wipes::<WIPES>::default();
         assert!(wipes.add(PageNo(50), 10, true) && wipes.add(PageNo(40), 9, true) && wipes.add(PageNo(10), 20, false));
         assert_eq!(wipes.next(0, 100, false), Some((PageNo(10), 20)));
         assert_eq!(wipes.next(0, 100, true), Some((PageNo(40), 9)));
@@ -184,6 +238,30 @@ mod tests {
         assert_eq!(wipes.next(49, 55, true), Some((PageNo(50), 5)));
         assert_eq!((wipes.next(30, 50, false), wipes.next(60, 100, true)), (None, None));
         assert_eq!(wipes.next(15, 15, false), None, "an empty range has none");
+    }
+
+    #[test]
+    fn what_children_do_not_have_becomes_one_with_what_it_touches() {
+        let wipes = Wipes::default();
+        for (first, count) in [(10, 10), (30, 10), (50, 10), (12, 3), (15, 5), (20, 5), (60, 1)] {
+            assert!(wipes.add(PageNo(first), count, true));
+        }
+        assert_eq!(list(&wipes), [(10, 15, true), (30, 10, true), (50, 11, true)]);
+        assert!(wipes.add(PageNo(40), 10, true) && wipes.add(PageNo(61), 5, false));
+        assert_eq!(list(&wipes), [(10, 15, true), (30, 31, true), (61, 5, false)]);
+        assert!(wipes.add(PageNo(0), 100, true));
+        assert_eq!(list(&wipes), [(0, 100, true), (61, 5, false)]);
+        assert_eq!(wipes.any_gone(), Some(Wipe { first: 0, count: 100, gone: true }));
+    }
+
+    #[test]
+    fn what_has_no_room_for_its_rest_can_be_unmapped_unless_it_was_to_be_empty() {
+        let wipes = Wipes::<2>::default();
+        assert!(wipes.add(PageNo(0), 10, true) && wipes.add(PageNo(20), 10, false));
+        assert!(!wipes.may_cut(PageNo(4), 2, 0) && wipes.may_unmap(PageNo(4), 2) && !wipes.may_unmap(PageNo(24), 2));
+        wipes.forget(PageNo(4), 2);
+        assert_eq!(wipes.next(0, 100, true), Some((PageNo(0), 4)));
+        assert_eq!((wipes.next(4, 100, true), wipes.next(0, 100, false)), (None, Some((PageNo(20), 10))));
     }
 
     #[test]

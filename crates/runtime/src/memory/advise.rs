@@ -119,11 +119,6 @@ fn advise(live: &Live, cx: &mut Cx, vma: Vma, what: usize) -> isize {
         advice::REMOVE | advice::COLLAPSE => return EINVAL,
         advice::WIPEONFORK => return wipe_on_fork(live, cx, vma.first, vma.count),
         advice::DONTFORK => {
-            // One place for it, and one for what is left of what it was a part of.
-            if !live.wipes.may_cut(vma.first, vma.count, 1) {
-                return EAGAIN;
-            }
-            live.wipes.forget_kind(vma.first, vma.count, true);
             if !live.wipes.add(vma.first, vma.count, true) {
                 return EAGAIN;
             }

@@ -303,7 +303,7 @@ pub fn make_foreign(live: &Live, first: PageNo, count: u32, prot: Prot, call: im
 
 /// Unmaps a managed range; what the kernel manages there is given back first.
 pub fn unmap(live: &Live, first: PageNo, count: u32) -> bool {
-    if !live.wipes.may_cut(first, count, 0) || !live.grows.may_cut(first, count, 0) {
+    if !live.wipes.may_unmap(first, count) || !live.grows.may_cut(first, count, 0) {
         return false;
     }
     let (mut page, mut end) = (first.0, first.0 + count);
