@@ -3,7 +3,7 @@
 //! rights are left.
 use crate::calls;
 use crate::live::Live;
-use crate::pins::{CallPins, build_more, build_more_direct};
+use crate::pins::{build_more, build_more_direct, pinned};
 use crate::sandbox::Filter;
 use crate::store::ProcessStore;
 use crate::{avoided, confined, descriptors, gate, kept, namespaces, reclaim, scheduling, sharers, sites};
@@ -12,7 +12,7 @@ use outswap_sys::{Errno, nr, os};
 
 /// Serves such a call.
 pub fn call(live: &'static Live, nr: usize, args: [usize; 6], uc: &mut Ucontext) {
-    let Some((pin, args)) = pinned(live, nr, args) else {
+    let Some((pin, args)) = pinned(live, nr, args, live.window_bytes()) else {
         uc.gregs.rax = -(Errno::EFAULT.0 as i64) as u64;
         return;
     };
@@ -95,7 +95,7 @@ fn is_installed(nr: usize, flags: usize, value: isize) -> bool {
 
 /// Installs a filter for a process that only shares the memory. What that one avoids is not known; it is soon another program.
 pub fn install_of_sharer(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
-    let Some((pin, args)) = pinned(live, nr, args) else { return -(Errno::EFAULT.0 as isize) };
+    let Some((pin, args)) = pinned(live, nr, args, live.window_bytes()) else { return -(Errno::EFAULT.0 as isize) };
     let filter = Filter::of(live, nr, args);
     let [a, b, c, d, e, f] = args;
     let c = filter.as_ref().map_or(c, Filter::argument);
@@ -123,7 +123,9 @@ pub fn finish_code(live: &Live) {
 
 /// Serves `chroot` and `pivot_root` of a process that only shares the memory. Returns the result.
 pub fn by_sharer(live: &'static Live, nr: usize, args: [usize; 6]) -> isize {
-    let Some((pin, [a, b, c, d, e, f])) = pinned(live, nr, args) else { return -(Errno::EFAULT.0 as isize) };
+    let Some((pin, [a, b, c, d, e, f])) = pinned(live, nr, args, live.window_bytes()) else {
+        return -(Errno::EFAULT.0 as isize);
+    };
     // SAFETY: the program's own call, on memory that is resident.
     let value = unsafe { gate::call(nr, a, b, c, d, e, f) };
     if value >= 0 && sharers::shares_root() {
@@ -140,17 +142,4 @@ pub fn sharer_ends(live: &Live) {
     if confined::keeps_one_thread(live) && sharers::is_only_one() {
         reclaim::retire(live);
     }
-}
-
-/// Makes what a call names resident. Gives the pin that keeps it so, and the arguments then.
-fn pinned(live: &'static Live, nr: usize, args: [usize; 6]) -> Option<(usize, [usize; 6])> {
-    live.with(move |cx| {
-        let mut pins = CallPins::new(live);
-        let mut args = args;
-        if pins.arguments(cx, calls::find(nr), &mut args, live.window_bytes()).is_ok() {
-            return Some((pins.number(), args));
-        }
-        pins.release();
-        None
-    })
 }

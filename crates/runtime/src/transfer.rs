@@ -184,17 +184,8 @@ fn vector_pieces(live: &'static Live, nr: usize, args: [usize; 6], bytes: usize)
 }
 
 /// A transfer of several buffers, of so many bytes, which have room to be resident at once. `None` where they cannot be read.
-fn whole_vector(live: &'static Live, nr: usize, mut args: [usize; 6], bytes: usize) -> Option<isize> {
-    let (pin, [fd, vec, count, offset, high, flags]) = live.with(move |cx| {
-        let mut pins = CallPins::new(live);
-        match pins.arguments(cx, calls::find(nr), &mut args, bytes) {
-            Ok(()) => Some((pins.number(), args)),
-            Err(_) => {
-                pins.release();
-                None
-            }
-        }
-    })?;
+fn whole_vector(live: &'static Live, nr: usize, args: [usize; 6], bytes: usize) -> Option<isize> {
+    let (pin, [fd, vec, count, offset, high, flags]) = pins::pinned(live, nr, args, bytes)?;
     // The file may be slow: nobody must wait for this thread meanwhile.
     live.contexts.assert_outside();
     // SAFETY: the program's own call.

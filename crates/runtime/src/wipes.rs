@@ -58,6 +58,7 @@ impl<const ROOM: usize> Wipes<ROOM> {
         let mut list = self.0.lock(os::wait_a_little);
         let mut wipe = Wipe { first: first.0, count, gone };
         let mut i = 0;
+        // They do not touch each other, so that what was passed over does not touch what it grows by.
         while gone && i < list.len {
             let other = list.wipes[i];
             if other.gone && other.first <= wipe.first + wipe.count && wipe.first <= other.first + other.count {
@@ -65,8 +66,6 @@ impl<const ROOM: usize> Wipes<ROOM> {
                 wipe.first = wipe.first.min(other.first);
                 wipe.count = end - wipe.first;
                 list.remove(i);
-                // It may touch what was passed over.
-                i = 0;
             } else {
                 i += 1;
             }

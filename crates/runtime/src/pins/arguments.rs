@@ -1,12 +1,13 @@
 //! What the arguments of a call point to, by the table of calls.
 use super::call::{CallPins, keep_pages};
-use crate::calls::{Arg, Call};
+use crate::calls::{self, Arg, Call};
 use crate::contexts::Cx;
 use crate::layout::*;
 use crate::limits::{
     CONTROL_MAX_BYTES, DEFAULT_BYTES, ELEMENTS_MAX, FD_SET_MAX_WORDS, GUESS_WORDS, GUESSES, IOV_MAX, NAME_MAX_BYTES,
     SHORT_BYTES, SIZED_MAX_BYTES, STRING_MAX_BYTES,
 };
+use crate::live::Live;
 use crate::pointers;
 use crate::structures::{self, Inner, Length, Structure};
 use crate::usermem::{Iovec, MAX_RW_COUNT, MMSGHDR_BYTES, Msghdr, peek};
@@ -17,6 +18,20 @@ use outswap_sys::nr;
 
 /// In place of a length: no length is cut, because what is transferred is a message, which would be another one.
 pub const UNCUT: usize = usize::MAX;
+
+/// Makes what a call names resident, as [`CallPins::arguments`] does. Gives the pin that keeps it so, and the arguments then; `None` where it
+/// cannot be read.
+pub fn pinned(live: &'static Live, nr: usize, args: [usize; 6], window_bytes: usize) -> Option<(usize, [usize; 6])> {
+    live.with(move |cx| {
+        let mut pins = CallPins::new(live);
+        let mut args = args;
+        if pins.arguments(cx, calls::find(nr), &mut args, window_bytes).is_ok() {
+            return Some((pins.number(), args));
+        }
+        pins.release();
+        None
+    })
+}
 
 impl CallPins<'_> {
     fn string(&mut self, cx: &mut Cx, addr: usize) -> Result<(), Fault> {
