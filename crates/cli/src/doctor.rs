@@ -77,7 +77,7 @@ fn managed(options: &DoctorOptions) -> Result<Managed, String> {
         Ok(args::Parsed::Run(options)) => {
             swap_dir::check_for(&options.tiers, &options.swap_dir)?;
             let (_, how) = trial::try_managed(&options)?;
-            options.stats.as_deref().map_or(Ok(()), run::try_stats)?;
+            options.stats.as_deref().map_or(Ok(()), run::test_stats)?;
             Ok(how)
         }
         Ok(_) => Err("the command line of outswap run is not understood".into()),

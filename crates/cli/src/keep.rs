@@ -5,7 +5,7 @@
 use crate::processes::fields_of;
 use crate::supervise::{End, wait_for};
 use outswap_sys::os;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -19,6 +19,11 @@ const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 /// Where `/proc/PID/stat` has the status of a process that has ended, counted from behind the name.
 const STAT_EXIT_CODE: usize = 49;
+
+/// How long the parent of a program that ended may take to wait for it, where the status is told only then; and between two looks.
+const REAPED_WITHIN: Duration = Duration::from_secs(1);
+/// See [`REAPED_WITHIN`].
+const REAPED_LOOK: Duration = Duration::from_millis(10);
 
 /// The two that one process has become.
 pub enum Side {
@@ -144,7 +149,7 @@ impl SupervisorSide {
         let mut next_tick = Instant::now();
         loop {
             let left = next_tick.saturating_duration_since(Instant::now());
-            if wait_for(self.program.as_raw_fd(), left) {
+            if wait_for([self.program.as_raw_fd()], left) {
                 return self.end();
             }
             if Instant::now() >= next_tick {
@@ -156,9 +161,29 @@ impl SupervisorSide {
     /// How the program ended, as far as the kernel says: until its parent has waited for it, in its line of `/proc`; after that, where
     /// the kernel is new enough.
     fn end(&self) -> End {
-        let line = std::fs::read(format!("/proc/{}/stat", self.program_pid)).unwrap_or_default();
-        // Where another has its number by now, the descriptor knows better; it has nothing to say before.
-        self.end_by_descriptor().or_else(|| parse_exit_code(&line)).map_or(End::Unknown, End::of_status)
+        let until = Instant::now() + REAPED_WITHIN;
+        loop {
+            let line = std::fs::read(format!("/proc/{}/stat", self.program_pid)).unwrap_or_default();
+            // Where another has its number by now, the descriptor knows better; it has nothing to say before.
+            if let Some(status) = self.end_by_descriptor() {
+                return End::of_status(status);
+            }
+            match parse_exit_code(&line) {
+                Some(0) if !self.may_know() => {}
+                status => return status.map_or(End::Unknown, End::of_status),
+            }
+            if Instant::now() >= until {
+                return End::Unknown;
+            }
+            std::thread::sleep(REAPED_LOOK);
+        }
+    }
+
+    /// Whether `/proc` tells us the status: of another user's process it is 0. The link to what a process executes is denied to whom the status is,
+    /// and is not there for others, once the process has ended.
+    fn may_know(&self) -> bool {
+        let link = std::fs::read_link(format!("/proc/{}/exe", self.program_pid));
+        link.map_or_else(|e| e.kind() != ErrorKind::PermissionDenied, |_| true)
     }
 
     fn end_by_descriptor(&self) -> Option<i32> {

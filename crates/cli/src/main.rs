@@ -4,6 +4,8 @@
 //! error, each line beginning `outswap: `; its own failures exit with 125, 126 (cannot execute) or 127 (not found).
 #![cfg_attr(not(test), no_main)]
 
+mod messages;
+mod output;
 mod size;
 mod limits;
 mod device;
@@ -37,8 +39,8 @@ mod stats;
 mod run;
 mod doctor;
 
+use messages::{say, tell, warnings};
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Our own failure; the program was not started.
 const EXIT_OURS: i32 = 125;
@@ -59,36 +61,6 @@ impl Failure {
     fn ours(text: impl Into<String>) -> Failure {
         Failure { status: EXIT_OURS, text: text.into() }
     }
-}
-
-/// Writes one line of ours to standard error. An error there has nowhere to be told.
-fn say(text: &str) {
-    use std::io::Write;
-    let mut line = String::with_capacity(text.len() + 16);
-    for part in text.lines() {
-        line.push_str("outswap: ");
-        line.push_str(part);
-        line.push('\n');
-    }
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Lines that began so are counted.
-const WARNING_HEAD: &str = "warning:";
-/// How many there were.
-static WARNINGS: AtomicU64 = AtomicU64::new(0);
-
-/// Says something, unless that is not wanted. Warnings count all the same.
-fn tell(text: &str, quiet: bool) {
-    WARNINGS.fetch_add(text.lines().filter(|line| line.starts_with(WARNING_HEAD)).count() as u64, Relaxed);
-    if !quiet {
-        say(text);
-    }
-}
-
-/// Warnings given so far.
-fn warnings() -> u64 {
-    WARNINGS.load(Relaxed)
 }
 
 fn cli(arguments: Vec<OsString>) -> i32 {

@@ -61,16 +61,14 @@ fn event(access: Access) -> Option<Event> {
 }
 
 impl Recorder {
-    /// Makes the file.
-    pub fn new(recording: &Recording, command: &[OsString]) -> Result<Recorder, String> {
+    /// Begins a trace in a file.
+    pub fn new(recording: &Recording, file: File, command: &[OsString]) -> Recorder {
         let output = recording.output.clone();
-        let fail = |error: std::io::Error| format!("--output: cannot write {}: {error}", output.display());
         let program = command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let window_pages = (recording.window_bytes / outswap_core::units::PAGE_BYTES as u64) as u32;
-        let file = File::create(&output).map_err(fail)?;
-        let writer = Writer::new(file, &Header { window_pages, program }).map_err(fail)?;
+        let writer = Writer::new(file, &Header { window_pages, program });
         let now = Instant::now();
-        Ok(Recorder { output, writer, failed: None, process: 0, accesses: 0, told_until: now, last_progress: now })
+        Recorder { output, writer, failed: None, process: 0, accesses: 0, told_until: now, last_progress: now }
     }
 
     fn put(&mut self, event: Event) {

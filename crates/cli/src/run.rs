@@ -2,20 +2,21 @@
 use crate::args::{RamSource, RunOptions};
 use crate::block::{self, Blank};
 use crate::keep::{self, ProgramSide, Side, SupervisorSide};
+use crate::output::Output;
 use crate::preflight::{self, Program};
-use crate::record::Recorder;
+use crate::record::{Recorder, Recording};
 use crate::requests::Requests;
 use crate::spawn::{self, SpawnError, Timers};
 use crate::stats::Collector;
-use crate::supervise::{self, Signals};
+use crate::supervise::{self, Job, Signals};
 use crate::watch::Watch;
-use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, limits, say, swap_dir, tell, trial};
+use crate::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Failure, limits, messages, say, swap_dir, tell, trial};
 use outswap_control::{Control, Place};
 use outswap_sys::os;
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -124,7 +125,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
     }
     let outer = block::outer();
     // To open a pipe waits for who reads it, and may be interrupted until then.
-    let stats_file = options.stats.as_deref().map(open_stats).transpose().map_err(Failure::ours)?;
+    let outputs = Outputs::open(&options).map_err(Failure::ours)?;
     let signals = Signals::take().map_err(|e| Failure::ours(format!("signalfd: {e}")))?;
     let blank = Blank::make(&options, managed, outer).map_err(Failure::ours)?;
     let mut beside = None;
@@ -144,7 +145,7 @@ pub fn run(options: RunOptions) -> Result<i32, Failure> {
         }
     }
     let run = Run { options, program, preload, inherited, outer, signals };
-    let result = run.attend(blank, stats_file, beside.as_ref());
+    let result = run.attend(blank, outputs, beside.as_ref());
     if let (Some(side), Err(failure)) = (&beside, &result) {
         side.refuse(failure.status);
     }
@@ -169,6 +170,24 @@ fn become_program(
     result
 }
 
+/// The files that a run writes.
+struct Outputs {
+    stats: Option<Output>,
+    trace: Option<Output>,
+}
+
+impl Outputs {
+    fn open(options: &RunOptions) -> Result<Outputs, String> {
+        let open = |path: &Path| if is_standard_output(path) { Output::standard() } else { Output::open(path) };
+        let stats = options.stats.as_deref().map(|path| open(path).map_err(|e| cannot_write("--stats", path, &e)));
+        let trace = options
+            .record
+            .as_ref()
+            .map(|Recording { output, .. }| Output::open(output).map_err(|e| cannot_write("--output", output, &e)));
+        Ok(Outputs { stats: stats.transpose()?, trace: trace.transpose()? })
+    }
+}
+
 /// A run for which all is prepared.
 struct Run {
     options: RunOptions,
@@ -181,28 +200,28 @@ struct Run {
 
 impl Run {
     /// Starts the program, stays until it ends, and says what there is to say. `beside`: the program is not our child.
-    fn attend(&self, blank: Blank, stats_file: Option<File>, beside: Option<&SupervisorSide>) -> Result<i32, Failure> {
+    fn attend(&self, blank: Blank, outputs: Outputs, beside: Option<&SupervisorSide>) -> Result<i32, Failure> {
         let Run { options, program, preload, signals, .. } = self;
         let managed = preload.is_some();
         let warn = |text: &str| tell(&format!("warning: {text}"), options.quiet);
         let block = blank.fill(options, preload.as_deref(), options.allow_unmanaged).map_err(Failure::ours)?;
-        let mut recorder =
-            options.record.as_ref().map(|r| Recorder::new(r, &options.command)).transpose().map_err(Failure::ours)?;
         let mut collector = Collector::new(block.control);
         let oom_kills = limits::oom_kills();
-        let (pid, early) = match beside {
+        let mut job = match beside {
             None => {
                 let environment = spawn::environment(block.place.zip(preload.as_deref()));
                 let timers = Timers::take();
-                let early = signals.all();
-                (start(program, options, |path, argv| spawn::spawn(path, argv, &environment, signals, &timers))?, early)
+                start(program, options, |path, argv| spawn::spawn(path, argv, &environment, signals, &timers))?
             }
-            Some(side) if side.let_begin() => (side.program_pid, Vec::new()),
+            Some(side) if side.let_begin() => Job::new(side.program_pid),
             // It has said why.
             Some(_) => return Ok(0),
         };
         leave_to_program(&self.inherited, self.outer);
-        let mut watch = Watch::new(block.control, pid, !options.no_follow);
+        messages::begin_apart();
+        let trace = options.record.as_ref().zip(outputs.trace);
+        let mut recorder = trace.map(|(record, trace)| Recorder::new(record, trace.begin(), &options.command));
+        let mut watch = Watch::new(block.control, job.pid, !options.no_follow);
         let print = || print_messages(block.control, options.quiet);
         if let Some(socket) = block.requests {
             Requests::new(socket, options.swap_dir.as_os_str()).serve_apart();
@@ -216,7 +235,7 @@ impl Run {
             watch.look(|text| warn(&harmless(text.as_bytes())))
         };
         let end = match beside {
-            None => supervise::supervise(pid, signals, early, tick),
+            None => supervise::supervise(&mut job, signals, tick),
             Some(side) => side.supervise(tick),
         };
         collector.tick();
@@ -238,22 +257,19 @@ impl Run {
         if managed && is_silent && !matches!(end, supervise::End::Killed(_)) {
             warn("the program ran unmanaged: it did not load Outswap's library, or one of another version");
         }
-        if stats_file.is_some() || options.summary {
+        if options.stats.is_some() || options.summary {
             let stats = collector.finish(options, managed, end, &watch);
             if options.summary {
                 stats.summary().iter().for_each(|line| say(line));
             }
-            if let Some(mut file) = stats_file {
-                // What the program wrote to standard output stays. A pipe or terminal cannot be cut to length and needs no cutting.
-                if !options.stats.as_deref().is_some_and(is_standard_output) {
-                    let _ = file.set_len(0);
-                }
+            if let Some(mut file) = outputs.stats.map(Output::begin) {
                 let text = serde_json::to_string_pretty(&stats).map_err(std::io::Error::from);
                 if let Err(e) = text.and_then(|text| file.write_all(format!("{text}\n").as_bytes())) {
                     say(&format!("cannot write the statistics: {e}"));
                 }
             }
         }
+        messages::end_apart(|| signals.restore_for_program());
         // Beside the program nobody waits for our status.
         Ok(if beside.is_some() { 0 } else { supervise::end_like(end) })
     }
@@ -292,23 +308,16 @@ fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens the file for statistics before the program starts, so that a mistake shows at once.
-fn open_stats(path: &Path) -> Result<File, String> {
-    let fail = |e: std::io::Error| format!("--stats: cannot write {}: {e}", path.display());
+/// Whether statistics could be written, as far as that shows before.
+pub fn test_stats(path: &Path) -> Result<(), String> {
     if is_standard_output(path) {
-        return std::io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(fail);
+        return Ok(());
     }
-    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)
+    Output::test(path).map_err(|e| cannot_write("--stats", path, &e))
 }
 
-/// Whether the file for statistics could be written, as far as that shows without leaving one behind.
-pub fn try_stats(path: &Path) -> Result<(), String> {
-    let is_there = is_standard_output(path) || path.exists();
-    open_stats(path)?;
-    if !is_there {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
+fn cannot_write(option: &str, path: &Path, error: &std::io::Error) -> String {
+    format!("{option}: cannot write {}: {error}", path.display())
 }
 
 fn print_messages(control: &Control, quiet: bool) {

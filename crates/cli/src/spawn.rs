@@ -1,72 +1,28 @@
 //! Starts the program with as little between it and us as can be.
 use crate::libraries;
-use crate::supervise::Signals;
+use crate::supervise::{Job, Signals};
 use outswap_control::{self as control, PLACE_BYTES, Place};
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
+use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::os::unix::net::UnixStream;
 use std::{mem, ptr};
 
-/// Bytes of stack for the few calls between clone and exec.
-const STACK_BYTES: usize = 64 << 10;
+/// The child may begin.
+const GO: u8 = 0;
 
 /// Variables with the number of the process that something is meant for, in systemd's interfaces (`sd_listen_fds(3)`,
 /// `sd_watchdog_enabled(3)`, `systemd.exec(5)`). Where they name us, the program is meant, which runs in a process of its own.
 const MEANT_FOR: [&[u8]; 3] = [b"LISTEN_PID=", b"WATCHDOG_PID=", b"SYSTEMD_EXEC_PID="];
-/// Bytes of such a variable, with a NUL.
-const MEANT_BYTES: usize = 32;
-
-/// One of [`MEANT_FOR`], for the program: the child writes its number, which nobody knows before it is there.
-struct Meant {
-    entry: UnsafeCell<[u8; MEANT_BYTES]>,
-    /// Bytes of the name, with its equals sign.
-    name_bytes: usize,
-}
-
-impl Meant {
-    /// `None` where an entry of the environment is none of them, or names another process.
-    fn of(entry: &CStr, pid: libc::pid_t) -> Option<Meant> {
-        let name = MEANT_FOR.iter().find(|name| entry.to_bytes().starts_with(name))?;
-        let value = std::str::from_utf8(&entry.to_bytes()[name.len()..]).ok()?;
-        if value.parse() != Ok(pid) {
-            return None;
-        }
-        let mut bytes = [0; MEANT_BYTES];
-        bytes[..name.len()].copy_from_slice(name);
-        Some(Meant { entry: UnsafeCell::new(bytes), name_bytes: name.len() })
+/// One of [`MEANT_FOR`] that names a process, as another is to find it. `None` where an entry of the environment is none of them, or names yet
+/// another.
+fn meant_for(entry: &CStr, from: libc::pid_t, to: libc::pid_t) -> Option<CString> {
+    let name = MEANT_FOR.into_iter().find(|name| entry.to_bytes().starts_with(name))?;
+    let value = std::str::from_utf8(&entry.to_bytes()[name.len()..]).ok()?;
+    if value.parse() != Ok(from) {
+        return None;
     }
-
-    fn as_ptr(&self) -> *const libc::c_char {
-        self.entry.get().cast()
-    }
-
-    /// Writes the number of a process. Takes no lock and no memory.
-    ///
-    /// # Safety
-    /// Nobody else uses the entry meanwhile.
-    unsafe fn set(&self, pid: libc::pid_t) {
-        // SAFETY: the caller vouches.
-        let entry = unsafe { &mut *self.entry.get() };
-        let mut at = self.name_bytes;
-        let digits = pid.unsigned_abs().checked_ilog10().unwrap_or(0) + 1;
-        for place in (0..digits).rev() {
-            entry[at] = b'0' + (pid.unsigned_abs() / 10u32.pow(place) % 10) as u8;
-            at += 1;
-        }
-        entry[at] = 0;
-    }
-}
-
-struct Start<'a> {
-    path: &'a CStr,
-    argv: *const *const libc::c_char,
-    envp: *const *const libc::c_char,
-    meant: &'a [Meant],
-    signals: &'a Signals,
-    supervisor: libc::pid_t,
-    timers: &'a Timers,
-    errno: AtomicI32,
+    CString::new([name, to.to_string().as_bytes()].concat()).ok()
 }
 
 /// The process's timers of the kernel's (`alarm`, `setitimer`). They go on through an exec, so that whoever sets one and executes us means
@@ -85,7 +41,7 @@ impl Timers {
         }))
     }
 
-    /// Starts them in the calling process. Async-signal-safe.
+    /// Starts them in the calling process.
     fn give(&self) {
         for (which, timer) in self.0.iter().filter(|(_, timer)| timer.it_value.tv_sec | timer.it_value.tv_usec != 0) {
             // SAFETY: the kernel reads it.
@@ -102,50 +58,62 @@ pub enum SpawnError {
     Exec(std::io::Error),
 }
 
-/// Starts `path` in a child that shares our memory until it executes (as `vfork` does, so nothing is copied, and an
-/// error of exec is known at once). The child gets the signal mask and dispositions that we were started with, and
-/// dies with us if we are killed: whoever kills the process they started means the program.
+/// Starts `path` in a child, passing signals on from the moment in which it is there. The child gets the signal mask and dispositions that we
+/// were started with, and dies with us if we are killed: whoever kills the process they started means the program. This process must have
+/// no other thread.
 pub fn spawn(
     path: &CStr,
     argv: &[CString],
     envp: &[CString],
     signals: &Signals,
     timers: &Timers,
-) -> Result<libc::pid_t, SpawnError> {
+) -> Result<Job, SpawnError> {
     let supervisor = outswap_sys::os::getpid();
-    let found = envp.iter().enumerate().filter_map(|(i, entry)| Some((i, Meant::of(entry, supervisor)?)));
-    let (places, meant): (Vec<_>, Vec<_>) = found.unzip();
-    let (argv, mut envp) = (pointers(argv), pointers(envp));
-    places.iter().zip(&meant).for_each(|(&i, meant)| envp[i] = meant.as_ptr());
-    let start = Start {
-        path,
-        argv: argv.as_ptr(),
-        envp: envp.as_ptr(),
-        meant: &meant,
-        signals,
-        supervisor,
-        timers,
-        errno: AtomicI32::new(0),
-    };
-    let mut stack = vec![0u128; STACK_BYTES / 16];
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: with CLONE_VFORK this thread, the only one, sleeps until the child has executed or ended, so all that
-    // `start` points to outlives the child's use of it; the stack is the child's alone and 16-byte aligned.
-    let pid = unsafe {
-        let top = stack.as_mut_ptr().add(stack.len());
-        libc::clone(child, top.cast(), flags, (&raw const start).cast_mut().cast())
-    };
-    if pid < 0 {
-        return Err(SpawnError::Clone(std::io::Error::last_os_error()));
-    }
-    match start.errno.load(Relaxed) {
-        0 => Ok(pid),
-        errno => {
-            // SAFETY: our own child, which ended without executing; a null status is allowed.
-            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            Err(SpawnError::Exec(std::io::Error::from_raw_os_error(errno)))
+    let (ours, theirs) = UnixStream::pair().map_err(SpawnError::Clone)?;
+    // SAFETY: no other thread has a lock that the child would find taken for ever.
+    match unsafe { libc::fork() } {
+        0 => {
+            drop(ours);
+            await_start(supervisor, &theirs);
+            timers.give();
+            let pid = outswap_sys::os::getpid();
+            let own = |entry: &CString| meant_for(entry, supervisor, pid).unwrap_or_else(|| entry.clone());
+            let envp: Vec<_> = envp.iter().map(own).collect();
+            if let SpawnError::Exec(error) = become_program(path, argv, &envp, signals) {
+                let _ = (&theirs).write_all(&error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes());
+            }
+            exit_child()
+        }
+        pid if pid < 0 => Err(SpawnError::Clone(std::io::Error::last_os_error())),
+        pid => {
+            drop(theirs);
+            let mut job = Job::new(pid);
+            // What came before it was there has come to nobody else; what came since it has twice, which is once: its signals are blocked.
+            job.send_waiting(signals);
+            // One that was killed meanwhile needs not be told.
+            let _ = (&ours).write_all(&[GO]);
+            job.await_exec(signals, &ours).map_err(SpawnError::Exec)?;
+            Ok(job)
         }
     }
+}
+
+/// In the child: waits until it may begin.
+fn await_start(supervisor: libc::pid_t, mut socket: &UnixStream) {
+    // SAFETY: takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let is_told = socket.read_exact(&mut [0]).is_ok();
+    // Did the supervisor die before it could be watched? (From inside a new PID namespace it is seen as 0.)
+    // SAFETY: takes nothing.
+    if !is_told || ![supervisor, 0].contains(&unsafe { libc::getppid() }) {
+        exit_child();
+    }
+}
+
+/// Ends the child: what is to be done at an end is its parent's.
+fn exit_child() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
 }
 
 /// Becomes the program, with the signal mask and dispositions that we were started with. Comes back only where that fails.
@@ -183,27 +151,6 @@ pub fn environment(managed: Option<(Place, &str)>) -> Vec<CString> {
     list.into_iter().filter_map(|entry| CString::new(entry).ok()).collect()
 }
 
-extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `spawn` passes a `Start` that lives while we run.
-    let start = unsafe { &*argument.cast_const().cast::<Start>() };
-    // SAFETY: plain calls without locks or allocation; argument and environment lists are NULL-terminated arrays of
-    // NUL-terminated strings that live in the sleeping parent.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // Did the supervisor die before it could be watched? (From inside a new PID namespace it is seen as 0.)
-        if ![start.supervisor, 0].contains(&libc::getppid()) {
-            libc::_exit(0);
-        }
-        // The parent sleeps.
-        start.meant.iter().for_each(|meant| meant.set(libc::getpid()));
-        start.timers.give();
-        start.signals.restore_for_program();
-        libc::execve(start.path.as_ptr(), start.argv, start.envp);
-        start.errno.store(*libc::__errno_location(), Relaxed);
-        libc::_exit(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,16 +158,12 @@ mod tests {
     #[test]
     fn what_is_meant_for_us_is_meant_for_the_program() {
         for pid in [1, 9, 10, 4_194_304, libc::pid_t::MAX] {
-            let found = Meant::of(c"LISTEN_PID=77", 77).expect("it names us");
-            // SAFETY: nobody else has it; it is NUL-terminated.
-            let text = unsafe {
-                found.set(pid);
-                CStr::from_ptr(found.as_ptr())
-            };
-            assert_eq!(text.to_str(), Ok(&*format!("LISTEN_PID={pid}")));
+            let found = meant_for(c"LISTEN_PID=77", 77, pid).expect("it names us");
+            assert_eq!(found.to_str(), Ok(&*format!("LISTEN_PID={pid}")));
         }
-        assert!(Meant::of(c"WATCHDOG_PID=5", 5).is_some() && Meant::of(c"SYSTEMD_EXEC_PID=5", 5).is_some());
+        let is_meant = |entry, pid| meant_for(entry, pid, 1).is_some();
+        assert!(is_meant(c"WATCHDOG_PID=5", 5) && is_meant(c"SYSTEMD_EXEC_PID=5", 5));
         let others = [c"LISTEN_PID=78", c"LISTEN_PID=", c"LISTEN_PID", c"LISTEN_PIDS=77", c"MY_LISTEN_PID=77", c"X=77"];
-        assert!(others.iter().all(|entry| Meant::of(entry, 77).is_none()), "another process, or nothing");
+        assert!(!others.iter().any(|entry| is_meant(entry, 77)), "another process, or nothing");
     }
 }

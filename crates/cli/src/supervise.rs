@@ -1,5 +1,9 @@
 //! Stays beside the program: passes signals on, prints messages, and ends as the program ended.
+use std::io::{ErrorKind, Read};
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Signals that stop by themselves, once for each job.
@@ -44,7 +48,13 @@ impl Signals {
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            let child_disposition_at_start = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let mut child = MaybeUninit::<libc::sigaction>::zeroed();
+            libc::sigaction(libc::SIGCHLD, std::ptr::null(), child.as_mut_ptr());
+            let child_disposition_at_start = child.assume_init().sa_sigaction;
+            // To set the default discards one that waits, which may be the program's.
+            if child_disposition_at_start == libc::SIG_IGN {
+                libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            }
             let fd = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if fd < 0 {
                 return Err(std::io::Error::last_os_error());
@@ -53,7 +63,7 @@ impl Signals {
         }
     }
 
-    /// Puts mask and dispositions back as they were. Async-signal-safe: called between clone and exec.
+    /// Puts mask and dispositions back as they were.
     pub fn restore_for_program(&self) {
         // SAFETY: dispositions at our start can only have been "default" or "ignore", since exec resets handlers.
         unsafe {
@@ -62,11 +72,6 @@ impl Signals {
             }
             libc::sigprocmask(libc::SIG_SETMASK, &self.mask_at_start, std::ptr::null_mut());
         }
-    }
-
-    /// All that wait.
-    pub fn all(&self) -> Vec<Came> {
-        std::iter::from_fn(|| self.next()).collect()
     }
 
     /// The next waiting signal.
@@ -86,7 +91,7 @@ impl Signals {
 }
 
 /// A signal that came.
-pub struct Came {
+struct Came {
     signal: i32,
     code: i32,
     sender: libc::pid_t,
@@ -94,19 +99,23 @@ pub struct Came {
     value: u64,
 }
 
-/// Sleeps until there is something at a descriptor, and then says so, or until the time is over, or a second.
-pub fn wait_for(fd: i32, timeout: Duration) -> bool {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let milliseconds = timeout.as_micros().div_ceil(1000).min(1000) as i32;
-    // SAFETY: one entry, as said.
-    unsafe { libc::poll(&mut poll, 1, milliseconds) > 0 }
+impl Came {
+    /// Whether the kernel tells of what a child did.
+    fn tells_of_child(&self) -> bool {
+        self.signal == libc::SIGCHLD && self.code > 0
+    }
 }
 
-/// Runs until the program ends. `early` came before it was there: none of it has come to it otherwise. `tick` is called at once, and then
-/// after as long as it says.
-pub fn supervise(pid: libc::pid_t, signals: &Signals, early: Vec<Came>, mut tick: impl FnMut() -> Duration) -> End {
-    let mut job = Job { pid, stopped: None, stop_asked: None };
-    early.iter().filter(|came| came.signal != libc::SIGCHLD).for_each(|came| job.send(came));
+/// Sleeps until there is something at one of some descriptors, and then says so, or until the time is over, or a second.
+pub fn wait_for<const COUNT: usize>(fds: [i32; COUNT], timeout: Duration) -> bool {
+    let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let milliseconds = timeout.as_micros().div_ceil(1000).min(1000) as i32;
+    // SAFETY: as many entries as said.
+    unsafe { libc::poll(polls.as_mut_ptr(), COUNT as libc::nfds_t, milliseconds) > 0 }
+}
+
+/// Runs until the program ends. `tick` is called at once, and then after as long as it says.
+pub fn supervise(job: &mut Job, signals: &Signals, mut tick: impl FnMut() -> Duration) -> End {
     let mut next_tick = Instant::now();
     loop {
         job.pass_all_on(signals);
@@ -119,12 +128,16 @@ pub fn supervise(pid: libc::pid_t, signals: &Signals, early: Vec<Came>, mut tick
             let pause = tick();
             next_tick = Instant::now() + pause;
         }
-        wait_for(signals.fd, next_tick.saturating_duration_since(Instant::now()));
+        wait_for([signals.fd], next_tick.saturating_duration_since(Instant::now()));
     }
 }
 
-struct Job {
-    pid: libc::pid_t,
+/// The program, from the moment in which its process is there.
+pub struct Job {
+    /// Our child.
+    pub pid: libc::pid_t,
+    /// How it ended.
+    ended: Option<End>,
     /// The signal that the program is stopped by.
     stopped: Option<i32>,
     /// When a stop was last sent to us.
@@ -132,6 +145,56 @@ struct Job {
 }
 
 impl Job {
+    /// A process that is a child of ours.
+    pub fn new(pid: libc::pid_t) -> Job {
+        Job { pid, ended: None, stopped: None, stop_asked: None }
+    }
+
+    /// Sends the program all signals that wait for us: it was not there when they came.
+    pub fn send_waiting(&mut self, signals: &Signals) {
+        while let Some(came) = signals.next() {
+            if !came.tells_of_child() {
+                self.send(&came);
+            }
+        }
+    }
+
+    /// Passes signals on, stops and goes on with the child, until it has executed the program, or has ended: its end of `socket` is closed by
+    /// either.
+    ///
+    /// # Errors
+    /// Why it could not execute the program: what it writes there before it ends.
+    pub fn await_exec(&mut self, signals: &Signals, mut socket: &UnixStream) -> std::io::Result<()> {
+        socket.set_nonblocking(true)?;
+        loop {
+            self.pass_all_on(signals);
+            if self.reap().is_none() {
+                self.stop_if_asked(signals);
+            }
+            let mut errno = [0; size_of::<i32>()];
+            match socket.read(&mut errno) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Ok(bytes) if bytes == errno.len() => {
+                    self.end_failed();
+                    return Err(std::io::Error::from_raw_os_error(i32::from_ne_bytes(errno)));
+                }
+                _ => return Ok(()),
+            }
+            wait_for([signals.fd, socket.as_raw_fd()], Duration::MAX);
+        }
+    }
+
+    /// Ends a child that is about to end by itself, or has.
+    fn end_failed(&mut self) {
+        if self.ended.is_none() {
+            // SAFETY: our own child, not yet reaped; nobody wants its status. It may have been stopped.
+            unsafe {
+                libc::kill(self.pid, libc::SIGKILL);
+                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+
     /// Sends all signals that wait for us on to the program.
     fn pass_all_on(&mut self, signals: &Signals) {
         while let Some(came) = signals.next() {
@@ -142,7 +205,7 @@ impl Job {
     /// Sends a signal of ours on to the program, unless it has it already.
     fn pass_on(&mut self, came: &Came) {
         let &Came { signal, code, sender, .. } = came;
-        if signal == libc::SIGCHLD {
+        if came.tells_of_child() {
             return;
         }
         // The terminal and the kernel signal the whole process group, which the program is in, or has left of its own
@@ -187,26 +250,26 @@ impl Job {
 
     /// Takes note of what children did; the program's end ends it. Others are orphans given to us (as PID 1).
     fn reap(&mut self) -> Option<End> {
-        loop {
+        while self.ended.is_none() {
             let mut status = 0;
             // SAFETY: `status` has room for the answer.
             let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED) };
             if pid <= 0 {
-                return None;
+                break;
             }
             if pid != self.pid {
                 continue;
             }
             if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
-                return Some(End::of_status(status));
-            }
-            if libc::WIFSTOPPED(status) {
+                self.ended = Some(End::of_status(status));
+            } else if libc::WIFSTOPPED(status) {
                 self.stopped = Some(libc::WSTOPSIG(status));
             } else if libc::WIFCONTINUED(status) {
                 self.stopped = None;
                 self.stop_asked = None;
             }
         }
+        self.ended
     }
 
     /// Stops with the program where somebody waits to see us stopped: after a stop that was sent to us as well, and in
@@ -219,38 +282,90 @@ impl Job {
         if self.stopped.is_none() || !(is_asked || in_foreground(self.pid)) {
             return;
         }
-        // A stop discards a SIGCONT that waits.
+        let watch = ContinueWatch::begin();
         self.pass_all_on(signals);
-        let Some(signal) = self.stopped.take() else { return };
-        self.stop_asked = None;
-        stop_by(signal);
+        if let Some(signal) = self.stopped
+            && !watch.has_come()
+        {
+            self.stop_by(signal, &watch);
+        }
+        (self.stopped, self.stop_asked) = (None, None);
         // Continued. Where SIGCONT came to us alone the program has to have it too; a second one harms nobody.
-        // SAFETY: our own child, not yet reaped.
-        unsafe { libc::kill(self.pid, libc::SIGCONT) };
+        if self.ended.is_none() {
+            // SAFETY: our own child, not yet reaped.
+            unsafe { libc::kill(self.pid, libc::SIGCONT) };
+        }
+    }
+
+    /// Stops this process until it is continued, by the signal that stopped the program where that can be: who waits for us is told of it.
+    fn stop_by(&mut self, signal: i32, watch: &ContinueWatch) {
+        // A signal that was sent has come to all of a process group.
+        const SENT_WITHIN: Duration = Duration::from_micros(100);
+        if JOB_STOPS.contains(&signal) {
+            let mut only = MaybeUninit::uninit();
+            // SAFETY: the set is written before it is read. The signal is for this thread, which alone lets it through.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                libc::sigemptyset(only.as_mut_ptr());
+                libc::sigaddset(only.as_mut_ptr(), signal);
+                libc::raise(signal);
+            }
+            // From here on SIGCONT takes the stop back by itself. One that came just before is seen by the handler; or it was on its way to it,
+            // and is discarded, and then the program has it.
+            std::thread::sleep(SENT_WITHIN);
+            self.reap();
+            if watch.has_come() || self.stopped != Some(signal) || self.ended.is_some() {
+                let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGCONT);
+            }
+            // SAFETY: as above.
+            unsafe {
+                libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
+                libc::sigprocmask(libc::SIG_BLOCK, only.as_ptr(), std::ptr::null_mut());
+            }
+            // Whose process group nobody could continue is not stopped by these.
+            if watch.has_come() {
+                return;
+            }
+        }
+        let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGSTOP);
     }
 }
 
-/// Stops this process until it is continued, by the signal that stopped the program where that can be: who waits for us is told of it.
-fn stop_by(signal: i32) {
-    if JOB_STOPS.contains(&signal) {
+/// SIGCONT has come since a [`ContinueWatch`] began.
+static HAS_COME: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_continue(_: libc::c_int) {
+    HAS_COME.store(true, Relaxed);
+}
+
+/// Lets SIGCONT come to a handler: one that waits to be read is discarded by a stop, which it is to end.
+struct ContinueWatch(libc::sigset_t);
+
+impl ContinueWatch {
+    fn begin() -> ContinueWatch {
+        HAS_COME.store(false, Relaxed);
         let mut only = MaybeUninit::uninit();
-        let mut waiting = MaybeUninit::uninit();
-        // SAFETY: the sets are written before they are read. The signal is for this thread, which alone lets it through.
-        let was_continued = unsafe {
-            libc::signal(signal, libc::SIG_DFL);
+        // SAFETY: the set is written before it is read; the handler does nothing but to store a flag. It stays: to set the default would
+        // discard one that waits.
+        unsafe {
             libc::sigemptyset(only.as_mut_ptr());
-            libc::sigaddset(only.as_mut_ptr(), signal);
-            libc::raise(signal);
+            libc::sigaddset(only.as_mut_ptr(), libc::SIGCONT);
+            libc::signal(libc::SIGCONT, note_continue as *const () as libc::sighandler_t);
             libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
-            libc::sigprocmask(libc::SIG_BLOCK, only.as_ptr(), std::ptr::null_mut());
-            libc::sigpending(waiting.as_mut_ptr()) == 0 && libc::sigismember(waiting.as_ptr(), libc::SIGCONT) == 1
-        };
-        // Whose process group nobody could continue is not stopped by these.
-        if was_continued {
-            return;
+            ContinueWatch(only.assume_init())
         }
     }
-    let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGSTOP);
+
+    fn has_come(&self) -> bool {
+        HAS_COME.load(Relaxed)
+    }
+}
+
+impl Drop for ContinueWatch {
+    fn drop(&mut self) {
+        // SAFETY: the set was written.
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &self.0, std::ptr::null_mut()) };
+    }
 }
 
 /// Whether we, or the program in a process group of its own, hold the terminal.

@@ -1,7 +1,7 @@
 //! Accesses that are being recorded, on their way from the processes of the tree to the supervisor.
 //!
-//! One ring for all, so that they come out in the order in which they happened. A process draws a number, waits until the place
-//! of that number is free, and fills it; the mark that says so is written last, and is another one each time round. Anything
+//! One ring for all, so that they come out in the order in which they happened. A process waits until there is a free place, draws
+//! its number, and fills it; the mark that says so is written last, and is another one each time round. Anything
 //! may stand there: a place that is not filled in time is passed by, and its event is lost.
 use crate::fingerprint::layout;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -99,15 +99,20 @@ impl Accesses {
         if self.closed.load(Relaxed) != 0 {
             return;
         }
-        let number = self.drawn.fetch_add(1, Relaxed);
         let mut waits = 0;
-        while number.wrapping_sub(self.taken.load(Acquire)) >= ACCESS_PLACES as u64 {
-            pause(waits);
-            waits += 1;
-            if self.closed.load(Relaxed) != 0 || waits % WAITS == 0 && !has_reader() {
-                return self.closed.store(1, Relaxed);
+        // A number is drawn only where its place is free: who waits with one, and is killed, stops all that come after.
+        let number = loop {
+            let number = self.drawn.load(Relaxed);
+            if number.wrapping_sub(self.taken.load(Acquire)) >= ACCESS_PLACES as u64 {
+                pause(waits);
+                waits += 1;
+                if self.closed.load(Relaxed) != 0 || waits % WAITS == 0 && !has_reader() {
+                    return self.closed.store(1, Relaxed);
+                }
+            } else if self.drawn.compare_exchange_weak(number, number.wrapping_add(1), Relaxed, Relaxed).is_ok() {
+                break number;
             }
-        }
+        };
         let place = &self.places[number as usize % ACCESS_PLACES];
         place.range.store(u64::from(access.pages) << 32 | u64::from(access.first), Relaxed);
         let mark = round(number) << 40 | (access.what as u64) << 32 | u64::from(access.pid as u32);
@@ -212,7 +217,9 @@ mod tests {
         );
         assert_eq!((waits.get(), drained(ring).len()), (1, 1));
         (0..ACCESS_PLACES as u32).for_each(|n| put(ring, n));
-        ring.put(access(1), |_| (), || false);
+        let drawn = ring.drawn.load(Relaxed);
+        // Who waits, and may be killed, has no place that others wait for.
+        ring.put(access(1), |_| assert_eq!(ring.drawn.load(Relaxed), drawn), || false);
         ring.put(access(1), |_| (), || unreachable!("it is closed"));
     }
 

@@ -233,3 +233,26 @@ fn the_first_process_of_a_container_cannot_promise_a_report() {
     let end = first(&["--summary"]).exited(125);
     assert!(end.stdout.is_empty() && end.errors().contains("first process"), "{}", end.describe());
 }
+
+/// The kernel tells who may not trace a process that its status is 0, until its parent has waited for it.
+#[test]
+fn the_status_of_another_users_program_is_right_or_unknown() {
+    if plain_mode() || !setup::is_root() {
+        return;
+    }
+    let dir = Tmp::new();
+    for (waits_s, is_told) in [("0.2", true), ("3", false)] {
+        let file = dir.join(waits_s);
+        let command = format!(
+            "import subprocess, sys, time\nchild = subprocess.Popen(sys.argv[1:])\ntime.sleep({waits_s})\nprint(child.wait())"
+        );
+        let run = Run::new("setpriv").args(["--bounding-set", "-sys_ptrace", python(), "-c", &command]);
+        let run = run.arg(setup::outswap()).args(["run", "--keep-pid", "--ram", "32M", "--stats"]).arg(&file);
+        let run = run.args(["--", "setpriv", "--reuid", "12345", "--clear-groups", "sh", "-c", "exit 3"]);
+        let end = run.timeout_s(60).run().succeeded();
+        assert_eq!(end.text(), "3\n", "{}", end.describe());
+        let exit = stats::read(&file)["exit"].clone();
+        let is_known = exit["status"] == 3 && exit["signal"].is_null();
+        assert!(is_known && is_told || exit["status"].is_null() && exit["signal"].is_null(), "{waits_s}: {exit}");
+    }
+}

@@ -17,7 +17,7 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Begins a trace.
-    pub fn new(to: W, header: &Header) -> io::Result<Writer<W>> {
+    pub fn new(to: W, header: &Header) -> Writer<W> {
         let mut end = header.program.len().min(PROGRAM_BYTES_MAX);
         while !header.program.is_char_boundary(end) {
             end -= 1;
@@ -29,7 +29,7 @@ impl<W: Write> Writer<W> {
         buffer.extend(header.window_pages.to_le_bytes());
         buffer.extend((end as u32).to_le_bytes());
         buffer.extend(&header.program.as_bytes()[..end]);
-        Ok(Writer { to, buffer, last_page: 0, bytes: 0 })
+        Writer { to, buffer, last_page: 0, bytes: 0 }
     }
 
     fn record(&mut self, kind: u64, value: u64) {

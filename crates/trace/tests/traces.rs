@@ -17,7 +17,7 @@ fn header() -> Header {
 
 fn written(events: &[Event]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, &header()).expect("memory takes it");
+    let mut writer = Writer::new(&mut bytes, &header());
     events.iter().for_each(|&event| writer.write(event).expect("memory takes it"));
     let len = writer.finish().expect("memory takes it");
     assert_eq!(len, bytes.len() as u64);
