@@ -134,7 +134,7 @@ pub fn supervise(job: &mut Job, signals: &Signals, mut tick: impl FnMut() -> Dur
 
 /// The program, from the moment in which its process is there.
 pub struct Job {
-    /// Our child.
+    /// Its process.
     pub pid: libc::pid_t,
     /// How it ended.
     ended: Option<End>,
@@ -145,7 +145,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A process that is a child of ours.
+    /// A process that has just begun. To be supervised it has to be a child of ours.
     pub fn new(pid: libc::pid_t) -> Job {
         Job { pid, ended: None, stopped: None, stop_asked: None }
     }

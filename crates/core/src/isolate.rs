@@ -194,9 +194,8 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
                 // Not over one that stays: it would move along.
                 at = stays.next(from).unwrap_or(claimed);
                 let run = asked & Mask::range(from, at - from);
-                let wanted = Wanted { framed: (run - clean).from(from), clean: (run & clean).from(from) };
-                let Taken { framed, dropped } = self.machine.take(base.plus(from), at - from, wanted, batch, from);
-                taken = Taken { framed: taken.framed | framed.at(from), dropped: taken.dropped | dropped.at(from) };
+                let wanted = Wanted { framed: run - clean, clean: run & clean }.part(from, at - from);
+                taken = taken.and_part(from, self.machine.take(base.plus(from), at - from, wanted, batch, from));
             }
             self.copies.left((taken.all() & shared).count() as u64);
             let is_sound = (taken.all() - present).is_empty() && (taken.dropped - clean).is_empty();

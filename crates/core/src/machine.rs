@@ -41,6 +41,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Those of so many pages from one on, counted from there.
+    pub fn part(self, at: usize, count: usize) -> Wanted {
+        let part = |mask: Mask| (mask & Mask::range(at, count)).from(at);
+        Wanted { framed: part(self.framed), clean: part(self.clean) }
+    }
+
     /// All of them.
     pub fn all(self) -> Mask {
         self.framed | self.clean
@@ -57,6 +63,11 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// These, and those of a part that begins at a page.
+    pub fn and_part(self, at: usize, part: Taken) -> Taken {
+        Taken { framed: self.framed | part.framed.at(at), dropped: self.dropped | part.dropped.at(at) }
+    }
+
     /// All of them.
     pub fn all(self) -> Mask {
         self.framed | self.dropped

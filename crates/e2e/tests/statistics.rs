@@ -231,3 +231,21 @@ fn each_warning_counts() {
     let stats = stats::read(&file);
     assert_eq!((number(&stats, "/problems/warnings"), end.stderr.len()), (2, 0), "{stats:#}\n{}", end.describe());
 }
+
+/// What the kernel moves in one call has to be of one mapping: pages of several are moved mapping by mapping, and not copied one by one.
+#[test]
+fn what_lies_in_pieces_is_moved() {
+    if plain_mode() {
+        return;
+    }
+    let apart = build::program("tests/programs/apart.c").to_string_lossy().into_owned();
+    let options = ["--resident", "32M", "--swap", "compressed:lz4"];
+    for source in ["auto", "copy"] {
+        let (end, stats) = run(&[&options[..], &["--fault-source", source]].concat(), &[&apart]);
+        let end = end.exited(0);
+        assert_eq!(end.text(), "ok\n", "{}", end.describe());
+        let (taken, copied) = (number(&stats, "/pages/taken"), number(&stats, "/pages/taken_by_copy"));
+        assert!(taken > 8192, "{stats:#}");
+        assert!(stats["fault_sources"] != json!(["move"]) || copied < taken / 4, "{copied} of {taken}\n{stats:#}");
+    }
+}

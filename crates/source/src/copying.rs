@@ -26,8 +26,8 @@ impl FaultSource for Copying {
         userfault::may_be_missing(signal, code)
     }
 
-    fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
-        userfault::take(host, first, count, wanted, batch, offset)
+    fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+        userfault::take(host, first, wanted, batch, offset)
     }
 
     fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, _held: Mask) -> Mask {

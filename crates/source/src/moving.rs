@@ -50,7 +50,7 @@ impl<H: Host> Kernel for Pages<'_, H> {
     }
     fn copy(&mut self, at: usize, count: usize, present: Mask) -> Mask {
         let wanted = Wanted { framed: present, clean: Mask::EMPTY };
-        userfault::take(self.host, self.first.plus(at), count, wanted, self.batch, self.offset + at).framed
+        userfault::take_part(self.host, self.first.plus(at), count, wanted, self.batch, self.offset + at).framed
     }
     fn pause(&mut self, tries: u32) {
         self.host.wait(tries);
@@ -139,6 +139,18 @@ fn take_from(kernel: &mut impl Kernel, present: Mask) -> Mask {
     taken
 }
 
+/// Takes pages of one mapping.
+fn take_part(host: &impl Host, first: PageNo, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+    let all = wanted.all();
+    let few_clean = wanted.clean.count() <= wanted.framed.count() * MOVE_CLEAN;
+    // To drop pages of a huge page frees nothing before all of it is gone; to move one splits it.
+    let is_huge = host.split_huge(first);
+    if !is_huge && (!few_clean || all.runs().nth(MOVE_RUNS).is_some()) {
+        return userfault::take_part(host, first, all.end(), wanted, batch, offset);
+    }
+    Taken { framed: take_from(&mut Pages { host, first, batch, offset }, all), dropped: Mask::EMPTY }
+}
+
 /// userfaultfd with `UFFDIO_MOVE`.
 pub struct Moving;
 
@@ -160,19 +172,17 @@ impl FaultSource for Moving {
     }
 
     fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
-        let all = wanted.all();
-        let few_clean = wanted.clean.count() <= wanted.framed.count() * MOVE_CLEAN;
-        // To drop pages of a huge page frees nothing before all of it is gone; to move one splits it.
-        let is_huge = host.split_huge(first);
-        if !is_huge && (!few_clean || all.runs().nth(MOVE_RUNS).is_some()) {
-            return userfault::take(host, first, all.end(), wanted, batch, offset);
-        }
-        Taken { framed: take_from(&mut Pages { host, first, batch, offset }, all), dropped: Mask::EMPTY }
+        userfault::parts(host, first, wanted.all()).fold(Taken::default(), |taken, (at, count)| {
+            taken.and_part(at, take_part(host, first.plus(at), wanted.part(at, count), batch, offset + at))
+        })
     }
 
     fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, held: Mask) -> Mask {
         let mut back = Back { host, first, batch };
-        stretches(pages, held).fold(Mask::EMPTY, |all, stretch| all | take_from(&mut back, stretch))
+        stretches(pages, held).fold(Mask::EMPTY, |all, stretch| {
+            let of_mapping = |(at, count)| take_from(&mut back, stretch & Mask::range(at, count));
+            userfault::parts(host, first, stretch).map(of_mapping).fold(all, |all, part| all | part)
+        })
     }
 
     const MOVES_BACK: bool = true;

@@ -27,8 +27,36 @@ fn meaning(error: Errno) -> PutError {
     }
 }
 
+/// The parts of pages, which count from `first`, that one managed mapping has each: where it begins, and up to where it has any. What no mapping
+/// has any more, or one of the kernel's, is by itself. The kernel moves, protects and fills what one mapping has.
+pub fn parts(host: &impl Host, first: PageNo, pages: Mask) -> impl Iterator<Item = (usize, usize)> {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let at = pages.next(from)?;
+        let managed = host.find(first.plus(at)).filter(|vma| !vma.foreign);
+        let len = managed.map_or(1, |vma| (vma.end() - first.plus(at).0) as usize);
+        let part = pages & Mask::range(at, len.min(pages.end() - at));
+        from = part.end();
+        Some((at, from - at))
+    })
+}
+
 /// Takes pages by copying those that are needed and dropping all. See [`outswap_core::machine::Machine::take`].
-pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+pub fn take(host: &impl Host, first: PageNo, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
+    parts(host, first, wanted.all()).fold(Taken::default(), |taken, (at, count)| {
+        taken.and_part(at, take_part(host, first.plus(at), count, wanted.part(at, count), batch, offset + at))
+    })
+}
+
+/// As [`take`], of one mapping, as far as that is known.
+pub fn take_part(
+    host: &impl Host,
+    first: PageNo,
+    count: usize,
+    wanted: Wanted,
+    batch: BatchNo,
+    offset: usize,
+) -> Taken {
     // What lies between the pages and is not managed, or is about to be something else, is not ours to drop. Whoever has begun to
     // change the map since waits for the pages that are owned.
     let is_one = host.find(first).is_some_and(|vma| !vma.foreign && vma.end() as usize >= first.0 as usize + count);
@@ -47,7 +75,7 @@ pub fn take(host: &impl Host, first: PageNo, count: usize, wanted: Wanted, batch
         // Something that is not managed may lie between the pages: take them one by one. What is protected by now stays so until its
         // turn, as it may be known by its protection that it was not written.
         let single = Wanted { framed: Mask::single(0), clean: Mask::EMPTY };
-        let is_taken = |&i: &usize| !take(host, first.plus(i), 1, single, batch, offset + i).framed.is_empty();
+        let is_taken = |&i: &usize| !take_part(host, first.plus(i), 1, single, batch, offset + i).framed.is_empty();
         return Taken { framed: wanted.framed.iter().filter(is_taken).collect(), dropped: Mask::EMPTY };
     }
     let mut hidden = Mask::EMPTY;
@@ -142,7 +170,8 @@ pub fn fill(host: &impl Host, frame: FrameNo, content: &[u8]) -> bool {
 pub fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask) -> Mask {
     // The caller owns the pages and has the batch in hand, whose frames hold them.
     let places = |at: usize| (host.address(first.plus(at)), host.batch_address(batch, at) as *const u8);
-    let back = copy_runs(host, pages, places, |_, _| {});
+    let part = |(at, count)| copy_runs(host, pages & Mask::range(at, count), places, |_, _| {});
+    let back = parts(host, first, pages).map(part).fold(Mask::EMPTY, |back, part| back | part);
     host.empty_frames(batch, back);
     back
 }

@@ -39,6 +39,19 @@ pub enum Program {
     Gcc,
     /// Git: a history of one large text, repacked by one thread
     Git,
+    /// LuaJIT: tables
+    Luajit,
+    /// Perl: hashes and arrays
+    Perl,
+    /// Ruby: objects, strings and hashes
+    Ruby,
+    /// PHP: arrays and strings
+    Php,
+    /// OCaml's interpreter: maps and strings
+    Ocaml,
+    /// The command that was given
+    #[value(skip)]
+    Given,
 }
 
 /// Why a program cannot be measured.
@@ -84,10 +97,15 @@ pub struct Workshop<'a> {
     pub quick: bool,
     /// To start what makes inputs.
     pub signals: &'a Signals,
+    /// For [`Program::Given`].
+    pub command: &'a [OsString],
 }
 
 /// Finds an executable as a shell does.
 fn find(name: &str) -> Result<PathBuf, Unready> {
+    if name.contains('/') {
+        return Ok(fs::canonicalize(name)?);
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| Unready::Absent(format!("no {name}")))
@@ -140,6 +158,10 @@ impl Workshop<'_> {
         let args = vec![script.into(), count.to_string().into()];
         let env = vec![("PYTHONHASHSEED", "0".into()), ("OPENBLAS_NUM_THREADS", "1".into())];
         Ok(Job { program, args, env, ..Job::default() })
+    }
+
+    fn tool(&self, name: &str, file: &str, text: &str, count: u64) -> Result<Job, Unready> {
+        self.script(find(name)?, file, text, self.size(count))
     }
 
     fn python_dicts(&self) -> Result<Job, Unready> {
@@ -229,12 +251,20 @@ impl Workshop<'_> {
         let env = env.map(|(name, value)| (name, value.into())).to_vec();
         Ok(Job { program, args, env, start: Some(start), client: None })
     }
+
+    fn given(&self) -> Result<Job, Unready> {
+        let Some((name, args)) = self.command.split_first() else {
+            return Err(Unready::Absent("no command".to_owned()));
+        };
+        Ok(Job { program: find(&name.to_string_lossy())?, args: args.to_vec(), ..Job::default() })
+    }
 }
 
 impl Program {
-    /// All of them, in the order of reports.
-    pub fn all() -> &'static [Program] {
-        Program::value_variants()
+    /// Those that are measured where none is named, in the order of reports.
+    pub fn usual() -> &'static [Program] {
+        use Program::*;
+        &[Sort, PythonDicts, PythonNumpy, Sqlite, Node, Java, Redis, Gcc, Git]
     }
 
     /// Its name on the command line and in reports.
@@ -249,6 +279,12 @@ impl Program {
             Program::Redis => "redis",
             Program::Gcc => "gcc",
             Program::Git => "git",
+            Program::Luajit => "luajit",
+            Program::Perl => "perl",
+            Program::Ruby => "ruby",
+            Program::Php => "php",
+            Program::Ocaml => "ocaml",
+            Program::Given => "given",
         }
     }
 
@@ -264,6 +300,14 @@ impl Program {
             Program::Redis => workshop.redis(),
             Program::Gcc => workshop.gcc(),
             Program::Git => workshop.git(),
+            Program::Luajit => {
+                workshop.tool("luajit", "tables.lua", include_str!("../../programs/tables.lua"), 500_000)
+            }
+            Program::Perl => workshop.tool("perl", "hashes.pl", include_str!("../../programs/hashes.pl"), 240_000),
+            Program::Ruby => workshop.tool("ruby", "objects.rb", include_str!("../../programs/objects.rb"), 400_000),
+            Program::Php => workshop.tool("php", "arrays.php", include_str!("../../programs/arrays.php"), 200_000),
+            Program::Ocaml => workshop.tool("ocaml", "maps.ml", include_str!("../../programs/maps.ml"), 300_000),
+            Program::Given => workshop.given(),
         }
     }
 }
@@ -274,9 +318,10 @@ mod tests {
 
     #[test]
     fn a_program_is_called_by_the_name_that_it_is_asked_for_by() {
-        for &program in Program::all() {
+        for &program in Program::value_variants() {
             assert_eq!(Program::from_str(program.name(), false), Ok(program));
         }
+        assert!(Program::from_str(Program::Given.name(), false).is_err());
     }
 
     #[test]

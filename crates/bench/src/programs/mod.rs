@@ -12,6 +12,7 @@ mod run;
 mod cell;
 mod chart;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,9 +49,13 @@ enum Part {
 /// Arguments of `programs`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Programs [default: all]
-    #[arg(long, value_delimiter = ',', value_enum)]
+    /// Programs [default: sort to git]
+    #[arg(long, value_delimiter = ',', value_enum, conflicts_with = "command")]
     programs: Vec<Program>,
+    /// Another program in their place, with its arguments: it has to do the same whenever it runs, and runs in an empty folder, so
+    /// that files are to be named from the root
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
     /// Limits, in hundredths of the anonymous memory that the program uses plainly; 1500 is no limit. Of 100 and more, the memory
     /// that is used is measured as well, by further runs
     #[arg(long, value_delimiter = ',', default_value = "50,70", value_parser = clap::value_parser!(u32).range(1..=2000))]
@@ -115,7 +120,8 @@ impl Bench<'_> {
         if let Err(error) = fs::create_dir(&folder) {
             return (failed(format!("{}: {error}", folder.display())), None);
         }
-        let workshop = Workshop { folder: folder.clone(), quick: self.args.quick, signals: self.runner.signals };
+        let (quick, command) = (self.args.quick, &*self.args.command);
+        let workshop = Workshop { folder: folder.clone(), quick, signals: self.runner.signals, command };
         let job = match program.prepare(&workshop) {
             Ok(job) => job,
             Err(Unready::Absent(what)) => {
@@ -290,7 +296,11 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     if bench.sides.is_empty() {
         return Err(failed("nothing is left to measure".to_owned()));
     }
-    let programs = if args.programs.is_empty() { Program::all() } else { &args.programs };
+    let programs = match (&*args.programs, &*args.command) {
+        ([], []) => Program::usual(),
+        ([], _) => &[Program::Given],
+        (named, _) => named,
+    };
     let (mut subjects, mut interrupted) = (Vec::new(), None);
     for &program in programs {
         let (subject, signal) = bench.subject(program);
@@ -332,6 +342,7 @@ fn publish(bench: &Bench, subjects: &[Subject]) -> Result<(), String> {
         "percent": args.percent,
         "runs": args.runs(),
         "quick": args.quick,
+        "command": args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
         "outswap_args": args.outswap.outswap_args,
     });
     let mut notes = bench.notes.clone();
