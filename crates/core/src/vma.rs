@@ -91,17 +91,25 @@ pub struct Map {
     writable: u32,
     /// Where the next search for a gap starts.
     cursor: u32,
-    /// Where the last gap began, and where the highest one ended.
+    /// Where the last gap began, and its pages.
     taken: u32,
+    taken_pages: u32,
+    /// Where the highest one ended.
     highest: u32,
     /// Where searches start over.
     bottom: u32,
+    /// Pages of the last gap, of which the first were unmapped again, and not the last.
+    cut_pages: Option<u32>,
+    /// Where gaps are taken one below the other: from the end, which falls.
+    falling: core::ops::Range<u32>,
     /// See [`Map::changes`].
     changes: u32,
 }
 
 /// Address space that gaps are taken from before the search starts over: 1 GiB, and twice what is mapped. And what is near.
 const ROAM_PAGES: u64 = 1 << 18;
+/// Gaps that have room where they are taken one below the other.
+const FALLING: u32 = 64;
 
 impl Map {
     /// Reserves a map of a range of `pages` pages with at most `capacity` mappings.
@@ -122,8 +130,11 @@ impl Map {
             writable: 0,
             cursor: 0,
             taken: 0,
+            taken_pages: 0,
             highest: 0,
             bottom: 0,
+            cut_pages: None,
+            falling: 0..0,
             changes: 0,
         })
     }
@@ -246,16 +257,39 @@ impl Map {
     /// access is then seen as one), and starts over at the bottom before it has gone through much more address space than is
     /// mapped, because tables grow with the address space that was ever used. Where the end of the last gap was unmapped again, and
     /// not all of it, the search goes on there: who maps more than it needs, and cuts off what lies over a border, gets one piece
-    /// behind the other.
+    /// behind the other. Where the beginning was unmapped, and the next is as large, that one comes below, in some room for several: who keeps
+    /// the upper half of each gets one piece below the other.
     pub fn gap(&mut self, count: u32, align: u32) -> Option<PageNo> {
         let reach = (self.bottom as u64 + self.mapped as u64 * 2 + ROAM_PAGES).min(self.top as u64);
+        if self.cut_pages.take() == Some(count)
+            && let Some(first) = self.gap_below(count, align, reach)
+        {
+            (self.taken, self.taken_pages, self.falling.end) = (first.0, count, first.0);
+            return Some(first);
+        }
         let found = match self.gap_from(self.cursor, count, align) {
             Some(first) if first.0 as u64 + count as u64 <= reach => first,
             _ => self.gap_from(self.bottom, count, align).or_else(|| self.gap_from(0, count, align))?,
         };
-        (self.taken, self.cursor) = (found.0, found.0 + count);
+        (self.taken, self.taken_pages, self.cursor) = (found.0, count, found.0 + count);
         self.highest = self.highest.max(self.cursor);
         Some(found)
+    }
+
+    /// A gap at the end of where they fall, or of the next such room.
+    fn gap_below(&mut self, count: u32, align: u32, reach: u64) -> Option<PageNo> {
+        let last = |end: u32| end.checked_sub(count).map(|first| first - first % align);
+        let fits =
+            |map: &Map| last(map.falling.end).filter(|&f| f >= map.falling.start && map.is_free(PageNo(f), count));
+        if let Some(first) = fits(self) {
+            return Some(PageNo(first));
+        }
+        let pages = count.checked_mul(FALLING)?;
+        let room = self.gap_from(self.cursor, pages, align).filter(|room| room.0 as u64 + pages as u64 <= reach)?;
+        self.falling = room.0..room.0 + pages;
+        self.cursor = self.falling.end;
+        self.highest = self.highest.max(self.cursor);
+        fits(self).map(PageNo)
     }
 
     /// Whether a range begins among gaps that were taken, or that or a mapping is near. What lies anywhere else needs tables of its own.
@@ -360,6 +394,12 @@ impl Map {
         self.len -= to - from;
         if first.0 > self.taken && end == self.cursor {
             self.cursor = first.0;
+        }
+        if first.0 == self.taken && end < self.taken + self.taken_pages {
+            self.cut_pages = Some(self.taken_pages);
+            if self.falling.end == first.0 {
+                self.falling.end = end;
+            }
         }
         Ok(())
     }

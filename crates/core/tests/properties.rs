@@ -324,8 +324,43 @@ fn what_is_cut_off_is_where_the_next_gap_begins_and_what_is_near_is_known() {
     }
 }
 
+#[test]
+fn who_keeps_the_upper_part_of_each_gap_gets_one_piece_below_the_other() {
+    let arena = Arena::default();
+    let mut map = Map::new(&arena, 1 << 20, 200).expect("tables fit");
+    for i in 0..500 {
+        let gap = map.gap(8, 1).expect("there is room");
+        map.insert(Vma::new(gap, 8, Prot(3))).expect("it is free");
+        map.remove(gap, 4).expect("there is room");
+        // Each room for falling gaps has 64 of them, so 127 of these: the first half of each is the next one's second.
+        assert!(map.len() <= 2 + i / 127, "{} mappings of {i}", map.len());
+    }
+    // Another size, or with something in between, goes on upwards.
+    let [last, other] = [8, 9].map(|count| map.gap(count, 1).expect("there is room"));
+    assert!(other > last && map.is_free(other, 9) && map.is_free(last, 8));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn gaps_are_free_wherever_they_come(
+        steps in proptest::collection::vec((prop_oneof![Just(8u32), 1..40u32], prop_oneof![Just(1u32), Just(4)], 0..40u32, 0..40u32), 1..200),
+        pages in prop_oneof![Just(700u32), Just(1 << 20)],
+    ) {
+        let arena = Arena::default();
+        let mut map = Map::new(&arena, pages, 2000).expect("tables fit");
+        for (count, align, from, cut) in steps {
+            let Some(gap) = map.gap(count, align) else { break };
+            prop_assert!(gap.0.is_multiple_of(align) && map.is_free(gap, count), "{gap:?}");
+            map.insert(Vma::new(gap, count, Prot(3))).expect("it is free");
+            // Most often a beginning.
+            let from = if from < count { from } else { 0 };
+            if let Some(cut) = Some(cut.min(count - from)).filter(|&cut| cut > 0) {
+                map.remove(PageNo(gap.0 + from), cut).expect("there is room");
+            }
+        }
+    }
 
     #[test]
     fn the_map_is_an_array_of_attributes(
