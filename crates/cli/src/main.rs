@@ -4,6 +4,7 @@
 //! error, each line beginning `outswap: `; its own failures exit with 125, 126 (cannot execute) or 127 (not found).
 #![cfg_attr(not(test), no_main)]
 
+mod signal_set;
 mod messages;
 mod output;
 mod size;

@@ -1,5 +1,6 @@
 //! What `outswap` says, each line beginning `outswap: `, on standard error. While a program runs, a thread of its own writes it: where nobody reads,
 //! only that thread waits.
+use crate::signal_set;
 use std::io::{ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -113,23 +114,21 @@ fn lines(text: &str) -> String {
 
 /// Writes to standard error. That nobody reads there any more is no reason to end.
 fn write(text: &str) {
-    let (mut pipe, mut before, mut waiting) =
-        (MaybeUninit::uninit(), MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
+    let pipe = signal_set::only(libc::SIGPIPE);
+    let (mut before, mut waiting) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: each set is written before it is read.
     let was_waiting = unsafe {
-        libc::sigemptyset(pipe.as_mut_ptr());
-        libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
-        libc::pthread_sigmask(libc::SIG_BLOCK, pipe.as_ptr(), before.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr());
         libc::sigpending(waiting.as_mut_ptr());
         libc::sigismember(waiting.as_ptr(), libc::SIGPIPE) == 1
     };
     let result = std::io::stderr().write_all(text.as_bytes());
     let is_ours = result.is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) && !was_waiting;
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both sets were written above; nobody wants to know more of the signal, which came to this thread.
+    // SAFETY: the mask was written above; nobody wants to know more of the signal, which came to this thread.
     unsafe {
         if is_ours {
-            libc::sigtimedwait(pipe.as_ptr(), std::ptr::null_mut(), &at_once);
+            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &at_once);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
     }

@@ -1,4 +1,5 @@
 //! Stays beside the program: passes signals on, prints messages, and ends as the program ended.
+use crate::signal_set;
 use std::io::{ErrorKind, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -302,12 +303,9 @@ impl Job {
         // A signal that was sent has come to all of a process group.
         const SENT_WITHIN: Duration = Duration::from_micros(100);
         if JOB_STOPS.contains(&signal) {
-            let mut only = MaybeUninit::uninit();
-            // SAFETY: the set is written before it is read. The signal is for this thread, which alone lets it through.
+            // SAFETY: takes numbers. The signal is for this thread, which alone lets it through.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
-                libc::sigemptyset(only.as_mut_ptr());
-                libc::sigaddset(only.as_mut_ptr(), signal);
                 libc::raise(signal);
             }
             // From here on SIGCONT takes the stop back by itself. One that came just before is seen by the handler; or it was on its way to it,
@@ -317,11 +315,8 @@ impl Job {
             if watch.has_come() || self.stopped != Some(signal) || self.ended.is_some() {
                 let _ = outswap_sys::os::kill(outswap_sys::os::getpid(), libc::SIGCONT);
             }
-            // SAFETY: as above.
-            unsafe {
-                libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
-                libc::sigprocmask(libc::SIG_BLOCK, only.as_ptr(), std::ptr::null_mut());
-            }
+            signal_set::unblock(signal);
+            signal_set::block(signal);
             // Whose process group nobody could continue is not stopped by these.
             if watch.has_come() {
                 return;
@@ -339,21 +334,15 @@ extern "C" fn note_continue(_: libc::c_int) {
 }
 
 /// Lets SIGCONT come to a handler: one that waits to be read is discarded by a stop, which it is to end.
-struct ContinueWatch(libc::sigset_t);
+struct ContinueWatch;
 
 impl ContinueWatch {
     fn begin() -> ContinueWatch {
         HAS_COME.store(false, Relaxed);
-        let mut only = MaybeUninit::uninit();
-        // SAFETY: the set is written before it is read; the handler does nothing but to store a flag. It stays: to set the default would
-        // discard one that waits.
-        unsafe {
-            libc::sigemptyset(only.as_mut_ptr());
-            libc::sigaddset(only.as_mut_ptr(), libc::SIGCONT);
-            libc::signal(libc::SIGCONT, note_continue as *const () as libc::sighandler_t);
-            libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
-            ContinueWatch(only.assume_init())
-        }
+        // SAFETY: the handler does nothing but to store a flag. It stays: to set the default would discard one that waits.
+        unsafe { libc::signal(libc::SIGCONT, note_continue as *const () as libc::sighandler_t) };
+        signal_set::unblock(libc::SIGCONT);
+        ContinueWatch
     }
 
     fn has_come(&self) -> bool {
@@ -363,8 +352,7 @@ impl ContinueWatch {
 
 impl Drop for ContinueWatch {
     fn drop(&mut self) {
-        // SAFETY: the set was written.
-        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &self.0, std::ptr::null_mut()) };
+        signal_set::block(libc::SIGCONT);
     }
 }
 
@@ -390,18 +378,14 @@ pub fn end_like(end: End) -> i32 {
         End::Unknown => 0,
         End::Killed(signal) => {
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            let mut only = MaybeUninit::uninit();
-            // SAFETY: plain calls; the set is emptied before it is read. A core handler behind a pipe is not bound
-            // by the limit, but by the process not being dumpable.
+            // SAFETY: plain calls. A core handler behind a pipe is not bound by the limit, but by the process not being dumpable.
             unsafe {
                 libc::setrlimit(libc::RLIMIT_CORE, &none);
                 libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
                 libc::signal(signal, libc::SIG_DFL);
-                libc::sigemptyset(only.as_mut_ptr());
-                libc::sigaddset(only.as_mut_ptr(), signal);
                 libc::raise(signal);
-                libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
             }
+            signal_set::unblock(signal);
             // As PID 1 no signal kills us; say it as shells do.
             128 + signal
         }

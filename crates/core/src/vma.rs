@@ -98,8 +98,8 @@ pub struct Map {
     highest: u32,
     /// Where searches start over.
     bottom: u32,
-    /// Pages of the last gap, of which the first were unmapped again, and not the last.
-    cut_pages: Option<u32>,
+    /// Of the last gap the first pages were unmapped again, and not the last.
+    is_cut: bool,
     /// Where gaps are taken one below the other: from the end, which falls.
     falling: core::ops::Range<u32>,
     /// See [`Map::changes`].
@@ -133,7 +133,7 @@ impl Map {
             taken_pages: 0,
             highest: 0,
             bottom: 0,
-            cut_pages: None,
+            is_cut: false,
             falling: 0..0,
             changes: 0,
         })
@@ -261,10 +261,11 @@ impl Map {
     /// the upper half of each gets one piece below the other.
     pub fn gap(&mut self, count: u32, align: u32) -> Option<PageNo> {
         let reach = (self.bottom as u64 + self.mapped as u64 * 2 + ROAM_PAGES).min(self.top as u64);
-        if self.cut_pages.take() == Some(count)
+        if core::mem::take(&mut self.is_cut)
+            && count == self.taken_pages
             && let Some(first) = self.gap_below(count, align, reach)
         {
-            (self.taken, self.taken_pages, self.falling.end) = (first.0, count, first.0);
+            (self.taken, self.falling.end) = (first.0, first.0);
             return Some(first);
         }
         let found = match self.gap_from(self.cursor, count, align) {
@@ -396,7 +397,7 @@ impl Map {
             self.cursor = first.0;
         }
         if first.0 == self.taken && end < self.taken + self.taken_pages {
-            self.cut_pages = Some(self.taken_pages);
+            self.is_cut = true;
             if self.falling.end == first.0 {
                 self.falling.end = end;
             }

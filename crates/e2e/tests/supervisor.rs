@@ -57,7 +57,7 @@ fn a_stop_while_the_program_is_executed_stops_and_can_be_continued() {
     }
     let script = r#"
 os.environ['LD_PRELOAD'] = os.environ['SLOW_LIBRARY']
-child = subprocess.Popen(ours + ['sh', '-c', 'exit 7'], process_group=0)
+child = subprocess.Popen(ours + ['sh', '-c', 'exit 7'], preexec_fn=os.setpgrp)
 until(lambda: os.path.exists(mark))
 os.killpg(child.pid, signal.SIGTSTP)
 until_state(child.pid, 'T')
@@ -94,7 +94,7 @@ fn who_is_continued_as_it_stops_goes_on() {
     let script = r#"
 os.environ['LD_PRELOAD'] = os.environ['SLOW_LIBRARY']
 script = "import sys, time; print('ready', flush=True); time.sleep(0.3); sys.exit(7)"
-child = subprocess.Popen(ours + [sys.executable, '-c', script], process_group=0, stdout=subprocess.PIPE)
+child = subprocess.Popen(ours + [sys.executable, '-c', script], preexec_fn=os.setpgrp, stdout=subprocess.PIPE)
 assert child.stdout.readline() == b'ready\n'
 os.killpg(child.pid, signal.SIGTSTP)
 print(ended(child.pid))

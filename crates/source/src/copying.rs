@@ -27,7 +27,9 @@ impl FaultSource for Copying {
     }
 
     fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
-        userfault::take(host, first, wanted, batch, offset)
+        userfault::take_by_mapping(host, first, wanted, |at, count, wanted| {
+            userfault::take_part(host, first.plus(at), count, wanted, batch, offset + at)
+        })
     }
 
     fn put_back(host: &impl Host, first: PageNo, batch: BatchNo, pages: Mask, _held: Mask) -> Mask {

@@ -172,8 +172,8 @@ impl FaultSource for Moving {
     }
 
     fn take(host: &impl Host, first: PageNo, _count: usize, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
-        userfault::parts(host, first, wanted.all()).fold(Taken::default(), |taken, (at, count)| {
-            taken.and_part(at, take_part(host, first.plus(at), wanted.part(at, count), batch, offset + at))
+        userfault::take_by_mapping(host, first, wanted, |at, _, wanted| {
+            take_part(host, first.plus(at), wanted, batch, offset + at)
         })
     }
 

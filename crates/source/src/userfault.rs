@@ -41,14 +41,19 @@ pub fn parts(host: &impl Host, first: PageNo, pages: Mask) -> impl Iterator<Item
     })
 }
 
-/// Takes pages by copying those that are needed and dropping all. See [`outswap_core::machine::Machine::take`].
-pub fn take(host: &impl Host, first: PageNo, wanted: Wanted, batch: BatchNo, offset: usize) -> Taken {
-    parts(host, first, wanted.all()).fold(Taken::default(), |taken, (at, count)| {
-        taken.and_part(at, take_part(host, first.plus(at), count, wanted.part(at, count), batch, offset + at))
-    })
+/// Has pages taken mapping by mapping: `take` is told where a part begins, how far it goes, and its pages, counted from there.
+pub fn take_by_mapping(
+    host: &impl Host,
+    first: PageNo,
+    wanted: Wanted,
+    take: impl Fn(usize, usize, Wanted) -> Taken,
+) -> Taken {
+    let parts = parts(host, first, wanted.all());
+    parts.fold(Taken::default(), |taken, (at, count)| taken.and_part(at, take(at, count, wanted.part(at, count))))
 }
 
-/// As [`take`], of one mapping, as far as that is known.
+/// Takes pages of one mapping, as far as that is known, by copying those that are needed and dropping all. See
+/// [`outswap_core::machine::Machine::take`].
 pub fn take_part(
     host: &impl Host,
     first: PageNo,
