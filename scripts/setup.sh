@@ -64,6 +64,10 @@ if [[ $stage == full ]]; then
     dpkg -s imagemagick >/dev/null 2>&1 || missing+=(imagemagick)
     need emacs emacs-nox
     need guile guile-3.0
+    need gawk gawk
+    need lua5.4 lua5.4
+    need tclsh tcl
+    need xz xz-utils
     need mono mono-runtime
     need mcs mono-mcs
     need pdflatex texlive-latex-extra

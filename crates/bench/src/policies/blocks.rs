@@ -9,6 +9,8 @@ use super::{Outcome, Policy};
 
 /// Lists of blocks, by score; the last is for those with the highest, and those that were asked in vain.
 const LEVELS: usize = 16;
+/// The list of blocks of which a few pages wait, to tell whether the block is in use.
+const SOUNDED: usize = LEVELS;
 const REFERENCED_MAX: u8 = 3;
 
 /// What a block-by-block policy goes by.
@@ -48,6 +50,13 @@ pub struct Rules {
     pub probes: u32,
     /// Pages come along while at least this part of the probes' are touched before they leave.
     pub worth: f64,
+    /// A block that was touched in each of its last waits, so many at most, is passed by as often, less once. 0: none is.
+    pub hot: u8,
+    /// Of a block with more than twice so many pages, so many are isolated first. It goes whole when this of the limit was evicted since, unless
+    /// one of them was touched. 0: all are isolated at once.
+    pub sounding_pages: u32,
+    /// See `sounding_pages`.
+    pub sounding: f64,
 }
 
 impl Rules {
@@ -69,6 +78,9 @@ impl Rules {
         hit_score: 0.0,
         probes: 0,
         worth: 0.0,
+        hot: 0,
+        sounding_pages: 0,
+        sounding: 0.0,
     };
     /// `--mechanism reclaim=accessed`.
     pub const ACCESSED: Rules = Rules { looks: 8, isolated_share: 64, ..Rules::FIFO };
@@ -101,6 +113,13 @@ struct Block {
     evicted_at: Option<u64>,
     /// Evictions before it was put on a list.
     queued_at: u64,
+    /// Pages of it were isolated, and none was touched since.
+    waits: bool,
+    /// Waits on end in which one was, and how often it is passed by still.
+    touched_waits: u8,
+    passes: u8,
+    /// A few of its pages are isolated, or were, and all else goes next.
+    sounded: bool,
 }
 
 /// Such a policy.
@@ -168,7 +187,7 @@ impl Blocks {
             limit,
             pages: vec![page; steps.pages],
             blocks: vec![Block::default(); blocks],
-            lists: Chains::new(blocks, LEVELS),
+            lists: Chains::new(blocks, LEVELS + 1),
             isolated: Chains::new(steps.pages, 1),
             resident: 0,
             lowest: 0,
@@ -211,8 +230,44 @@ impl Blocks {
         self.lists.remove(number);
     }
 
+    /// The block that was sounded, and not touched in its time. Those that were are with the others again.
+    fn sounded_in_vain(&mut self) -> Option<u32> {
+        loop {
+            let number = self.lists.first(SOUNDED)?;
+            let block = self.blocks[number as usize];
+            if ((self.evictions - block.queued_at) as f64) < self.rules.sounding * self.limit as f64 {
+                return None;
+            }
+            self.take_block(number);
+            if block.waits {
+                return Some(number);
+            }
+            self.blocks[number as usize].sounded = false;
+            self.put_block(number, LEVELS - 1);
+        }
+    }
+
+    /// Isolates a few pages of a block, from some place on.
+    fn sound(&mut self, number: u32) {
+        let pages = self.rules.block_pages as u32;
+        let start = (self.evictions as u32).wrapping_mul(0x9e37_79b1) >> 16;
+        let places = (0..pages).map(|place| number * pages + (start + place) % pages);
+        let resident = |&page: &u32| self.pages[page as usize].state == State::Resident;
+        let chosen: Vec<u32> = places.filter(resident).take(self.rules.sounding_pages as usize).collect();
+        for page in chosen {
+            self.leave(page, State::Isolated);
+            self.isolated.put(page, 0);
+        }
+        let block = &mut self.blocks[number as usize];
+        (block.sounded, block.queued_at) = (true, self.evictions);
+        self.put_block(number, SOUNDED);
+    }
+
     /// The block that goes next.
     fn next_block(&mut self) -> Option<u32> {
+        if let Some(number) = self.sounded_in_vain() {
+            return Some(number);
+        }
         let has_time = |block: u32| {
             let age_pages = self.evictions - self.blocks[block as usize].queued_at;
             (age_pages as f64) < self.rules.probation * self.limit as f64
@@ -220,7 +275,7 @@ impl Blocks {
         let keeps_lowest = self.rules.small > 0.0 && (self.lowest as f64) <= self.rules.small * self.limit as f64
             || self.rules.probation > 0.0 && self.lists.first(0).is_none_or(has_time);
         let main = (1..LEVELS).find_map(|level| self.lists.first(level)).filter(|_| keeps_lowest);
-        let number = main.or_else(|| (0..LEVELS).find_map(|level| self.lists.first(level)))?;
+        let number = main.or_else(|| (0..=SOUNDED).find_map(|level| self.lists.first(level)))?;
         self.take_block(number);
         Some(number)
     }
@@ -245,6 +300,19 @@ impl Blocks {
             self.along += 1;
             self.come(page);
         }
+    }
+
+    /// Whether a block whose turn it is is passed by this time.
+    fn passes_by(&mut self, number: u32) -> bool {
+        let block = &mut self.blocks[number as usize];
+        if block.passes > 0 {
+            block.passes -= 1;
+            return true;
+        }
+        if std::mem::replace(&mut block.waits, true) {
+            block.touched_waits = 0;
+        }
+        false
     }
 
     fn block_of(&self, page: u32) -> u32 {
@@ -302,6 +370,7 @@ impl Blocks {
             let block = &mut self.blocks[number as usize];
             block.score = score;
             block.queued_at = self.evictions;
+            block.sounded = false;
             self.put_block(number, level(score));
         }
     }
@@ -322,6 +391,16 @@ impl Blocks {
     /// Isolates what may go of the next block, or all of it. Gives false where there is none.
     fn isolate(&mut self, all: bool) -> bool {
         let Some(number) = self.next_block() else { return false };
+        if self.passes_by(number) && !all {
+            self.put_block(number, LEVELS - 1);
+            return true;
+        }
+        let block = &mut self.blocks[number as usize];
+        let is_sounded = std::mem::take(&mut block.sounded) || block.resident <= 2 * self.rules.sounding_pages;
+        if self.rules.sounding_pages > 0 && !is_sounded && !all {
+            self.sound(number);
+            return true;
+        }
         let pages = self.rules.block_pages as u32;
         let mut left = false;
         for page in number * pages..(number + 1) * pages {
@@ -393,7 +472,11 @@ impl Policy for Blocks {
                 self.isolated.remove(page);
                 self.come(page);
                 let block = &mut self.blocks[number as usize];
-                if block.score < self.rules.hit_score {
+                if std::mem::take(&mut block.waits) {
+                    block.touched_waits = (block.touched_waits + 1).min(self.rules.hot);
+                    block.passes = block.touched_waits.saturating_sub(1);
+                }
+                if block.score < self.rules.hit_score && !block.sounded {
                     block.score = self.rules.hit_score;
                     self.put_block(number, level(self.rules.hit_score));
                 }

@@ -4,7 +4,10 @@ use super::blocks::{Blocks, Rules};
 use super::load::Steps;
 use super::probation;
 
+/// What it goes by.
+pub const RULES: Rules = Rules { probes: 16, worth: 0.2, ..probation::RULES };
+
 /// The policy with room for so many pages.
 pub fn new(limit: usize, steps: &Steps) -> Blocks {
-    Blocks::new(Rules { probes: 16, worth: 0.2, ..probation::RULES }, limit, steps)
+    Blocks::new(RULES, limit, steps)
 }

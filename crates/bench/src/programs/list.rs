@@ -49,6 +49,18 @@ pub enum Program {
     Php,
     /// OCaml's interpreter: maps and strings
     Ocaml,
+    /// Lua 5.4: tables
+    Lua,
+    /// GNU awk: arrays
+    Gawk,
+    /// Guile: pairs and hash tables
+    Guile,
+    /// SWI-Prolog: facts and terms
+    Swipl,
+    /// Tcl: arrays and lists
+    Tcl,
+    /// XZ: text, by one thread
+    Xz,
     /// The command that was given
     #[value(skip)]
     Given,
@@ -164,6 +176,13 @@ impl Workshop<'_> {
         self.script(find(name)?, file, text, self.size(count))
     }
 
+    /// The same, of a tool that wants an option before the script.
+    fn led(&self, name: &str, option: &str, file: &str, text: &str, count: u64) -> Result<Job, Unready> {
+        let mut job = self.tool(name, file, text, count)?;
+        job.args.insert(0, option.into());
+        Ok(job)
+    }
+
     fn python_dicts(&self) -> Result<Job, Unready> {
         self.script(python()?, "dicts.py", include_str!("../../programs/dicts.py"), self.size(120_000))
     }
@@ -252,6 +271,14 @@ impl Workshop<'_> {
         Ok(Job { program, args, env, start: Some(start), client: None })
     }
 
+    fn xz(&self) -> Result<Job, Unready> {
+        let program = find("xz")?;
+        let input = self.made("lines", |to| inputs::lines(to, self.size(130_000)))?;
+        let mut args = arguments(&["-8", "-T1", "-k", "-c"]);
+        args.push(input.into());
+        Ok(Job { program, args, ..Job::default() })
+    }
+
     fn given(&self) -> Result<Job, Unready> {
         let Some((name, args)) = self.command.split_first() else {
             return Err(Unready::Absent("no command".to_owned()));
@@ -284,6 +311,12 @@ impl Program {
             Program::Ruby => "ruby",
             Program::Php => "php",
             Program::Ocaml => "ocaml",
+            Program::Lua => "lua",
+            Program::Gawk => "gawk",
+            Program::Guile => "guile",
+            Program::Swipl => "swipl",
+            Program::Tcl => "tcl",
+            Program::Xz => "xz",
             Program::Given => "given",
         }
     }
@@ -307,6 +340,15 @@ impl Program {
             Program::Ruby => workshop.tool("ruby", "objects.rb", include_str!("../../programs/objects.rb"), 400_000),
             Program::Php => workshop.tool("php", "arrays.php", include_str!("../../programs/arrays.php"), 200_000),
             Program::Ocaml => workshop.tool("ocaml", "maps.ml", include_str!("../../programs/maps.ml"), 300_000),
+            Program::Lua => workshop.tool("lua5.4", "tables.lua", include_str!("../../programs/tables.lua"), 500_000),
+            Program::Gawk => workshop.led("gawk", "-f", "words.awk", include_str!("../../programs/words.awk"), 700_000),
+            Program::Guile => {
+                let text = include_str!("../../programs/pairs.scm");
+                workshop.led("guile", "--no-auto-compile", "pairs.scm", text, 400_000)
+            }
+            Program::Swipl => workshop.tool("swipl", "facts.pl", include_str!("../../programs/facts.pl"), 400_000),
+            Program::Tcl => workshop.tool("tclsh", "lists.tcl", include_str!("../../programs/lists.tcl"), 500_000),
+            Program::Xz => workshop.xz(),
             Program::Given => workshop.given(),
         }
     }
