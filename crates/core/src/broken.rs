@@ -95,6 +95,8 @@ breakages! {
     NoReferences = "no-references",
     /// What comes back from the store is queued as all else.
     NoProbation = "no-probation",
+    /// That a block was touched while it was sounded is not remembered.
+    SoundingsUnheard = "soundings-unheard",
     /// That a page came back soon is not remembered.
     SoonForgotten = "soon-forgotten",
     /// Blocks that the machine refuses are asked again at once.

@@ -49,7 +49,13 @@ impl<M: Machine, S: Store, P: Policies> Pager<M, S, P> {
             self.policy().back(block, &self.pause());
             return Isolated::NoBatch;
         };
-        let Chosen { wanted, blocked, mut left } = self.choose(block, &by);
+        let Chosen { mut wanted, mut blocked, mut left } = self.choose(block, &by);
+        if let By::Policy(_) = by {
+            let part = self.policy().part(block, wanted) & wanted;
+            left |= part != wanted;
+            blocked |= wanted - part;
+            wanted = part;
+        }
         let (mut framed, mut dropped, mut refused) = (Mask::EMPTY, Mask::EMPTY, false);
         let mut from = 0;
         while let Some(start) = wanted.next(from) {

@@ -184,3 +184,36 @@ fn what_is_touched_page_by_page_brings_nothing_along_and_again_all_when_that_cha
     assert!(along > 10.0, "{along} pages come along where all are wanted");
     pager.check();
 }
+
+/// Pages that were read, and those that came back from where they waited, while a third of the memory is touched now and then, and the rest is
+/// gone over.
+fn read_and_back(reclaim: reclaim::Kind) -> (u64, u64) {
+    const USED: u32 = 24;
+    let arena = Arena::default();
+    let pager = pager(&arena, reclaim, Trouble::default());
+    let mut program = Passes { pager: &pager, cx: context(), round_of: vec![0; PAGES as usize] };
+    let count = |[a, b]: [Event; 2]| [a, b].map(|e| pager.machine.events[e as usize].load(Relaxed)).iter().sum::<u64>();
+    let pages_of = |block: u32| (0..BLOCK_PAGES as u32).map(move |i| block * BLOCK_PAGES as u32 + i);
+    (0..USED).flat_map(pages_of).for_each(|page| program.touch(page));
+    let (mut read, mut touches) = (0, 0);
+    for _ in 0..12 {
+        for block in USED..BLOCKS as u32 {
+            pages_of(block).for_each(|page| program.touch(page));
+            let before = count([Event::FaultMiss, Event::FaultBypass]);
+            for _ in 0..BLOCK_PAGES {
+                touches += 1;
+                program.touch(touches * 2741 % (USED * BLOCK_PAGES as u32));
+            }
+            read += count([Event::FaultMiss, Event::FaultBypass]) - before;
+        }
+    }
+    pager.check();
+    (read, count([Event::FaultHit, Event::PagesPutBack]))
+}
+
+#[test]
+fn a_few_pages_tell_of_a_block_that_is_used() {
+    let [sounded, probation] = [reclaim::Kind::Sounded, reclaim::Kind::Probation].map(read_and_back);
+    assert!(sounded.0 * 2 < probation.0, "{} pages read, {} where all of a block waits", sounded.0, probation.0);
+    assert!(sounded.1 * 2 < probation.1, "{} pages came back, {} where all of a block waits", sounded.1, probation.1);
+}

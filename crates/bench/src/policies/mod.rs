@@ -221,7 +221,7 @@ policies! {
     "probation" probation::new "--mechanism reclaim=probation"
     "probes" probes::new "probation; what waits of a block comes back where probes say that it pays"
     "hot" hot::new "probes; a block that is touched each time that it waits is passed by"
-    "sounded" sounded::new "hot; a few pages of a block go first, and tell whether it is in use"
+    "sounded" sounded::new "--mechanism reclaim=sounded"
     "small-blocks" small_blocks::new "together; blocks of 16 pages"
 }
 

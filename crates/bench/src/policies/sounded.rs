@@ -1,4 +1,4 @@
-//! As `hot`, but of a block that is full eight pages are isolated first, and the others only if none of these is touched for a while: one page
+//! What `--mechanism reclaim=sounded` does: as `hot`, but of a block that is full eight pages are isolated first, and the others only if none of these is touched for a while: one page
 //! of a region tells of all, as in DAMON (SeongJae Park and others, "Profiling dynamic data access patterns with controlled overhead and quality",
 //! 2019).
 use super::blocks::{Blocks, Rules};

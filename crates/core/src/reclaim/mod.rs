@@ -4,9 +4,11 @@
 //! those that go; that locked pages and those in use by calls stay is not its business.
 mod along;
 mod rest;
+mod soundings;
 mod waiting;
 
 use crate::broken::{self, Broken};
+use crate::mask::Mask;
 use crate::page::{REFERENCED_MAX, Word};
 use crate::table::Reserve;
 use crate::units::BlockNo;
@@ -113,6 +115,12 @@ pub trait Reclaim: Sync {
         }
     }
 
+    /// Of a block's pages that may go, those that go this time. Where others stay, the block is given back ([`Reclaim::back`]).
+    fn part(&self, block: BlockNo, wanted: Mask) -> Mask {
+        let _ = block;
+        wanted
+    }
+
     /// The references of a page that is touched while it is isolated: one more, where the policy does not say.
     fn touched(&self, word: Word) -> u64 {
         if broken::is(Broken::NoReferences) { 0 } else { (word.referenced() + 1).min(REFERENCED_MAX) }
@@ -205,6 +213,9 @@ macro_rules! policies {
             fn judge(&self, word: Word) -> Verdict {
                 match self { $(Any::$type(policy) => policy.judge(word)),+ }
             }
+            fn part(&self, block: BlockNo, wanted: Mask) -> Mask {
+                match self { $(Any::$type(policy) => policy.part(block, wanted)),+ }
+            }
             fn touched(&self, word: Word) -> u64 {
                 match self { $(Any::$type(policy) => policy.touched(word)),+ }
             }
@@ -233,6 +244,7 @@ macro_rules! policies {
 policies! {
     "fifo" fifo::Fifo "blocks in the order in which they came in, with a second chance for pages that are touched while isolated"
     "probation" probation::Probation "as fifo, but blocks of which pages come back from a store go first, unless they are touched while isolated"
+    "sounded" sounded::Sounded "as probation, but a few pages of a block go first, and the others only if none of these is touched for a while"
     "accessed" accessed::Accessed "blocks of which the program uses the least, as far as the kernel tells; not ready"
     "window" window::Window "blocks in the order in which they came in, at once: for recording accesses"
 }

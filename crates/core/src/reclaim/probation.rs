@@ -30,13 +30,13 @@ const WINDOW_BLOCKS: u32 = 32;
 /// The policy.
 pub struct Probation {
     /// All other blocks, and what is as there.
-    main: Fifo,
+    pub(super) main: Fifo,
     /// Blocks that have come back, oldest first.
-    queue: Chain,
+    pub(super) queue: Chain,
     /// Of each of them, what was evicted before.
     since: Table<AtomicU32>,
     /// Pages evicted so far; differences count.
-    evicted: AtomicU32,
+    pub(super) evicted: AtomicU32,
     /// How many pages evicted a probation takes.
     length_pages: AtomicU64,
     /// Of the latest blocks: how many there were, and how many pages came into them.
@@ -79,7 +79,7 @@ impl Probation {
     }
 
     /// Takes the block that goes next.
-    fn take(&self, pause: &impl Fn(u32)) -> Option<u32> {
+    pub(super) fn take(&self, pause: &impl Fn(u32)) -> Option<u32> {
         let over = self.queue.take_if(|block| self.is_over(block), pause);
         over.or_else(|| self.main.queue.take(pause)).or_else(|| self.queue.take(pause))
     }
