@@ -1,4 +1,4 @@
-//! Readahead from a slow store: seen in the statistics, and content right, whatever the program does meanwhile.
+//! Readahead from a slow store: seen in the statistics, and content right, whatever the program does meanwhile and whichever policy evicts.
 use outswap_e2e::{MIB, Setup, Tmp, plain_mode, stats, workloads};
 use serde_json::Value;
 
@@ -181,5 +181,17 @@ fn it_can_be_turned_off_in_several_ways() {
         let [ahead, hits, dropped, misses] = counts(&stats);
         assert_eq!([ahead, hits, dropped], [0; 3], "{options:?}: {stats:#}");
         assert!(misses > 5000, "{options:?}: {stats:#}");
+    }
+}
+
+#[test]
+fn content_is_right_whichever_policy_evicts() {
+    let sources = ["move", "copy", "guard", "mprotect"];
+    for (reclaim, source) in [("fifo", "move")].into_iter().chain(sources.map(|source| ("sounded", source))) {
+        let reclaim = format!("reclaim={reclaim}");
+        let options = [("--mechanism", reclaim.as_str()), ("--fault-source", source), ("--swap", "compressed,file")];
+        let Some(stats) = run(&options, SCRIPT) else { return };
+        let back = ["/counters/pages_in_ram", "/counters/pages_in_file"].map(|path| number(&stats, path));
+        assert!(back.iter().sum::<u64>() > 5000, "{options:?}: {stats:#}");
     }
 }

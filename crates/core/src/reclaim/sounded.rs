@@ -11,9 +11,9 @@ use crate::sync::Ordering::Relaxed;
 use crate::table::Reserve;
 use crate::units::{BLOCK_PAGES, BlockNo};
 
-/// As many pages wait as with `probation`, through this.
+/// As many pages wait as with `probation`, divided by this: those of a sounding tell of eight times as many.
 const FEWER: usize = 2;
-/// Blocks that are passed by in a search, at most, before one is taken all the same: it may hold a lock up.
+/// So many blocks are passed by at most, before one is taken all the same: a fault may wait for it.
 const PASSED_MAX: u32 = 256;
 
 /// The policy.
