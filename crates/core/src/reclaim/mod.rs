@@ -3,6 +3,7 @@
 //! A policy is a file of this folder and a line of the list at the end of this one. It chooses blocks, and of a block's pages
 //! those that go; that locked pages and those in use by calls stay is not its business.
 mod along;
+mod delayed;
 mod rest;
 mod soundings;
 mod waiting;

@@ -8,13 +8,13 @@
 //! others, "Adaptive insertion policies for high performance caching", 2007); that it is what comes *back* which waits so, and what is
 //! touched for the first time not, is our own.
 use super::fifo::Fifo;
+use super::delayed::Delayed;
 use super::{Along, Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
-use crate::chain::Chain;
 use crate::page::Word;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::table::{Reserve, Table};
-use crate::units::{BLOCK_PAGES, BlockNo};
+use crate::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use crate::table::Reserve;
+use crate::units::BlockNo;
 
 /// A block on probation goes when this share of the limit was evicted since it came back, but so many pages at least, or this share
 /// where that is less: what one instruction needs is there together.
@@ -30,15 +30,11 @@ const WINDOW_BLOCKS: u32 = 32;
 /// The policy.
 pub struct Probation {
     /// All other blocks, and what is as there.
-    pub(super) main: Fifo,
+    main: Fifo,
     /// Blocks that have come back, oldest first.
-    pub(super) queue: Chain,
-    /// Of each of them, what was evicted before.
-    since: Table<AtomicU32>,
+    queue: Delayed,
     /// Pages evicted so far; differences count.
     pub(super) evicted: AtomicU32,
-    /// How many pages evicted a probation takes.
-    length_pages: AtomicU64,
     /// Of the latest blocks: how many there were, and how many pages came into them.
     blocks: AtomicU32,
     pages: AtomicU32,
@@ -49,23 +45,14 @@ pub struct Probation {
 impl Probation {
     /// Reserves queues of all blocks. `None` where there is no memory.
     pub fn new(from: &impl Reserve, pages: usize) -> Option<Probation> {
-        let blocks = pages / BLOCK_PAGES;
         Some(Probation {
             main: Fifo::new(from, pages)?,
-            queue: Chain::new(from, blocks)?,
-            since: Table::new(from, blocks)?,
+            queue: Delayed::new(from, pages)?,
             evicted: AtomicU32::new(0),
-            length_pages: AtomicU64::new(0),
             blocks: AtomicU32::new(0),
             pages: AtomicU32::new(0),
             is_sparse: AtomicBool::new(false),
         })
-    }
-
-    /// Whether a block's probation is over.
-    fn is_over(&self, block: u32) -> bool {
-        let age_pages = self.evicted.load(Relaxed).wrapping_sub(self.since[block as usize].load(Relaxed));
-        u64::from(age_pages) >= self.length_pages.load(Relaxed)
     }
 
     /// Whether a block that is in no queue goes on probation.
@@ -80,21 +67,33 @@ impl Probation {
 
     /// Takes the block that goes next.
     pub(super) fn take(&self, pause: &impl Fn(u32)) -> Option<u32> {
-        let over = self.queue.take_if(|block| self.is_over(block), pause);
+        let over = self.queue.take_over(self.evicted.load(Relaxed), pause);
         over.or_else(|| self.main.queue.take(pause)).or_else(|| self.queue.take(pause))
+    }
+
+    /// Goes on with a search among the blocks that `take` gives: these, and so many others.
+    pub(super) fn next_of(
+        &self,
+        search: &mut Search,
+        take: impl Fn() -> Option<u32>,
+        others: impl Fn() -> usize,
+        pause: &impl Fn(u32),
+    ) -> Option<BlockNo> {
+        let len = || self.main.queue.len(pause) + self.queue.len(pause) + others();
+        self.main.rest.next(search, || take().map(BlockNo), |block| self.main.add(block, pause), len)
     }
 }
 
 impl Reclaim for Probation {
     fn add(&self, block: BlockNo, pause: &impl Fn(u32)) {
         // Where another thread takes it out of this queue at the same time, it finds what the caller has brought.
-        if !self.queue.has(block.0) {
+        if !self.queue.has(block) {
             self.main.add(block, pause);
         }
     }
 
     fn came_back(&self, block: BlockNo, pages: usize, pause: &impl Fn(u32)) {
-        if self.queue.has(block.0) {
+        if self.queue.has(block) {
             self.pages.fetch_add(pages as u32, Relaxed);
         } else if !self.is_wanted(block) || broken::is(Broken::NoProbation) {
             self.main.add(block, pause);
@@ -102,8 +101,8 @@ impl Reclaim for Probation {
             // Two threads may find that it is in neither queue, and bring it into both: it is asked twice then.
             self.pages.fetch_add(pages as u32, Relaxed);
             self.blocks.fetch_add(1, Relaxed);
-            self.since[block.0 as usize].store(self.evicted.load(Relaxed), Relaxed);
-            self.queue.add(block.0, pause);
+            self.queue.begin(block, self.evicted.load(Relaxed));
+            self.queue.add(block, pause);
         }
     }
 
@@ -112,9 +111,7 @@ impl Reclaim for Probation {
     }
 
     fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
-        let len = || self.main.queue.len(pause) + self.queue.len(pause);
-        let take = || self.take(pause).map(BlockNo);
-        self.main.rest.next(search, take, |block| self.main.add(block, pause), len)
+        self.next_of(search, || self.take(pause), || 0, pause)
     }
 
     fn asked(&self, block: BlockNo, asked: Asked, search: Option<&mut Search>) {
@@ -140,12 +137,12 @@ impl Reclaim for Probation {
 
     fn isolated_max_pages(&self, limit_pages: u64) -> usize {
         let least = LEAST_PAGES.min(limit_pages / LEAST_SHARE);
-        self.length_pages.store((limit_pages / PROBATION_SHARE).max(least), Relaxed);
+        self.queue.set_length_pages((limit_pages / PROBATION_SHARE).max(least));
         self.main.isolated_max_pages(limit_pages)
     }
 
     fn block_bytes(&self) -> usize {
-        self.main.block_bytes() + Chain::NUMBER_BYTES + size_of::<u32>()
+        self.main.block_bytes() + Delayed::BLOCK_BYTES
     }
 }
 
@@ -153,6 +150,7 @@ impl Reclaim for Probation {
 mod tests {
     use super::*;
     use crate::table::tests::Leak;
+    use crate::units::BLOCK_PAGES;
 
     const LIMIT: u64 = 64 * PROBATION_SHARE;
 
@@ -209,7 +207,7 @@ mod tests {
         assert_eq!(next(&policy), Some(1), "also where the count begins anew");
         for (limit, length) in [(64, 8), (512, 64), (2048, 64), (LIMIT, 64), (1 << 20, 1 << 14)] {
             policy.isolated_max_pages(limit);
-            assert_eq!(policy.length_pages.load(Relaxed), length);
+            assert_eq!(policy.queue.length_pages(), length);
         }
     }
 
@@ -219,7 +217,7 @@ mod tests {
         let on = |first: u32, pages: usize| {
             let on = |&block: &u32| {
                 policy.came_back(BlockNo(block), pages, &|_| ());
-                policy.queue.has(block)
+                policy.queue.has(BlockNo(block))
             };
             (first..first + 1024).filter(on).count()
         };

@@ -35,7 +35,7 @@ impl Sounded {
             if !was_touched {
                 return Some(block.0);
             }
-            self.probation.main.add(block, pause);
+            self.probation.add(block, pause);
         }
         for _ in 0..PASSED_MAX {
             let Some(block) = self.probation.take(pause).map(BlockNo) else {
@@ -44,7 +44,7 @@ impl Sounded {
             if !self.soundings.passes(block) {
                 return Some(block.0);
             }
-            self.probation.main.add(block, pause);
+            self.probation.add(block, pause);
         }
         self.probation.take(pause)
     }
@@ -71,9 +71,7 @@ impl Reclaim for Sounded {
     }
 
     fn next(&self, search: &mut Search, pause: &impl Fn(u32)) -> Option<BlockNo> {
-        let main = &self.probation.main;
-        let len = || main.queue.len(pause) + self.probation.queue.len(pause) + self.soundings.len(pause);
-        main.rest.next(search, || self.take(pause).map(BlockNo), |block| main.add(block, pause), len)
+        self.probation.next_of(search, || self.take(pause), || self.soundings.len(pause), pause)
     }
 
     fn part(&self, block: BlockNo, wanted: Mask) -> Mask {

@@ -5,17 +5,17 @@
 //! queue; where none is, the others go. That one page of a region tells of all is from DAMON (SeongJae Park and others, "Profiling dynamic data
 //! access patterns with controlled overhead and quality", 2019); that it tells by being out of reach is our own. A block that was touched in each
 //! of several waits is passed by for some passes, as in generalized CLOCK (Alan Jay Smith, "Sequentiality and prefetching in database systems", 1978).
+use super::delayed::Delayed;
 use crate::broken::{self, Broken};
-use crate::chain::Chain;
 use crate::mask::Mask;
-use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::table::{Reserve, Table};
 use crate::units::{BLOCK_PAGES, BlockNo};
 
 /// Pages of a sounding. Blocks with no more than twice as many go at once.
-pub(super) const PAGES: usize = 8;
+const PAGES: usize = 8;
 /// A sounding takes as long as this share of the limit takes to be evicted.
-pub(super) const WAIT_SHARE: u64 = 128;
+const WAIT_SHARE: u64 = 128;
 /// Waits on end in which a block was touched that count: as many passes take it by, less one. A single one may be the last of a program that
 /// goes through it once.
 const STREAK_MAX: u32 = 3;
@@ -33,32 +33,22 @@ const SOUNDED: u32 = 1 << 17;
 pub(super) struct Soundings {
     words: Table<AtomicU32>,
     /// Those that are sounded, oldest first.
-    queue: Chain,
-    /// Of each of them, what was evicted before.
-    since: Table<AtomicU32>,
-    /// How many pages evicted a sounding takes.
-    length_pages: AtomicU64,
+    queue: Delayed,
 }
 
 // Two threads that change a block's word at once lose a pass, a wait or a sounding.
 impl Soundings {
     /// What it takes for a block, bytes.
-    pub(super) const BLOCK_BYTES: usize = 2 * size_of::<u32>() + Chain::NUMBER_BYTES;
+    pub(super) const BLOCK_BYTES: usize = size_of::<u32>() + Delayed::BLOCK_BYTES;
 
     /// Reserves what is known of each block. `None` where there is no memory.
     pub(super) fn new(from: &impl Reserve, pages: usize) -> Option<Soundings> {
-        let blocks = pages / BLOCK_PAGES;
-        Some(Soundings {
-            words: Table::new(from, blocks)?,
-            queue: Chain::new(from, blocks)?,
-            since: Table::new(from, blocks)?,
-            length_pages: AtomicU64::new(0),
-        })
+        Some(Soundings { words: Table::new(from, pages / BLOCK_PAGES)?, queue: Delayed::new(from, pages)? })
     }
 
     /// Sets how long a sounding takes, by the limit.
     pub(super) fn set_limit_pages(&self, limit_pages: u64) {
-        self.length_pages.store(limit_pages / WAIT_SHARE, Relaxed);
+        self.queue.set_length_pages(limit_pages / WAIT_SHARE);
     }
 
     fn word(&self, block: BlockNo) -> &AtomicU32 {
@@ -67,7 +57,7 @@ impl Soundings {
 
     /// Whether a block is in the queue of those that are sounded.
     pub(super) fn has(&self, block: BlockNo) -> bool {
-        self.queue.has(block.0)
+        self.queue.has(block)
     }
 
     /// How many are.
@@ -96,7 +86,7 @@ impl Soundings {
         if !is_sounding {
             return wanted;
         }
-        self.since[block.0 as usize].store(evicted, Relaxed);
+        self.queue.begin(block, evicted);
         // From another place on each time.
         let start = evicted.wrapping_mul(0x9e37_79b1) as usize >> 16;
         let places = (0..BLOCK_PAGES).map(|i| (start + i) % BLOCK_PAGES).filter(|&i| wanted.contains(i));
@@ -109,7 +99,7 @@ impl Soundings {
     pub(super) fn back(&self, block: BlockNo, pause: &impl Fn(u32)) -> bool {
         let is_sounded = self.word(block).load(Relaxed) & SOUNDED > 0;
         if is_sounded {
-            self.queue.add(block.0, pause);
+            self.queue.add(block, pause);
         }
         is_sounded
     }
@@ -127,11 +117,8 @@ impl Soundings {
     /// Takes out the block that was sounded first, where it has had its time by now, or `at_once`. Says whether it was touched meanwhile: it is
     /// sounded no more then, and goes to the other blocks.
     pub(super) fn take(&self, evicted: u32, at_once: bool, pause: &impl Fn(u32)) -> Option<(BlockNo, bool)> {
-        let is_over = |block: u32| {
-            let age_pages = evicted.wrapping_sub(self.since[block as usize].load(Relaxed));
-            at_once || u64::from(age_pages) >= self.length_pages.load(Relaxed)
-        };
-        let block = BlockNo(self.queue.take_if(is_over, pause)?);
+        let first = if at_once { self.queue.take(pause) } else { self.queue.take_over(evicted, pause) };
+        let block = BlockNo(first?);
         let word = self.word(block);
         let known = word.load(Relaxed);
         let was_touched = known & WAITS == 0;
