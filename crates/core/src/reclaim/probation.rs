@@ -7,8 +7,8 @@
 //! has to earn its place, is from 2Q (Theodore Johnson and Dennis Shasha, 1994) and from bimodal insertion (Moinuddin Qureshi and
 //! others, "Adaptive insertion policies for high performance caching", 2007); that it is what comes *back* which waits so, and what is
 //! touched for the first time not, is our own.
-use super::fifo::Fifo;
 use super::delayed::Delayed;
+use super::fifo::Fifo;
 use super::{Along, Asked, Reclaim, Returned, Search};
 use crate::broken::{self, Broken};
 use crate::page::Word;
